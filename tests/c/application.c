@@ -214,7 +214,7 @@ int main(void)
             return 1;
         }
     }
-    /* They say goodbye with private data, which nobody ever gets. */
+    /* They disconnect with private data, which is never delivered. */
     TRY(it_ep_disconnect(client.ep, (const unsigned char *)"0", 2));
     poll_for(&client, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     poll_for(&server, IT_CM_MSG_CONN_DISCONNECT_EVENT);

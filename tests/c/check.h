@@ -72,7 +72,7 @@ int side_connect_plain(const struct side *passive);
 /** Closes a socket by a reset. */
 void check_abort(int socket);
 
-/** Resets an endpoint whose connection's end was told: at once, without a second try. */
+/** Resets an endpoint whose end of connection was reported: at once, without a second try. */
 void check_reset(it_ep_handle_t ep);
 
 /** The next event, which must be of this type. */

@@ -165,7 +165,7 @@ static void rejecting(const struct side *active, const struct side *passive)
     CHECK(memcmp(event.conn.private_data, "no", 2) == 0);
     check_reset(active->ep);
     EXPECT(IT_SUCCESS, it_listen_free(listener));
-    /* Nobody listens there any more. */
+    /* The listener is gone. */
     MUST(it_ep_connect(active->ep, &path, NULL, &qualifier, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
     event = check_event(active->conn, IT_CM_MSG_CONN_NONPEER_REJECT_EVENT);
     CHECK(event.conn.ep == active->ep);
@@ -263,7 +263,7 @@ static void losing(const struct side *passive)
     check_reset(passive->ep);
 }
 
-/* What was told of an endpoint goes with it: a descriptor that is readable leads to an event. */
+/* The events of an endpoint are removed with it: a readable descriptor means that there is an event. */
 static void freed_before_its_news(void)
 {
     struct side side;

@@ -70,7 +70,7 @@ static int open_many(it_conn_qual_t *port)
     return 0;
 }
 
-/* Half of the endpoints connect to the other half, all requests before the first answer. */
+/* Half of the endpoints connect to the other half, all requests before the first reply. */
 static int connect_many(const it_conn_qual_t *port)
 {
     const it_path_t path = path_here(LONGEST);

@@ -272,7 +272,7 @@ static void waiters(void)
     EXPECT(IT_SUCCESS, it_evd_post_se(evd, NULL));
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(pthread_create(&thread, NULL, wait_for_ever, evd) == 0);
-    /* Whether it waits already or is about to: it comes back. */
+    /* Whether it waits already or is about to: it returns. */
     EXPECT(IT_SUCCESS, it_ia_free(ia));
     CHECK(pthread_join(thread, NULL) == 0);
 }

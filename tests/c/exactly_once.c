@@ -105,7 +105,7 @@ static void post_receive(struct endpoint *end, int slot)
     check(it_post_recv(end->ep, &segment, 1, cookie_of(end, slot), flags), "it_post_recv");
 }
 
-/* Posts a random request if a slot is free. The endpoint is locked; nobody else posts on it. */
+/* Posts a random request if a slot is free. The endpoint is locked; no other thread posts on it. */
 static void post_request(struct endpoint *end, unsigned *seed)
 {
     struct endpoint *peer = peer_of(end);
@@ -333,7 +333,7 @@ static void handle_connection(const it_connection_event_t *event)
         restart((end - endpoints) % 2 == 0 ? end : peer, (end - endpoints) % 2 == 0 ? peer : end);
 }
 
-/* The one thread that hears of connections; ends when all of them are over. */
+/* The thread that takes connection events; ends when all of them are over. */
 static void *connect_and_accept(void *argument)
 {
     it_event_t event;

@@ -1,5 +1,5 @@
 /*
- * Two processes: the client tells where a message lies, the server fetches it by RDMA Read, turns
+ * Two processes: the client sends a message's address, the server fetches it by RDMA Read, turns
  * it round, puts it back by RDMA Write and says so. Valid C99, C++98 and C++17, in every binding.
  *
  *   ping serve              prints its port in host order, serves one client

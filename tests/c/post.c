@@ -29,7 +29,7 @@ static void messages(const struct side *from, const struct side *to)
     event = check_completion(to->receives, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_SUCCESS, 3);
     CHECK(event.dto_cmpl.transferred_length == 0);
     check_empty(from->sends);
-    /* Without IT_NOTIFY_FLAG there is an event, but nobody is woken. */
+    /* Without IT_NOTIFY_FLAG there is an event, but no thread is woken. */
     MUST(it_post_recv(to->ep, in, 2, cookie(5), SIGNALLED));
     MUST(it_post_send(from->ep, out, 1, cookie(6),
                       (it_dto_flags_t)(IT_COMPLETION_FLAG | IT_SOLICITED_WAIT_FLAG)));

@@ -49,7 +49,7 @@ static int expect(it_evd_handle_t evd, it_event_type_t type, it_event_t *event)
     if (event->event_number == type)
         return 0;
     itw_event_text(event, text, sizeof text);
-    say("an event that tells of a failure: ");
+    say("an event that reports a failure: ");
     say(text);
     say("\n");
     return 3;

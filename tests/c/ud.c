@@ -12,7 +12,7 @@
 
 enum { GRH = 40, TEXT = 64 };
 
-/* The longest datagram, and the longest private data of questions and answers. */
+/* The longest datagram, and the longest private data of requests and replies. */
 static size_t longest, question_most, answer_most;
 static unsigned char octets[512];
 
@@ -197,7 +197,7 @@ static it_ud_svc_reply_event_t answered(const struct side *side)
     return check_event(side->conn, IT_CM_MSG_UD_SERVICE_REPLY_EVENT).ud_svc_reply;
 }
 
-/* Finds the endpoint `there` of the passive side; the answer. */
+/* Finds the endpoint `there` of the passive side; the reply. */
 static it_ud_svc_reply_event_t resolve(const struct side *active, const struct side *passive,
                                        uint16_t port, it_ep_handle_t there)
 {
@@ -248,7 +248,7 @@ static void refusals(const struct side *active, const struct side *passive, uint
     MUST(it_ud_service_request_handle_free(question));
 }
 
-/* A listener gives a question to another one; a question that is given up has no answer. */
+/* A listener hands a request to another one; a request that is cancelled has no reply. */
 static void handed_over(const struct side *active, const struct side *passive, uint16_t port)
 {
     uint16_t second;
@@ -308,7 +308,7 @@ static void address_handles(const struct side *side, const it_path_t *way)
     EXPECT(IT_SUCCESS, it_pz_free(zone));
 }
 
-/* Sends, and looks at what arrives; its completion says where it came from. */
+/* Sends, and checks the datagram that arrives; its completion has the source. */
 static it_all_dto_cmpl_event_t datagram(const struct side *from, it_ep_handle_t source,
                                         const struct side *at, it_ep_handle_t sink,
                                         it_dg_remote_ep_addr_t *remote, unsigned number)

@@ -18,7 +18,7 @@ static uint64_t big_endian(const unsigned char *octets, int count)
     return value;
 }
 
-/* Each side tells the other one where its memory is, in the private data. */
+/* Each side sends the other the address of its memory, in the private data. */
 static void regions_in_private_data(const struct side *active, const struct side *passive)
 {
     uint16_t port;
@@ -72,7 +72,7 @@ static void regions_in_private_data(const struct side *active, const struct side
     EXPECT(IT_SUCCESS, it_listen_free(listener));
 }
 
-/* All three parts of a cookie come back, through every kind of request. */
+/* All three parts of a cookie are returned, through every kind of request. */
 static void cookies(const struct side *from, const struct side *to)
 {
     it_lmr_triplet_t in = piece(to, 0, 64), out = piece(from, 0, 8);

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 /// Warnings that are errors.
 const STRICT: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-/// Bound on the life of a program, in seconds, beyond what it is told to last: a safety net.
+/// Bound on the run time of a program, in seconds, beyond its argument: a safety net.
 const LONGEST: u32 = 240;
 
 /// The standards that the header is valid in.
@@ -125,7 +125,7 @@ impl Kit {
         self.lasting(program, 0)
     }
 
-    /// The same for a program that is told to last so many seconds.
+    /// The same for a program that runs for so many seconds.
     pub fn lasting(&self, program: &Path, seconds: u32) -> Command {
         let mut command = Command::new("timeout");
         command.arg(LONGEST.saturating_add(seconds).to_string()).arg(program);

@@ -48,7 +48,7 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
-        // Best effort: a namespace that is left over disturbs nobody.
+        // Best effort: a namespace that is left over does no harm.
         let _ = run(Command::new("ip").args(["netns", "del", &self.name]));
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a raw peer waits for an answer before the test fails: a safety net, not an expectation.
+/// How long a raw peer waits for a response before the test fails: a safety net, not an expectation.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// MPA Request, revision 1, CRC on, with private data.

@@ -12,7 +12,7 @@ pub struct Code {
     pub code: u8,
 }
 
-/// The Terminate that a receiver should answer.
+/// The Terminate that a receiver should send.
 #[derive(Clone, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Expected {

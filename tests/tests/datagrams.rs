@@ -123,7 +123,7 @@ fn the_source_comes_along_through_every_kind_of_dispatcher() {
     let (here, there) = (Side::new(), Side::new());
     let (address, path) = resolve(&here, &there);
     let qpn = here.ep.address().qpn;
-    // Staged, since a quiet receive is no news: the one behind it is.
+    // Staged, since a quiet receive does not notify: the one behind it does.
     there.ep.post_recv_quiet(there.pz.buffer(GRH_OCTETS + 8).unwrap()).unwrap();
     there.receive(8);
     here.send(&path, address, b"quiet");
@@ -179,14 +179,14 @@ fn a_service_says_why_not() {
     service.ask().unwrap();
     drop(listen.request().unwrap());
     assert_eq!(refused(b""), Rejected);
-    // Several questions at once, each with an answer.
+    // Several requests at once, each with a reply.
     service.ask().unwrap();
     service.ask().unwrap();
     for _ in 0..2 {
         listen.request().unwrap().reject(NoQueuePair, b"").unwrap();
         assert_eq!(refused(b""), NoQueuePair);
     }
-    // Nobody answers there; what is given up has no answer.
+    // There is no service; a cancelled request has no reply.
     let nobody = here.ia.ud_service("127.0.0.1:9", b"").unwrap();
     nobody.ask().unwrap();
     let answer = nobody.wait(PATIENCE).unwrap().unwrap();

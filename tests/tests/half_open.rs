@@ -73,7 +73,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // A stray file in the temporary directory disturbs nobody.
+        // A stray file in the temporary directory does no harm.
         let _ = std::fs::remove_file(&self.config);
     }
 }

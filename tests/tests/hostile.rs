@@ -190,7 +190,7 @@ fn play(address: SocketAddr, vector: &Vector) -> Played {
             let mut stream = RawPeer::open(address).expect("connects");
             stream.write_all(&vector.octets()).expect("sends");
             stream.shutdown(std::net::Shutdown::Write).expect("still connected");
-            // Whatever it answers, it must come to an end.
+            // Whatever it sends, it must end.
             let _ = stream.read_to_end(&mut Vec::new());
             Played::LivedThrough
         }
@@ -208,7 +208,7 @@ fn play(address: SocketAddr, vector: &Vector) -> Played {
 }
 
 #[test]
-fn every_invalid_vector_gets_its_answer() {
+fn every_invalid_vector_gets_its_response() {
     let mut target = target();
     let (mut frames, mut start_ups, mut lived_through) = (0, 0, Vec::new());
     let mut failed = Vec::new();
@@ -269,7 +269,7 @@ fn mutate(frame: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn a_hundred_thousand_mutated_frames_harm_nobody() {
+fn a_hundred_thousand_mutated_frames_do_no_harm() {
     const CONNECTIONS: usize = 5_000;
     const FRAMES: usize = 20;
     let mut target = target();

@@ -99,7 +99,7 @@ fn endpoints_of_a_dispatcher() {
         names(&short(make).unwrap_err(), "endpoints of an event dispatcher");
     }
     eps.push(make().unwrap());
-    // Those that cannot be taken out of the lists do not come back.
+    // Objects that cannot be removed from the lists are not reused.
     short(|| eps.drain(..100).for_each(drop));
     let [near, far] = [make().unwrap(), make().unwrap()];
     let listen = ia.listen("127.0.0.1:0").unwrap();

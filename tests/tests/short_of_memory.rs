@@ -85,7 +85,7 @@ impl Rig {
         inner.args(["60", "env"]).arg(preload).arg(&program.path);
         inner.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         if and_all_behind {
-            // Nobody waits long for memory that does not come.
+            // No call waits long for memory that does not become free.
             inner.env("FAIL_ON", "1").arg("2");
         }
         inner
@@ -170,11 +170,11 @@ fn memory_that_is_gone_for_good_is_a_status_with_the_archive() {
 #[test]
 fn tables_that_cannot_grow_are_a_status() {
     let Some(rig) = rig("tables that cannot grow") else { return };
-    // A peer whose request found no memory is rejected, and who waits for that request waits (4).
+    // A peer whose request found no memory is rejected, and a thread that waits for that request waits (4).
     refuse_each(rig, "large ones refused", &rig.crowded, &[4]);
 }
 
-/// Each start-up takes memory, and nobody but the peers asks for it.
+/// Each start-up takes memory, at the peers' request only.
 #[test]
 fn peers_that_come_while_there_is_no_memory_end_nothing() {
     let Some(rig) = rig("peers without memory") else { return };

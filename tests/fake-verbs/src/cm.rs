@@ -84,7 +84,7 @@ pub unsafe fn lost(world: &mut World, qp_num: u32) {
     }
 }
 
-/// Both ends hear that the connection is over.
+/// Both ends get the end of the connection.
 unsafe fn part(world: &mut World, id: usize) {
     let Some(state) = world.ids.get_mut(&id).filter(|state| state.up) else { return };
     state.up = false;
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     let mut world = world();
     part(&mut world, id as usize);
     let channel = (*id).channel as usize;
-    // What it has not heard, it hears no more.
+    // Events that it has not taken are dropped.
     let left = world.pending.remove(&channel).unwrap_or_default();
     for event in left {
         let about = &(*(event as *mut Event)).public;

@@ -51,7 +51,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
     if let Some(errno) = world.fault("ibv_bind_mw") {
         return errno;
     }
-    // rxe's library looks at the region whatever the length is.
+    // rxe's library reads the region whatever the length is.
     if (*bind).bind_info.mr.is_null() {
         return libc::EFAULT;
     }

@@ -9,7 +9,7 @@ use crate::cm::tell_with;
 use crate::data::{allowed, elements, gather, in_memory, scatter};
 use crate::world::{World, set_errno, world};
 
-/// Octets of a question's private data behind librdmacm's own, and of an answer's.
+/// Octets of a request's private data behind librdmacm's own, and of a reply's.
 pub const QUESTION: usize = 180;
 pub const ANSWER: usize = 136;
 
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     0
 }
 
-/// Sends a datagram; what nobody takes is dropped.
+/// Sends a datagram; one without a receiver is dropped.
 pub unsafe fn send(world: &mut World, qp: *mut ibv_qp, wr: &ibv_send_wr) -> Result<(), u32> {
     let sges = elements(wr.sg_list, wr.num_sge);
     let inline = wr.send_flags & IBV_SEND_INLINE != 0;
@@ -127,7 +127,7 @@ fn header(attr: &ibv_ah_attr, len: usize) -> Vec<u8> {
     out
 }
 
-/// A service answered with a queue pair. librdmacm passes on no key.
+/// A service replied with a queue pair. librdmacm passes on no key.
 pub unsafe fn answered(world: &mut World, asker: usize, qp_num: u32, data: &[u8]) {
     let grh = ibv_global_route { dgid: gids()[0], hop_limit: 64, ..ibv_global_route::default() };
     let ah_attr = ibv_ah_attr { grh, is_global: 1, port_num: 1, ..ibv_ah_attr::default() };

@@ -1,5 +1,5 @@
 //! A live server for the hostile-peer, scale and half-open tests: accepts everybody, echoes every
-//! message, grants four regions between guard regions that nobody may touch.
+//! message, grants four regions between guard regions that must not change.
 //!
 //! Prints `listening ADDRESS`. Reads commands from standard input, one a line: `check` compares the
 //! guards and answers `ok connections=N rss=OCTETS`, or says which guard changed; end of input ends

@@ -92,7 +92,7 @@ struct link {
     uint32_t rkey;
 };
 
-/* Where partial sums come to: a buffer for each step, so that nobody writes what is not yet read; the last
+/* Where partial sums come to: a buffer for each step, so that none is overwritten before it is read; the last
  * word of each comes inline. */
 static uint32_t sums[MOST][CHUNK], steps[2 * MOST][CHUNK + 1];
 
@@ -192,7 +192,7 @@ static void rank(void)
             wr.wr.rdma.rkey = shared->rank[next].rkey;
             must(ibv_post_send(to, &wr, &bad) == 0, "ibv_post_send");
         }
-        /* Everybody has sent, and nobody has a receive. */
+        /* All have sent, and none has a receive. */
         pthread_barrier_wait(&shared->barrier);
         for (int i = 0; i < WRITES; i++) {
             struct ibv_recv_wr wr = {.wr_id = i}, *bad;

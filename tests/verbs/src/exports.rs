@@ -11,7 +11,7 @@ pub struct Export {
     pub name: String,
     /// Its version node; none: it has no version.
     pub node: Option<String>,
-    /// Whether who asks for no version gets this one.
+    /// Whether it is the default version.
     pub is_default: bool,
 }
 

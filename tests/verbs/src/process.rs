@@ -74,7 +74,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Some that it has started have left the group; who has ended meanwhile is no child of anybody here.
+        // Some that it has started have left the group; those that have ended meanwhile are not our children.
         for descendant in descendants(self.child.id()) {
             let _ = kill_process(descendant, Signal::KILL);
         }
@@ -105,7 +105,7 @@ fn descendants(of: u32) -> Vec<Pid> {
     found.into_iter().filter_map(|id| Pid::from_raw(id as i32)).collect()
 }
 
-/// A port of TCP that nobody uses, and to which nobody will be given who asks for any.
+/// A free TCP port that the kernel will not pick as an ephemeral one.
 pub fn free_port() -> u16 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     // Below the range of ephemeral ports (ip(7), ip_local_port_range); apart for concurrent runs.

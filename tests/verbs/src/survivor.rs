@@ -10,7 +10,7 @@ use crate::process::{Process, waits_for_a_client};
 /// the rest is for busy machines.
 pub const BOUND: Duration = Duration::from_secs(40);
 
-/// Who listens for so long, with no connection, waits for a client.
+/// A process that listens for this long without a connection waits for a client.
 const WAITS: Duration = Duration::from_secs(3);
 
 /// Waits until it ends by itself, or waits for a client as before: the last went before it connected, or

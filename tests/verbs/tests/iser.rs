@@ -45,7 +45,7 @@ fn an_initiator_finds_the_disk_of_a_target() {
     let disk = disk.display();
     assert!(admin(&format!("logicalunit --op new --tid 1 --lun 1 -b {disk}")));
     assert!(admin("target --op bind --tid 1 -I ALL"));
-    // iSER's login looks at names, too.
+    // iSER's login checks names, too.
     assert!(admin(&format!("target --op bind --tid 1 -Q {INITIATOR}")));
 
     for (tool, expected) in

@@ -46,7 +46,7 @@ const PAIRS: [Pair; 5] = [
     Pair {
         package: "qperf",
         server: "qperf -lp {port}",
-        // A receiver without rdma_cm hears nothing of a sender's end, as on InfiniBand: it stops by time.
+        // A receiver without rdma_cm does not notice a sender's end, as on InfiniBand: it stops by time.
         client: "qperf -lp {port} -t 3 127.0.0.1 rc_bw",
         next: Some("qperf -lp {port} -t 1 127.0.0.1 rc_lat"),
     },
@@ -128,7 +128,7 @@ fn serves(left: &mut Process, next: impl Fn() -> Result<Process, String>) -> Res
     }
 }
 
-/// The dead leave neither a port nor anything that those stumble over who list devices.
+/// A killed process leaves no port behind, and nothing that disturbs the list of devices.
 #[test]
 fn others_list_devices_and_listen_there_at_once() {
     for name in ["rping", "ibv_devices"] {

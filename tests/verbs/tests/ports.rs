@@ -16,7 +16,7 @@ const OFFSET: u16 = 1000;
 /// Longer than anything here takes: only a hang reaches it.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A number on which TCP listens, with nobody so far above it.
+/// A number on which TCP listens, with no RDMA listener on it yet.
 fn taken() -> TcpListener {
     loop {
         let held = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -30,7 +30,7 @@ pub(crate) const SEND: Play = Play {
     },
 };
 
-/// Send with Solicited Event. Devices tell of it by waking only.
+/// Send with Solicited Event. Devices show it by waking only.
 pub(crate) const SOLICITED: Play = Play {
     lead: |end| {
         end.post(Work::send(b"wake").solicited())?;
@@ -56,7 +56,7 @@ pub(crate) const INVALIDATE: Play = Play {
     follow: |end| {
         let invalidated = end.hear()?.1.invalidated;
         let own = end.board.as_ref().map(|board| board.remote().context);
-        // Linux's siw does not tell programs.
+        // Linux's siw does not report it to programs.
         if invalidated != own && (end.side.is_ours || invalidated.is_some()) {
             return Err(format!("invalidated: {invalidated:?} where {own:?} is expected").into());
         }

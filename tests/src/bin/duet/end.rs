@@ -12,7 +12,7 @@ use itapi::{
 use crate::cases::{Case, Code, LARGE, Lead, Offer};
 use crate::side::{Fail, Seen, Side};
 
-/// Far more than any answer takes, on an emulated machine too.
+/// Far longer than any response takes, on an emulated machine too.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What fills private data up, and to how many octets at most: Linux counts its answers' in an octet,
 /// and the enhanced block's 4 with them [IOP-02].
@@ -30,7 +30,7 @@ pub(crate) struct End<'a> {
     came: Evd,
     /// Our memory, unless it is gone.
     pub(crate) board: Option<Lmr>,
-    /// What the other end is told of it.
+    /// The description of it for the other end.
     told: RemoteRange,
     /// The other end's memory.
     pub(crate) peer: RemoteRange,
@@ -84,7 +84,7 @@ impl<'a> End<'a> {
         Ok(end)
     }
 
-    /// The first message comes from who connects [CONN-11], and the answer says that both ends are
+    /// The first message comes from the connecting end [CONN-11], and the reply says that both ends are
     /// connected: a close before that takes Linux's connection manager down.
     pub(crate) fn begin(&self) -> Result<(), Fail> {
         if self.connects {

@@ -84,7 +84,7 @@ fn connect(side: &Side, address: &str, names: &[String]) -> Result<usize, Fail> 
         };
         failed += report(&name, seen);
     }
-    // The server ends with it, perhaps before its answer is out.
+    // The server ends with it, perhaps before its reply is sent.
     let _ = rejected(side, address, OVER, b"");
     Ok(failed)
 }

@@ -41,7 +41,7 @@ impl Seen {
 /// Where cases are played.
 pub(crate) struct Side {
     pub(crate) ia: Ia,
-    /// The provider speaks iWARP itself, so its events tell what crossed the wire.
+    /// The provider implements iWARP itself, so its events show what crossed the wire.
     pub(crate) is_ours: bool,
     /// Cases to leave out, in both directions.
     pub(crate) without: Vec<String>,
