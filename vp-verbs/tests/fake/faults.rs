@@ -540,7 +540,7 @@ fn connections_that_fail_say_why() {
             other => panic!("{other:?}"),
         }
     };
-    assert!(failure("127.0.0.1:9", 0).contains("nobody listens"));
+    assert!(failure("127.0.0.1:9", 0).contains("there is no listener"));
     assert!(failure("10.1.2.3:9", 0).contains("address cannot be resolved"));
     assert!(failure("[::1]:9", 0).contains("does not lead over fakeib0"));
     assert!(failure("127.0.0.1:9", 54).contains("takes 53"));

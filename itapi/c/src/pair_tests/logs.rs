@@ -29,5 +29,5 @@ fn a_program_gets_the_lines_that_it_asks_for() {
     let told = with("mind the gap").next().unwrap();
     assert!((told.0, told.2) == (2, 0x77) && told.1.contains("WARN"), "{told:?}");
     assert!(!told.1.contains('\x1b') && !told.1.ends_with('\n'), "{told:?}");
-    assert_eq!(with("nobody asked").count() + with("to standard error").count(), 0);
+    assert_eq!(with("below the chosen level").count() + with("to standard error").count(), 0);
 }
