@@ -6,6 +6,9 @@
 //! one lock that is held for a few instructions and a system call that never blocks. A thread that waits
 //! in a call here serves the device's sockets meanwhile. The owners bound the number of items: one per
 //! armed notification, one per event of an object.
+//!
+//! Programs destroy a channel, and then exit, while a thread of theirs still waits at it (rping does). With
+//! rdma-core that thread stays in read(2). So here: what is waited at is not freed ([`Queue::is_waited_at`]).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,6 +18,7 @@ use std::time::Duration;
 use kal_os::lock;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::thread::{Pid, gettid};
 use vp_api::VpStatus;
 
 use crate::errno::Errno;
@@ -48,6 +52,13 @@ fn interrupted() -> Result<(), Errno> {
     if restart::goes_on() { Ok(()) } else { Err(Errno(libc::EINTR)) }
 }
 
+/// The thread of this process has not ended.
+fn is_alive(thread: Pid) -> bool {
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: signal 0 is delivered to nobody.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread.as_raw_nonzero().get(), 0) == 0 }
+}
+
 /// An item of a queue.
 pub trait Item {
     /// Called under the queue's lock when the item is returned to a reader, so that it can no longer be
@@ -59,6 +70,8 @@ pub trait Item {
 pub struct Queue<T> {
     fd: OwnedFd,
     items: Mutex<VecDeque<T>>,
+    /// Threads in [`Queue::take`], and some that were cancelled there.
+    waiting: Mutex<Vec<Pid>>,
 }
 
 impl<T: Item> Queue<T> {
@@ -68,7 +81,7 @@ impl<T: Item> Queue<T> {
     /// Those of eventfd(2): no descriptor is left.
     pub fn new() -> Result<Self, Errno> {
         let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC;
-        Ok(Self { fd: eventfd(0, flags)?, items: Mutex::default() })
+        Ok(Self { fd: eventfd(0, flags)?, items: Mutex::default(), waiting: Mutex::default() })
     }
 
     /// The descriptor that applications poll.
@@ -118,6 +131,32 @@ impl<T: Item> Queue<T> {
         &self,
         lead: impl Fn(BorrowedFd<'_>, Option<Duration>) -> Result<bool, VpStatus>,
     ) -> Result<T, Errno> {
+        if let Some(item) = self.try_take() {
+            return Ok(item);
+        }
+        let thread = gettid();
+        self.enter(thread);
+        let item = self.wait(lead);
+        lock(&self.waiting).retain(|waiting| *waiting != thread);
+        item
+    }
+
+    /// Notes a thread that waits. Nothing runs when one is cancelled, so the ends of threads are looked for.
+    fn enter(&self, thread: Pid) {
+        let mut waiting = lock(&self.waiting);
+        waiting.retain(|waiting| is_alive(*waiting));
+        waiting.push(thread);
+    }
+
+    /// A thread waits in [`Queue::take`]: the queue must not be freed.
+    pub fn is_waited_at(&self) -> bool {
+        lock(&self.waiting).iter().any(|waiting| is_alive(*waiting))
+    }
+
+    fn wait(
+        &self,
+        lead: impl Fn(BorrowedFd<'_>, Option<Duration>) -> Result<bool, VpStatus>,
+    ) -> Result<T, Errno> {
         loop {
             if let Some(item) = self.try_take() {
                 return Ok(item);
@@ -149,6 +188,23 @@ mod tests {
     fn readable(queue: &Queue<u32>) -> bool {
         let mut fds = [PollFd::new(&queue.fd, PollFlags::IN)];
         poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_known_until_it_returns_or_ends() {
+        let queue = std::sync::Arc::new(Queue::<u32>::new().unwrap());
+        let lead = |_: BorrowedFd<'_>, _| Err(VpStatus::Unsupported);
+        let waiter = std::thread::spawn({
+            let queue = queue.clone();
+            move || queue.take(lead)
+        });
+        warpline_patience::until("a thread to wait", || queue.is_waited_at());
+        queue.push(5);
+        assert_eq!(waiter.join().unwrap(), Ok(5));
+        assert!(!queue.is_waited_at());
+        // As if it had been cancelled.
+        std::thread::scope(|scope| scope.spawn(|| queue.enter(gettid())).join().unwrap());
+        warpline_patience::until("the thread to end", || !queue.is_waited_at());
     }
 
     #[test]

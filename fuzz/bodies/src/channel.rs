@@ -15,7 +15,7 @@ const SMALL: u32 = 64;
 pub fn run(input: &[u8]) {
     let (numbers, mut steps) = set_up::<6>(input);
     let _ = Greeting::from_octets(steps);
-    let [ours, peer] = [&numbers[..3], &numbers[3..]].map(|octets| greeting(octets));
+    let [ours, peer] = [&numbers[..3], &numbers[3..]].map(greeting);
     for greeting in [ours, peer] {
         assert_eq!(Greeting::from_octets(&greeting.to_octets()), Ok(greeting));
     }

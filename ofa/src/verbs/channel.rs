@@ -87,7 +87,11 @@ pub unsafe extern "C" fn warpline_ibv_destroy_comp_channel(
             return Err(EBUSY);
         }
         // SAFETY: the caller gives it up.
-        unsafe { object::destroy(channel) }.map(drop)
+        let private = unsafe { object::destroy(channel) }?;
+        if private.queue.is_waited_at() {
+            std::mem::forget(private);
+        }
+        Ok(())
     }))
 }
 

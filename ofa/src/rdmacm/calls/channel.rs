@@ -53,7 +53,10 @@ pub extern "C" fn warpline_rdma_create_event_channel() -> *mut rdma_event_channe
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: the caller's channel, which it gives up.
-    let _ = unsafe { object::destroy(channel) };
+    let private = unsafe { object::destroy(channel) };
+    if private.as_ref().is_ok_and(|private| private.queue().is_waited_at()) {
+        std::mem::forget(private);
+    }
 }
 
 #[unsafe(no_mangle)]
