@@ -274,7 +274,7 @@ mod tests {
             (BrokenCause::TerminatedByPeer(of(false)), "the peer terminated it: "),
             (BrokenCause::Terminated(of(true)), "this end terminated it: "),
             (BrokenCause::Reset, "the peer reset"),
-            (BrokenCause::Lost, "nothing came back"),
+            (BrokenCause::Lost, "did not respond in time"),
             (BrokenCause::ClosedInWork, "work outstanding"),
             (BrokenCause::Catastrophic, "the provider failed"),
         ];
