@@ -207,11 +207,9 @@ impl<T> EventQueue<T> {
                 }
                 self.gate.ticket()
             };
-            let led = lead.as_ref().map(|lead| lead.sleep(wait.left()));
-            slept = match led {
-                Some(Some(slept)) => slept,
-                // It cannot. If a wake-up came meanwhile the ticket shows it.
-                _ => self.gate.wait(ticket, wait.left()),
+            let led = match &lead {
+                Some(lead) => lead.sleep(wait.left()),
+                None => Some(self.gate.wait(ticket, wait.left())),
             };
             {
                 let mut state = lock(&self.state);
@@ -221,8 +219,13 @@ impl<T> EventQueue<T> {
                 }
             }
             match led {
-                Some(None) => lead = None,
-                _ => lead.iter().for_each(Lead::work),
+                Some(woken) => {
+                    slept = woken;
+                    lead.iter().for_each(Lead::work);
+                }
+                // It cannot. Completions are the dispatch thread's again before this thread sleeps: while it
+                // leads, that thread is not woken for them.
+                None => lead = None,
             }
         }
     }

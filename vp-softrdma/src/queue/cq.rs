@@ -288,7 +288,7 @@ impl SoftCq {
             return self.engine.poll();
         };
         let (mut stalled, mut local) = (false, 0);
-        for qp in few.into_iter().flatten() {
+        for qp in few.iter().flatten() {
             match qp.poll() {
                 Polled::All => {}
                 Polled::Stalled => stalled = true,
