@@ -62,6 +62,7 @@ fn two_thousand_connections_exchange_data() {
     assert_eq!(after.connections, CONNECTIONS as u64);
     let each = after.rss.saturating_sub(before.rss) / CONNECTIONS as u64;
     println!("{each} octets of the server's memory per connection, queues and buffers included");
-    assert!(each < 17 * 1024, "{each} octets per idle connection");
+    // 256 of them are a connection's slot in the state page.
+    assert!(each < 18 * 1024, "{each} octets per idle connection");
     exchange(&eps, &evd, ROUNDS);
 }

@@ -109,6 +109,7 @@ mod tests {
     fn workspace() -> Workspace {
         let mut workspace = Workspace::default();
         for (name, folder, description) in [
+            ("state-page", "/r/state-page", Some("page")),
             ("vp-api", "/r/vp-api", Some("verbs")),
             ("ual", "/r/ual", Some("access layer")),
             ("warpline-tests", "/r/tests", None),
@@ -124,7 +125,11 @@ mod tests {
     fn the_table_is_what_is_checked() {
         let (root, workspace) = (Path::new("/r"), workspace());
         let table = table(root, &workspace);
-        assert!(table.contains("| `vp-api` | `vp-api` | verbs | nothing of ours |"), "{table}");
+        assert!(
+            table.contains("| `state-page` | `state-page` | page | nothing of ours |"),
+            "{table}"
+        );
+        assert!(table.contains("| `vp-api` | `vp-api` | verbs | `state-page` |"), "{table}");
         assert!(table.contains("`vp-softrdma` (in `ual/src/registry` only)"), "{table}");
         assert!(!table.contains("warpline-tests"), "{table}");
         let right = format!("a\n{BEGIN}{table}{END}b\n");
