@@ -30,7 +30,8 @@ pub(crate) struct Hub {
     members: Mutex<BTreeMap<EpId, Weak<ChannelEnd>>>,
     /// The one member, if it is not a server's.
     only: OnceLock<(EpId, Weak<ChannelEnd>)>,
-    /// Completions that were taken; whoever holds it leads, and begins a new round before it is done.
+    /// Completions that were taken. The thread that holds the lock is the leader; before it unlocks, it counts a
+    /// new round.
     batch: Mutex<Vec<Completion>>,
     /// Somebody waits for completions.
     led: AtomicBool,

@@ -11,7 +11,7 @@ pub(crate) struct DoctorArgs {
     /// Look at this peer, and not at this machine: reach it, and start up in each way
     #[arg(value_name = "HOST:PORT")]
     pub(crate) peer: Option<String>,
-    /// Seconds that the peer may take for each answer
+    /// Seconds to wait for each reply of the peer
     #[arg(long, default_value = "3", value_parser = parse_bound)]
     pub(crate) limit: Duration,
     /// Print JSON

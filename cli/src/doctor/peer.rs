@@ -1,5 +1,5 @@
-//! A peer, as its start-up shows it: each way of RFC 5044 and RFC 6581 on a connection of its own. Every answer is
-//! waited for as long as is said, and no longer; nothing is sent behind the start-up.
+//! Tries each start-up of RFC 5044 and RFC 6581 with a peer, on a connection of its own. Each wait for a reply has
+//! a time-out; nothing is sent behind the start-up.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -21,7 +21,7 @@ const VERSION: u32 = 1;
 /// For connecting, and for the first answer.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// For every other answer: a measurement starts and ends with connections only.
+/// For every other reply: a measurement starts and ends with connections only.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// No line of this protocol is longer.
