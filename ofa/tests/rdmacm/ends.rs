@@ -2,7 +2,8 @@
 //! first; and what a destroyed identifier leaves behind.
 
 use std::ffi::c_int;
-use std::ptr::null_mut;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::mpsc;
 use std::thread;
 
 use ibv_sys::*;
@@ -101,7 +102,7 @@ fn an_identifier_waits_for_its_events_to_be_acknowledged() {
     // The second is taken back, the first is waited for.
     let destroyed = id.expose_provenance();
     let destroyer = thread::spawn(move || {
-        let id = std::ptr::with_exposed_provenance_mut(destroyed);
+        let id = with_exposed_provenance_mut(destroyed);
         done!(warpline_rdma_destroy_id(id));
     });
     warpline_patience::until("the event to be taken back", || !has_event(near));
@@ -222,4 +223,27 @@ fn completions(cq: *mut ibv_cq, count: usize) -> usize {
         all == count
     });
     good
+}
+
+/// As rping does, which exits then. With rdma-core the thread stays in read(2).
+#[test]
+fn a_thread_goes_on_waiting_at_a_channel_that_is_destroyed() {
+    let channel = channel();
+    let (fd, address) = (descriptor(channel), channel.expose_provenance());
+    let (tell, told) = mpsc::channel();
+    let (end, ended) = mpsc::channel();
+    thread::spawn(move || {
+        tell.send(rustix::thread::gettid()).unwrap();
+        let mut event = null_mut();
+        let channel = with_exposed_provenance_mut(address);
+        let _ = end.send(call!(warpline_rdma_get_cm_event(channel, &raw mut event)));
+    });
+    let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap().as_raw_nonzero());
+    warpline_patience::until("the thread to sleep", || {
+        std::fs::read_to_string(&stat).unwrap().contains(") S ")
+    });
+    call!(warpline_rdma_destroy_event_channel(channel));
+    // What it waits at stays open, so that no other file gets its number.
+    assert!(rustix::io::fcntl_getfd(fd).is_ok());
+    assert!(ended.try_recv().is_err());
 }
