@@ -84,13 +84,23 @@ pub(crate) fn rate(octets: u64, seconds: f64) -> String {
 
 /// `1 octet`, `2 octets`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+    let plural = match number {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
     format!("{number} {noun}{plural}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_have_their_plural() {
+        assert_eq!([count(1, "octet"), count(0, "octet")], ["1 octet", "0 octets"]);
+        assert_eq!([count(1, "process"), count(2, "process")], ["1 process", "2 processes"]);
+    }
 
     #[test]
     fn crc_is_named_where_there_is_one() {
