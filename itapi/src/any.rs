@@ -1,5 +1,5 @@
-//! The aggregate dispatcher that hands out the events of those that feed it. The access layer owns
-//! the queues; any number of threads, each event goes to one of them.
+//! Aggregate event dispatcher that returns the events of all dispatchers that feed it. The access layer owns
+//! the queues. Any number of threads may take events; each event goes to one of them.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::ia::Ia;
 use crate::ids::{EpId, EvdId};
 use crate::listen::{Request, Requests};
 
-/// An event of whatever dispatcher, see [`AnyEvd`].
+/// An event of any stream, see [`AnyEvd`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyEvent {
-    /// Work is done ([`Evd`]).
+    /// A completion ([`Evd`]).
     Completion(Completion),
     /// A connection request ([`crate::RequestEvd`]).
     Request(Request),
-    /// News of a connection ([`crate::ConnEvd`]).
+    /// A connection event ([`crate::ConnEvd`]).
     Connection(EpId, ConnEvent),
-    /// News of an endpoint, dispatcher or shared receive queue ([`crate::AsyncEvd`]).
+    /// An asynchronous event of an endpoint, dispatcher or shared receive queue ([`crate::AsyncEvd`]).
     Object(ObjectEvent),
-    /// News of the device, or of a port ([`crate::PortEvd`]).
+    /// An asynchronous event of the device, or of a port ([`crate::PortEvd`]).
     Port(Option<u32>, AsyncEvent),
-    /// A number of the application's ([`crate::SoftwareEvd`]).
+    /// A number that the application posted ([`crate::SoftwareEvd`]).
     Software(u64),
 }
 
@@ -56,8 +56,8 @@ impl Kind for Anything {
     }
 }
 
-/// Aggregate: hands out the events of the dispatchers that feed it, each with the name of the one
-/// that it came to. It takes events from those that would notify, in turn.
+/// Aggregate dispatcher: returns the events of the dispatchers that feed it, each with the id of its
+/// dispatcher. It takes from the dispatchers that would notify, one after the other.
 ///
 /// ```
 /// # use std::time::Duration;

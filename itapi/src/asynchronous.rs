@@ -1,13 +1,13 @@
 //! Feature `tokio`: dispatchers as streams, connecting and accepting as futures.
 //!
-//! No state of its own: a stream watches the dispatcher's descriptor and takes events when it is
-//! polled; the provider's own thread makes progress meanwhile. Tasks of a tokio runtime.
+//! A stream watches the dispatcher's descriptor and takes events when it is polled; the provider's own thread
+//! makes progress meanwhile. All of it runs in tasks of a tokio runtime.
 //!
-//! Cancellation. A stream, and the future of [`Arrivals::next`], hold no event: what they have not
-//! handed out is still in the dispatcher. A dropped future of [`Ep::connect_async`],
-//! [`Ep::convert_async`] or [`Request::accept_async`] gives up the attempt, and resets a connection
-//! that came about in the same moment: the peer gets an event, and [`Ep::ended_async`] returns one here,
-//! after which [`Ep::reset`] makes the endpoint usable again.
+//! Cancellation. A stream, and the future of [`Arrivals::next`], hold no event: an event that they have not
+//! returned is still in the dispatcher. A dropped future of [`Ep::connect_async`], [`Ep::convert_async`] or
+//! [`Request::accept_async`] gives up the attempt, and resets a connection that was established in the same
+//! moment: the peer gets an event, and [`Ep::ended_async`] returns one here. [`Ep::reset`] then makes the
+//! endpoint usable again.
 
 use std::future::poll_fn;
 use std::net::TcpStream;
@@ -28,7 +28,7 @@ use crate::evd::Evd;
 use crate::events::{ConnEvd, Events, sealed::Kind};
 use crate::listen::{Listen, Request};
 
-/// Events that a stream hands out before it lets other tasks run.
+/// Events that a stream returns before it lets other tasks run.
 const TURN: u8 = 64;
 
 mod sealed {
@@ -87,7 +87,7 @@ pub struct Arrivals<S> {
     source: S,
     /// A descriptor of its own, so that several may watch one dispatcher.
     fd: AsyncFd<OwnedFd>,
-    /// Events handed out without a pause.
+    /// Events returned since other tasks last ran.
     turn: u8,
 }
 
@@ -95,11 +95,11 @@ impl<S: Source> Arrivals<S> {
     fn new(source: S) -> Result<Self> {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::Argument(
-                "a stream of events needs a tokio runtime around it".into(),
+                "a stream of events works only inside a tokio runtime".into(),
             ));
         }
         let fd = source.descriptor()?.try_clone_to_owned().map_err(watch)?;
-        // Its successor is `unsafe`, for types that may close their descriptor; this one owns it.
+        // Its replacement is `unsafe`, for types that may close their descriptor; this one owns it.
         #[allow(deprecated)]
         let fd = AsyncFd::with_interest(fd, Interest::READABLE).map_err(watch)?;
         Ok(Self { source, fd, turn: 0 })
@@ -143,8 +143,8 @@ impl<S: Source> Stream for Arrivals<S> {
 }
 
 impl Evd {
-    /// Its completions as a stream; with a threshold, it wakes when the dispatcher notifies.
-    /// Errors: outside a tokio runtime.
+    /// Its completions as a stream. With a threshold, the stream wakes when the dispatcher notifies. Errors:
+    /// called outside a tokio runtime.
     ///
     /// # Panics
     ///
@@ -162,15 +162,15 @@ impl<K: Kind> Events<K> {
 }
 
 impl Listen {
-    /// The oldest request, waiting for one. Dropping the future loses none.
+    /// Waits for a request and returns the oldest. Dropping the future loses none.
     pub async fn request_async(&self) -> Result<Request> {
         self.evd().stream()?.next().await
     }
 }
 
 impl Request {
-    /// Accepts onto an endpoint; it is connected, or not, when the future is done. Dropped before
-    /// it was polled, the future rejects the request; later, it ends the connection.
+    /// Accepts onto an endpoint; the future is done when the endpoint is connected or the attempt has failed.
+    /// Dropping the future rejects the request if it was never polled, and otherwise ends the connection.
     pub async fn accept_async(self, ep: &Ep, params: AcceptParams) -> Result<Established> {
         let mut events = ep.arrivals()?;
         self.start_accept_with(ep, params)?;
@@ -179,7 +179,8 @@ impl Request {
 }
 
 impl Ep {
-    /// Connects; it is connected, or not, when the future is done. Dropping the future gives up.
+    /// Connects; the future is done when the endpoint is connected or the attempt has failed. Dropping the
+    /// future gives up.
     ///
     /// ```
     /// # use itapi::{AcceptParams, ConnectParams, Ep, Ia, Listen, Result};
@@ -209,8 +210,7 @@ impl Ep {
         self.outcome(&mut events).await
     }
 
-    /// Converts a socket, see [`Ep::convert`]. Dropping the future gives up, and the socket with
-    /// it.
+    /// Converts a socket, see [`Ep::convert`]. Dropping the future gives up and closes the socket.
     pub async fn convert_async(
         &self,
         socket: TcpStream,
@@ -226,7 +226,7 @@ impl Ep {
         self.outcome(&mut events).await.map_err(|error| Refused::new(error, None))
     }
 
-    /// How the connection ended, waiting for its end. Later calls return the same. Dropping the
+    /// Waits for the connection's end and returns how it ended. Later calls return the same. Dropping the
     /// future changes nothing.
     pub async fn ended_async(&self) -> Result<ConnEvent> {
         if let Some(end) = self.known_end() {
@@ -242,8 +242,8 @@ impl Ep {
         }
     }
 
-    /// Ends the connection in an orderly way and waits until it is over; the policy's close
-    /// time-out bounds the wait. The connection ends also if the future is dropped.
+    /// Ends the connection in an orderly way and waits until it is over; the policy's close time-out bounds the
+    /// wait. The connection also ends if the future is dropped.
     pub async fn disconnect_async(&self) -> Result<()> {
         self.start_disconnect(Disconnect::Graceful)?;
         self.ended_async().await?;
@@ -255,7 +255,7 @@ impl Ep {
         Arrivals::new(ConnEvd::make(self.own_events()?.clone()))
     }
 
-    /// The outcome of an attempt, which is given up if nobody waits for it any more.
+    /// Waits for the outcome of an attempt. Dropping the future gives the attempt up.
     async fn outcome(&self, events: &mut Arrivals<ConnEvd>) -> Result<Established> {
         let mut attempt = Attempt { ep: self, over: false };
         let (_, event) = events.next().await?;

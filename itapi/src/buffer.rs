@@ -1,9 +1,8 @@
 //! Message buffers: registered memory with one owner.
 //!
-//! A [`Buffer`] has local rights only, so no peer can name it. Posting a work request moves it into
-//! the endpoint; the completion gives it back; so nobody can look at it, drop it or post it twice
-//! while a transfer is under way, and whoever has it may use it as a slice. When the endpoint goes, the
-//! buffers in it go with it.
+//! A [`Buffer`] has local rights only, so no peer can access it. Posting a work request moves it into the
+//! endpoint, and the completion returns it: it cannot be read, dropped or posted twice while a transfer is
+//! under way, and while it is not posted it is a slice. Dropping the endpoint drops the buffers in it.
 
 use std::io::{self, Read, Write};
 use std::ops::{Deref, DerefMut};
@@ -17,9 +16,9 @@ use crate::lmr::Lmr;
 
 /// Registered memory for Sends, Receives, RDMA Write sources and RDMA Read sinks.
 ///
-/// Like a `Vec` of octets, it has a capacity and a length, and is a slice of the octets that are valid: a
-/// receive uses all of the capacity and sets the length to what arrived; a Send or RDMA Write takes
-/// the slice. Octets behind the length are what was there before, at first 0.
+/// Like a `Vec` of octets, it has a capacity and a length, and is a slice of the octets that are valid. A
+/// receive uses all of the capacity and sets the length to what arrived; a Send or RDMA Write takes the slice.
+/// Octets beyond the length keep their former content, at first 0.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,7 +54,7 @@ impl Pz {
     /// A message buffer of `capacity` octets.
     pub fn buffer(&self, capacity: usize) -> Result<Buffer> {
         let mut one = self.buffers(1, capacity)?;
-        // There is one.
+        // The list has one element.
         one.pop().ok_or_else(|| Error::Argument("no buffer".into()))
     }
 
@@ -77,7 +76,7 @@ impl Pz {
 }
 
 impl Buffer {
-    /// Octets that it can hold.
+    /// Octets that the buffer can hold.
     pub fn capacity(&self) -> usize {
         self.span.len()
     }
@@ -92,7 +91,7 @@ impl Buffer {
         self.len == 0
     }
 
-    /// Makes the first `len` octets valid, with what is in them. Errors: [`Error::Range`] beyond the
+    /// Makes the first `len` octets valid, with their present content. Errors: [`Error::Range`] beyond the
     /// capacity.
     pub fn resize(&mut self, len: usize) -> Result<()> {
         if len > self.capacity() {
@@ -102,7 +101,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Makes no octet valid.
+    /// Sets the length to 0.
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -114,8 +113,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies `out.len()` valid octets out, from `offset` on. Errors: [`Error::Range`] if there are not as
-    /// many.
+    /// Copies `out.len()` valid octets to `out`, from `offset` on. Errors: [`Error::Range`] if there are fewer.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         let outside = || Error::range("the buffer's content", offset, out.len(), self.len);
         let end = offset.checked_add(out.len()).ok_or_else(outside)?;
@@ -123,7 +121,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Appends what `source` has, up to the capacity, with no copy between; returns how many octets.
+    /// Appends what `source` has, up to the capacity, without an intermediate copy; returns the number of
+    /// octets.
     pub fn read_from(&mut self, source: &mut impl Read) -> io::Result<usize> {
         let before = self.len;
         while self.len < self.capacity() {
@@ -152,7 +151,7 @@ impl Buffer {
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // Inside by construction: `len` never exceeds the capacity.
+        // In range: `len` never exceeds the capacity.
         &self.span[..self.len]
     }
 }
@@ -175,7 +174,7 @@ impl AsMut<[u8]> for Buffer {
     }
 }
 
-/// Appends, up to the capacity; a full buffer takes no octet more.
+/// Appends, up to the capacity; a full buffer takes none.
 impl Write for Buffer {
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
         let taken = octets.len().min(self.capacity() - self.len);

@@ -1,4 +1,4 @@
-//! Completions: how a work request ended, and its memory back. Plain values.
+//! Completions: how a work request ended, and the memory that it returns. Plain values.
 
 use ual::ConnectionEnd;
 use vp_api::{DatagramSource, WcStatus};
@@ -42,34 +42,34 @@ use crate::work::Local;
 pub struct Completion {
     /// Its endpoint.
     pub ep: EpId,
-    /// As [`crate::Ep::post`] or [`crate::Ep::post_recv`] named it.
+    /// The id that [`crate::Ep::post`] or [`crate::Ep::post_recv`] returned.
     pub id: WorkId,
-    /// What it was.
+    /// What kind of request it was.
     pub operation: Operation,
     /// How it ended; see [`Completion::check`].
     pub status: WcStatus,
     /// Receives: octets that arrived.
     pub octets: u32,
-    /// Receives: the sender woke us on purpose.
+    /// Receives: the message was solicited ([`crate::Work::solicited`]).
     pub solicited: bool,
-    /// Receives: the right that the peer gave back.
+    /// Receives: the STag that the peer's Send with Invalidate invalidated.
     pub invalidated: Option<RmrContext>,
     /// Receives: Immediate Data.
     pub immediate: Option<u64>,
     /// Receives of datagrams: where it came from; see [`crate::UdEp`].
     pub source: Option<Box<DatagramSource>>,
-    /// Without success: how its connection ended, if it did and the provider tells.
+    /// Without success: how its connection ended, if it did and the provider reports it.
     pub end: Option<Box<ConnectionEnd>>,
     /// Its memory.
     pub local: Local,
-    /// Memory of the unsignalled requests before it, oldest first. Where several threads take
-    /// completions and a connection failed, that of an unsignalled request may be here and its own
-    /// completion, with another thread, come without.
+    /// Memory of the unsignalled requests before it, oldest first. If a connection failed and several threads
+    /// take completions, the memory of an unsignalled request may be here although another thread gets its
+    /// completion.
     pub earlier: Vec<Local>,
 }
 
 impl Completion {
-    /// An error unless it succeeded.
+    /// Returns an error unless it succeeded.
     #[inline]
     pub fn check(&self) -> Result<()> {
         if self.status == WcStatus::Success { Ok(()) } else { Err(self.error()) }

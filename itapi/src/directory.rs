@@ -1,8 +1,9 @@
-//! Finds the outstanding work requests of the endpoint that completed one: a table per event dispatcher.
+//! Registry of endpoints, one per event dispatcher: finds the outstanding work requests that a completion
+//! belongs to.
 //!
-//! Reading takes no lock: shards of sorted lists, replaced as a whole when an endpoint comes or
-//! goes. A reader may keep an old list for a moment, and with it the memory of an endpoint that is
-//! gone; the provider has let go of that memory by then.
+//! Reading takes no lock: shards of sorted lists, each replaced as a whole when an endpoint is added or
+//! removed. A reader may keep an old list for a moment, and with it the memory of a destroyed endpoint; the
+//! provider no longer uses that memory.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use vp_api::{QpId, VpResult, room};
 
 use crate::outstanding::Flights;
 
-/// So that adding one of many endpoints copies a short list.
+/// Many, so that adding an endpoint copies a short list.
 const SHARDS: usize = 16;
 
 type List = Vec<(QpId, Arc<Flights>)>;
@@ -25,7 +26,8 @@ impl Directory {
         &self.0[qp.0 as usize % SHARDS]
     }
 
-    /// What `with` returns for an endpoint's flights; `None` also if the endpoint is not here, or no longer.
+    /// Calls `with` on an endpoint's requests and returns its result; `None` also if the endpoint is not
+    /// registered.
     #[inline]
     pub(crate) fn with<T>(&self, qp: QpId, with: impl FnOnce(&Flights) -> Option<T>) -> Option<T> {
         let list = self.shard(qp).load();
@@ -44,14 +46,15 @@ impl Directory {
         added
     }
 
-    /// After [`Flights::mark_gone`]: without memory for another list it goes with the list's next change.
+    /// Removes an endpoint, after [`Flights::mark_gone`]. Without memory for another list the entry goes with
+    /// the list's next change.
     pub(crate) fn remove(&self, qp: QpId) {
         let shorter = |list: &Arc<List>| changed(list, qp, None);
         self.shard(qp).rcu(|list| shorter(list).map_or_else(|_| list.clone(), Arc::new));
     }
 }
 
-/// The list without endpoints that are gone, and with other flights, or none, for one.
+/// Replaces or removes the entry of one endpoint, and removes those of destroyed endpoints.
 fn changed(list: &List, qp: QpId, flights: Option<&Arc<Flights>>) -> VpResult<List> {
     let mut changed = room::list("endpoints of an event dispatcher", list.len() + 1)?;
     let stays = |(id, flights): &&(QpId, Arc<Flights>)| *id != qp && !flights.is_gone();

@@ -1,5 +1,5 @@
-//! What all event dispatchers have in common: when they notify, what happens without room, how
-//! they are watched. The access layer owns the queues; any thread.
+//! What all event dispatchers share: thresholds, overflow, descriptors to watch, and their builder. The access
+//! layer owns the queues; any thread.
 
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -12,12 +12,12 @@ use crate::error::Result;
 use crate::ia::Ia;
 use crate::ids::EvdId;
 
-/// What every event dispatcher can: [`crate::Evd`] and all [`crate::Events`] dereference to it.
+/// The calls that every event dispatcher has: [`crate::Evd`] and all [`crate::Events`] dereference to it.
 ///
 /// An event that *notifies* counts towards the threshold; all do, except completions of
-/// [quiet](crate::Work::quiet) work. When as many as the threshold are there, the dispatcher tells
-/// those who wait, its descriptor becomes readable, its callback runs, and the aggregate dispatcher
-/// that it feeds hears of it.
+/// [quiet](crate::Work::quiet) work. When as many as the threshold are queued, the dispatcher wakes the threads
+/// that wait, its descriptor becomes readable, its callback runs, and it notifies the aggregate dispatcher that
+/// it feeds.
 ///
 /// ```
 /// # use std::os::fd::AsRawFd;
@@ -34,11 +34,11 @@ use crate::ids::EvdId;
 #[derive(Clone)]
 pub struct Dispatcher(Arc<ual::Evd>);
 
-/// A dispatcher as it is.
+/// State and settings of a dispatcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct EvdInfo {
-    /// What it carries.
+    /// The stream that it carries.
     pub stream: Stream,
     /// Events that it can hold.
     pub depth: u32,
@@ -46,11 +46,11 @@ pub struct EvdInfo {
     pub threshold: u32,
     /// The aggregate dispatcher that it feeds.
     pub aggregate: Option<EvdId>,
-    /// It notifies; else it only queues.
+    /// True: it notifies. False: it only queues.
     pub enabled: bool,
-    /// Events are being lost, see [`Overflow`].
+    /// True while events are lost, see [`Overflow`].
     pub overflowed: bool,
-    /// What happens without room.
+    /// What happens when it is full.
     pub overflow: Overflow,
     /// A callback is attached.
     pub callback: bool,
@@ -63,23 +63,22 @@ impl Dispatcher {
         Self(evd)
     }
 
-    /// Its name in what aggregate dispatchers hand out and in asynchronous events.
+    /// Its id in what aggregate dispatchers return and in asynchronous events.
     pub fn id(&self) -> EvdId {
         EvdId::of(&self.0)
     }
 
-    /// Events that it can hold. What happens to more, [`Overflow`] says; connection events are
-    /// never lost.
+    /// Events that it can hold. [`Overflow`] says what happens to more; connection events are never lost.
     pub fn depth(&self) -> u32 {
         self.0.depth()
     }
 
-    /// Events that wait to be taken, about.
+    /// About how many events are queued.
     pub fn queued(&self) -> usize {
         self.0.queued()
     }
 
-    /// The dispatcher as it is (`it_evd_query`).
+    /// State and settings (`it_evd_query`).
     pub fn info(&self) -> EvdInfo {
         let info = self.0.info();
         EvdInfo {
@@ -95,7 +94,7 @@ impl Dispatcher {
         }
     }
 
-    /// Changes the depth while events flow; none is lost (`it_evd_modify`). Returns the new one.
+    /// Changes the depth, also while events arrive; none is lost (`it_evd_modify`). Returns the new depth.
     pub fn resize(&self, depth: u32) -> Result<u32> {
         Ok(self.0.resize(depth)?)
     }
@@ -105,7 +104,7 @@ impl Dispatcher {
         Ok(self.0.set_threshold(events)?)
     }
 
-    /// Disabled, it queues events and does not notify; enabled again, it notifies of what is queued.
+    /// A disabled dispatcher queues events and does not notify; enabled again, it notifies of what is queued.
     pub fn set_enabled(&self, enabled: bool) -> Result<()> {
         Ok(self.0.set_enabled(enabled)?)
     }
@@ -115,12 +114,12 @@ impl Dispatcher {
         Ok(self.0.set_aggregate(aggregate.map(|to| to.dispatcher().ual()))?)
     }
 
-    /// Changes what happens without room.
+    /// Changes what happens when it is full.
     pub fn set_overflow(&self, overflow: Overflow) {
         self.0.set_overflow(overflow);
     }
 
-    /// Takes events again after an overflow without automatic reset.
+    /// Queues events again after an overflow without automatic reset.
     pub fn clear_overflow(&self) {
         self.0.clear_overflow();
     }
@@ -135,14 +134,14 @@ impl Dispatcher {
         self.0.abort();
     }
 
-    /// A descriptor for `poll`, `epoll` and the like: readable while it would notify. Take events
-    /// until there is none, then wait for it again. Never read from it.
+    /// A descriptor for `poll`, `epoll` and the like: readable while the dispatcher would notify. Take events
+    /// until there is none, then wait for the descriptor again. Never read from it.
     pub fn fd(&self) -> Result<BorrowedFd<'_>> {
         Ok(self.0.fd()?)
     }
 
-    /// Takes the callback away (`it_evd_callback_detach`). When this returns it is not running,
-    /// unless called from inside.
+    /// Removes the callback (`it_evd_callback_detach`). When this returns, the callback is not running, unless
+    /// it made this call itself.
     pub fn detach_callback(&self) -> Result<()> {
         Ok(self.0.detach_callback()?)
     }
@@ -164,8 +163,8 @@ pub(crate) trait Make {
     fn make(evd: Arc<ual::Evd>) -> Self;
 }
 
-/// The next event of `evd` that `pick` takes; `None` after the time-out. `pick` learns which
-/// dispatcher the event came to first.
+/// The next event of `evd` that `pick` accepts; `None` after the time-out. `pick` gets the id of the dispatcher
+/// that the event came to first.
 pub(crate) fn next<T>(
     evd: &Arc<ual::Evd>,
     timeout: Option<Duration>,
@@ -178,7 +177,7 @@ pub(crate) fn next<T>(
     }
 }
 
-/// Dispatchers that others can feed: [`crate::Aevd`], [`crate::AnyEvd`].
+/// Dispatchers that other dispatchers can feed: [`crate::Aevd`], [`crate::AnyEvd`].
 pub trait Aggregate: sealed::Aggregate {}
 
 pub(crate) mod sealed {
@@ -209,7 +208,7 @@ pub struct EvdBuilder<'a, T> {
     makes: PhantomData<fn() -> T>,
 }
 
-#[allow(private_bounds)] // which types there are is this crate's decision
+#[allow(private_bounds)] // only this crate implements it
 impl<'a, T: Make> EvdBuilder<'a, T> {
     pub(crate) fn new(ia: &'a Ia, depth: u32) -> Self {
         let init = EvdInit::new(T::STREAM, depth);
@@ -228,20 +227,20 @@ impl<'a, T: Make> EvdBuilder<'a, T> {
         self
     }
 
-    /// What happens without room: by default an event of [`crate::AsyncEvd`] says so, and events
-    /// are taken again as soon as there is room.
+    /// What happens when it is full: by default [`crate::AsyncEvd`] gets an event, and events are queued again
+    /// as soon as there is room.
     pub fn overflow(mut self, overflow: Overflow) -> Self {
         self.init.overflow = overflow;
         self
     }
 
-    /// It only queues until [`Dispatcher::set_enabled`].
+    /// Creates it disabled: it only queues until [`Dispatcher::set_enabled`].
     pub fn disabled(mut self) -> Self {
         self.enabled = false;
         self
     }
 
-    /// An aggregate dispatcher that hands out events, not names.
+    /// An aggregate dispatcher that returns events, not ids.
     pub(crate) fn underlying(mut self) -> Self {
         self.init.underlying = true;
         self

@@ -24,9 +24,9 @@ use crate::receive::receives;
 use crate::rmr::{Rmr, WeakRmr};
 use crate::work::{Kind, Local, Work};
 
-/// Endpoint (IT-API `it_ep_rc_create`). Clones share it. Dropping the last one closes the
-/// connection, if there is one. What has completed before still arrives, unless the peer does not take it
-/// within the policy's `close_timeout`. If work was outstanding, a reset follows.
+/// Endpoint (IT-API `it_ep_rc_create`). Clones share it. Dropping the last one closes the connection, if there
+/// is one. What has completed still arrives, unless the peer does not take it within the policy's
+/// `close_timeout`. If work was outstanding, a reset follows.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -74,13 +74,14 @@ struct EpInner {
     windows: Mutex<Vec<WeakRmr>>,
 }
 
-/// Tries to end the windows of an endpoint that is dropped: each try finds all that were linked by then.
+/// Attempts to unlink the windows of an endpoint that is dropped; each finds the windows that were linked until
+/// then.
 const END_TRIES: usize = 3;
 
 impl Drop for EpInner {
     fn drop(&mut self) {
-        // After this the provider touches no memory of ours and queues no completion; only then may
-        // the memory of what was under way go.
+        // After this the provider accesses no memory of ours and queues no completion; only then may the memory
+        // of outstanding requests be freed.
         for _ in 0..END_TRIES {
             if self.ep.close().is_ok() {
                 self.flights.left(self.ep.id());
@@ -95,8 +96,8 @@ impl Drop for EpInner {
     }
 }
 
-/// Limits of an endpoint to change; `None` leaves one as it is. Depths and `ird` only while it is
-/// unconnected, `ord` then, or downwards while it is connected.
+/// Limits of an endpoint to change; `None` leaves one as it is. Depths and `ird` can change only while it is
+/// unconnected; `ord` can also be lowered while it is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EpLimits {
     /// Outbound RDMA Reads and atomics at once.
@@ -112,7 +113,7 @@ pub struct EpLimits {
 }
 
 impl Ep {
-    /// Its name in completions and events.
+    /// Its id in completions and events.
     pub fn id(&self) -> EpId {
         EpId(self.0.ep.id().0)
     }
@@ -127,8 +128,8 @@ impl Ep {
         self.0.ep.ends()
     }
 
-    /// How its last connection ended, or why it was not established, as far as the provider tells; `None`:
-    /// it is up. Asynchronous events of the endpoint are about this.
+    /// How its last connection ended, or why it was not established, as far as the provider reports it; `None`:
+    /// it is up. An asynchronous event of the endpoint concerns this connection.
     pub fn connection_end(&self) -> Option<ConnectionEnd> {
         self.0.ep.connection_end()
     }
@@ -184,9 +185,8 @@ impl Ep {
         post::send(&mut self.0.flights.send(), ep.id(), work, |wrs| ep.post_send(wrs))
     }
 
-    /// Posts work requests, as many as fit, in as few calls of the provider as possible; returns
-    /// their names. They leave `works`, from the front; the rest stays. Errors: the first one was
-    /// refused.
+    /// Posts work requests, as many as fit, in as few calls of the provider as possible; returns their ids. The
+    /// posted ones are removed from the front of `works`. Errors: the first one was refused.
     ///
     /// ```
     /// # use itapi::{Ep, RemoteRange, Result, Work};
@@ -205,14 +205,14 @@ impl Ep {
         Ok(WorkIds(first..first + count))
     }
 
-    /// Posts receives, as many as fit; returns how many. They leave `locals`, from the front; the
-    /// rest stays. Errors: the first one was refused.
+    /// Posts receives, as many as fit; returns how many. The posted ones are removed from the front of
+    /// `locals`. Errors: the first one was refused.
     pub fn post_recv_all(&self, locals: &mut Vec<Local>) -> Result<usize> {
         let ep = &self.0.ep;
         post::receive_all(&mut self.0.flights.recv(), locals, |wrs| ep.post_recv(wrs))
     }
 
-    /// Notes which windows may have to end with the endpoint.
+    /// Records the windows that may have to be unlinked when the endpoint is dropped.
     #[inline]
     fn remember_window(&self, work: &Work<'_>) -> Result<()> {
         match &work.kind {

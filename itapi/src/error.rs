@@ -1,7 +1,7 @@
-//! Errors: what was refused and what did not succeed. No state.
+//! Error types of all calls. No state.
 //!
-//! Connection errors carry the access layer's own sentence, which names both ends, the probable
-//! cause and what to do.
+//! Connection errors carry the text of the access layer, which names both ends, the probable cause and what to
+//! do.
 
 use std::io;
 
@@ -14,10 +14,10 @@ use crate::ids::{Operation, WorkId};
 /// Result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Result of a post: the work request's name, or what was to be posted, memory included.
+/// Result of a post: the work request's id, or what was to be posted, memory included.
 pub type PostResult<T> = std::result::Result<WorkId, Box<Refused<T>>>;
 
-/// Why a call did not do what it should.
+/// Why a call failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -36,7 +36,7 @@ pub enum Error {
         offset: usize,
         /// Octets asked for.
         len: usize,
-        /// Octets that there are.
+        /// Octets that the memory has.
         size: usize,
     },
     /// No memory.
@@ -62,10 +62,10 @@ pub enum Error {
         operation: Operation,
         /// How it ended.
         status: WcStatus,
-        /// How the connection ended, if it did and the provider tells.
+        /// How the connection ended, if it did and the provider reports it.
         end: Option<Box<ConnectionEnd>>,
     },
-    /// There is no connection, or no longer.
+    /// There is no connection, or it has ended.
     #[error("{0}")]
     Connection(Box<ConnEvent>),
     /// The runtime cannot watch a dispatcher's descriptor.
@@ -99,7 +99,7 @@ fn meaning(status: WcStatus) -> &'static str {
     }
 }
 
-/// The end of a sentence that says that something did not succeed.
+/// The cause, to append to a message.
 fn because(end: Option<&ConnectionEnd>) -> String {
     end.map_or_else(String::new, |end| format!("; {end}"))
 }
@@ -131,7 +131,7 @@ impl<T> Refused<T> {
     }
 }
 
-/// Gives up what was to be posted.
+/// Drops what was to be posted and keeps the error.
 impl<T> From<Box<Refused<T>>> for Error {
     fn from(refused: Box<Refused<T>>) -> Self {
         refused.error

@@ -1,5 +1,5 @@
-//! Event dispatchers for completions, which match them with the memory of their work requests. Any number
-//! of threads; each completion goes to one of them. No lock that endpoints share.
+//! Event dispatchers for completions, which match them with the memory of their work requests. Any number of
+//! threads may take completions; each goes to one of them. Endpoints share no lock.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -20,8 +20,8 @@ use crate::outstanding::{Flights, is_receive};
 /// Completions taken from the provider in one go.
 const BATCH: usize = 16;
 
-/// Event dispatcher for completions (IT-API `it_evd_create`, DTO stream). Clones share it. What all
-/// dispatchers can is in [`Dispatcher`].
+/// Event dispatcher for completions (IT-API `it_evd_create`, DTO stream). Clones share it. The calls that all
+/// dispatchers have are in [`Dispatcher`].
 ///
 /// ```
 /// # use std::time::Duration;
@@ -51,7 +51,7 @@ struct EvdInner {
     directory: Directory,
 }
 
-/// All dispatchers by name, for those who take their completions through an aggregate one.
+/// All dispatchers by id, for threads that take their completions through an aggregate one.
 fn open() -> MutexGuard<'static, BTreeMap<EvdId, Weak<EvdInner>>> {
     static OPEN: Mutex<BTreeMap<EvdId, Weak<EvdInner>>> = Mutex::new(BTreeMap::new());
     // Nothing panics while the lock is held.
@@ -83,7 +83,7 @@ impl Ia {
 }
 
 impl Evd {
-    /// Chooses thresholds and the like; at least `depth` completions fit.
+    /// A builder with thresholds and other settings; at least `depth` completions fit.
     pub fn builder(ia: &Ia, depth: u32) -> EvdBuilder<'_, Self> {
         EvdBuilder::new(ia, depth)
     }
@@ -99,7 +99,7 @@ impl Evd {
         Ok(None)
     }
 
-    /// Adds the completions that there are to `out`, oldest first, at most 16; returns how many
+    /// Appends the queued completions to `out`, oldest first, at most 16; returns how many
     /// (`it_evd_dequeue_n`).
     pub fn poll_into(&self, out: &mut Vec<Completion>) -> Result<usize> {
         // Before anything is taken: what was taken cannot be put back.
@@ -121,8 +121,8 @@ impl Evd {
         Ok(out.len() - before)
     }
 
-    /// The oldest completion, waiting until the dispatcher notifies (`it_evd_wait`): `None` after
-    /// the time-out. A waiting thread does the work of its connections itself. Errors:
+    /// Waits until the dispatcher notifies and returns the oldest completion (`it_evd_wait`); `None` after the
+    /// time-out. The waiting thread makes progress for its connections itself. Errors:
     /// [`ual::Error::Interrupted`], [`ual::Error::Signal`], [`ual::Error::Aborted`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<Completion>> {
         next(self.ual(), Some(timeout), |event, _| match event {
@@ -131,7 +131,7 @@ impl Evd {
         })
     }
 
-    /// The oldest completion, waiting for one, if it succeeded. Errors: [`Error::Incomplete`],
+    /// Waits for a completion and returns the oldest if it succeeded. Errors: [`Error::Incomplete`],
     /// [`Error::Timeout`].
     pub fn wait_success(&self, timeout: Duration) -> Result<Completion> {
         let completion = self.wait(timeout)?.ok_or(Error::Timeout(timeout))?;
@@ -139,10 +139,9 @@ impl Evd {
         Ok(completion)
     }
 
-    /// Calls a function on a thread of the adapter whenever the dispatcher notifies
-    /// (`it_evd_callback_attach`). It takes the completions itself, and must not wait. The
-    /// dispatcher is given so that the function need not keep it. Errors:
-    /// [`ual::Error::CallbackExists`].
+    /// Calls a function on a thread of the adapter whenever the dispatcher notifies (`it_evd_callback_attach`).
+    /// The function takes the completions itself, and must not wait. It gets the dispatcher as argument, so
+    /// that it need not keep it. Errors: [`ual::Error::CallbackExists`].
     pub fn on_event(&self, callback: impl Fn(&Self) + Send + Sync + 'static) -> Result<()> {
         let weak = Arc::downgrade(&self.0);
         let callback = move |_: &Arc<ual::Evd>| {
@@ -153,7 +152,7 @@ impl Evd {
         Ok(self.ual().attach_callback(Box::new(callback))?)
     }
 
-    /// The completion, with the memory of its request; `None` if its endpoint is gone, and the memory with it.
+    /// The completion with the memory of its request; `None` if its endpoint was destroyed.
     #[inline]
     fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
         let mut complete = self.0.directory.with(wc.qp, |flights| flights.complete(wc));
@@ -181,7 +180,7 @@ impl Evd {
         self.0.directory.remove(qp);
     }
 
-    /// A completion that came to the dispatcher of this name.
+    /// A completion that came to the dispatcher with this id.
     pub(crate) fn complete_at(name: EvdId, wc: &WorkCompletion) -> Option<Completion> {
         let evd = open().get(&name)?.upgrade().map(Self)?;
         evd.complete(wc)

@@ -1,5 +1,5 @@
-//! Event dispatchers for everything but completions. Queues of the access layer; any number of
-//! threads, each event goes to one of them.
+//! Event dispatchers for everything but completions. The access layer owns the queues. Any number of threads
+//! may take events; each goes to one of them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ const CONNECTION_DEPTH: u32 = 64;
 pub(crate) mod sealed {
     use std::sync::Arc;
 
-    /// A stream of events, and what its dispatcher hands out.
+    /// A stream of events, and what its dispatcher returns.
     pub trait Kind: 'static {
         type Item;
         const STREAM: ual::Stream;
@@ -43,13 +43,14 @@ pub enum AsyncSource {
     Srq(SrqId),
 }
 
-/// News of an object; in words with the peer and the cause, as those of its connection.
+/// An asynchronous event of an object. Its text names the peer and the cause, as that of a connection event
+/// does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ObjectEvent {
-    /// Whose.
+    /// The object.
     pub source: AsyncSource,
-    /// What.
+    /// What happened.
     pub event: AsyncEvent,
     /// Both ends of an endpoint's connection, if it had one and is open.
     pub ends: Option<Box<Ends>>,
@@ -109,11 +110,11 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// What becomes of connections (CM message stream).
+    /// Connection events (CM message stream).
     Connections Connection -> (EpId, ConnEvent) {
         (Event::Connection { qp, event, .. }, _) => Some((EpId(qp.0), *event))
     }
-    /// News of endpoints, dispatchers and shared receive queues (affiliated stream).
+    /// Asynchronous events of endpoints, dispatchers and shared receive queues (affiliated stream).
     Objects Affiliated -> ObjectEvent {
         (Event::Affiliated { source, event }, ia) => {
             let ends = match source {
@@ -123,7 +124,8 @@ kinds! {
             AsyncSource::of(source, ia).map(|source| ObjectEvent { source, event, ends })
         }
     }
-    /// News of the device and its ports (unaffiliated stream): the port, if it is about one.
+    /// Asynchronous events of the device and its ports (unaffiliated stream), with the port if one is
+    /// concerned.
     Ports Unaffiliated -> (Option<u32>, AsyncEvent) {
         (Event::Unaffiliated { port, event }, _) => Some((port, event))
     }
@@ -137,9 +139,8 @@ kinds! {
     }
 }
 
-/// Event dispatcher for one kind of events; see [`ConnEvd`], [`crate::RequestEvd`], [`AsyncEvd`],
-/// [`PortEvd`], [`SoftwareEvd`] and [`Aevd`]. Clones share it. What all dispatchers can is in
-/// [`Dispatcher`].
+/// Event dispatcher for one kind of events; see [`ConnEvd`], [`crate::RequestEvd`], [`AsyncEvd`], [`PortEvd`],
+/// [`SoftwareEvd`] and [`Aevd`]. Clones share it. The calls that all dispatchers have are in [`Dispatcher`].
 pub struct Events<K> {
     evd: Dispatcher,
     kind: PhantomData<fn() -> K>,
@@ -207,7 +208,7 @@ pub type AsyncEvd = Events<Objects>;
 /// ```
 pub type PortEvd = Events<Ports>;
 
-/// For numbers that the application posts itself, so that a thread that waits gets them, too.
+/// For numbers that the application posts itself, to wake a thread that waits.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -222,9 +223,9 @@ pub type PortEvd = Events<Ports>;
 /// ```
 pub type SoftwareEvd = Events<Software>;
 
-/// Aggregate: says which of the dispatchers that feed it has events. It names a dispatcher as long
-/// as that one would notify; take its events until there is none. [`crate::AnyEvd`] hands out the
-/// events themselves.
+/// Aggregate dispatcher: says which of the dispatchers that feed it has events. It names a dispatcher as long
+/// as that one would notify; take its events until there is none. [`crate::AnyEvd`] returns the events
+/// themselves.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -291,16 +292,15 @@ impl<K: Kind> Events<K> {
         Ok(None)
     }
 
-    /// The oldest event, waiting until the dispatcher notifies (`it_evd_wait`); `None` after the
-    /// time-out. Errors: [`ual::Error::Interrupted`], [`ual::Error::Signal`],
-    /// [`ual::Error::Aborted`].
+    /// Waits until the dispatcher notifies and returns the oldest event (`it_evd_wait`); `None` after the
+    /// time-out. Errors: [`ual::Error::Interrupted`], [`ual::Error::Signal`], [`ual::Error::Aborted`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<K::Item>> {
         next(self.ual(), Some(timeout), K::pick)
     }
 
-    /// Calls a function on a thread of the adapter whenever the dispatcher notifies
-    /// (`it_evd_callback_attach`). It takes the events itself, and must not wait. The dispatcher is
-    /// given so that the function need not keep it. Errors: [`ual::Error::CallbackExists`].
+    /// Calls a function on a thread of the adapter whenever the dispatcher notifies (`it_evd_callback_attach`).
+    /// The function takes the events itself, and must not wait. It gets the dispatcher as argument, so that it
+    /// need not keep it. Errors: [`ual::Error::CallbackExists`].
     pub fn on_event(&self, callback: impl Fn(&Self) + Send + Sync + 'static) -> Result<()> {
         let callback = move |evd: &Arc<ual::Evd>| callback(&Self::make(evd.clone()));
         Ok(self.ual().attach_callback(Box::new(callback))?)
@@ -311,7 +311,7 @@ impl<K: Kind> Events<K> {
     }
 }
 
-/// A builder for each kind; those with a depth that matters.
+/// Builders of the kinds whose depth the application chooses.
 macro_rules! builders {
     ($($kind:ident)+) => {$(
         impl Events<$kind> {

@@ -1,6 +1,6 @@
-//! Posted work requests that have not completed, and their memory, by queue. Each queue is owned by its
-//! endpoint or shared receive queue, behind that object's lock. Nothing else keeps the memory: when the
-//! object goes, the provider lets go of the memory first, then it is freed.
+//! Outstanding work requests of one queue, and their memory. Its endpoint or shared receive queue owns it,
+//! under that object's lock. Nothing else keeps the memory: when the object is dropped, the provider destroys
+//! its queue first, then the memory is freed.
 
 use ual::{Posted, SharedPosted};
 use vp_api::room::{self, Slots};
@@ -15,15 +15,15 @@ use crate::work::Local;
 pub(crate) struct Sent {
     pub(crate) operation: Operation,
     pub(crate) local: Local,
-    /// Dropped when the request completes, so that its window learns of it.
+    /// Dropped when the request completes, which tells its window.
     pub(crate) window: Option<Pending>,
 }
 
-/// Posted requests of a send queue. Nothing is allocated for one that never sends.
+/// Posted requests of a send queue. A queue that never sends allocates nothing.
 pub(crate) struct SendFlight {
     posted: Posted<Sent>,
-    /// Memory of unsignalled requests that ended, until a completion takes it along. It has room for that
-    /// of all that are posted, so that to take completions needs none.
+    /// Memory of unsignalled requests that ended, until a completion returns it. It has room for all posted
+    /// requests, so that taking completions allocates nothing.
     earlier: Vec<Local>,
 }
 
@@ -37,8 +37,8 @@ impl SendFlight {
         self.posted.set_depth(depth);
     }
 
-    /// Number of the next request, and how many can be posted, at most `wanted` and not 0, with the memory
-    /// for them: to be asked before they are posted. `quiet`: some of them are unsignalled.
+    /// Reserves memory for requests before they are posted. Returns the number of the next request, and how
+    /// many can be posted: at least 1, at most `wanted`. `quiet`: some of them are unsignalled.
     #[inline]
     pub(crate) fn room(&mut self, wanted: usize, quiet: bool) -> VpResult<(u64, usize)> {
         let room = self.posted.room(wanted).map_err(|status| refused(status, wanted))?;
@@ -49,19 +49,19 @@ impl SendFlight {
         Ok(room)
     }
 
-    /// Holds a posted request, for which there is [`SendFlight::room`].
+    /// Stores a posted request, for which [`SendFlight::room`] reserved memory.
     #[inline]
     pub(crate) fn push(&mut self, sent: Sent, signalled: bool) {
         self.posted.push(sent, signalled);
     }
 
-    /// The stream is over, and of all requests the last `failed` have completions that say so.
+    /// The stream is over, and the last `failed` of all requests have completions that report it.
     pub(crate) fn ended(&mut self, failed: u32) {
         self.posted.ended(failed, |sent| !sent.local.parts().is_empty());
     }
 
-    /// Takes request `number` out, which ended well or not. The unsignalled ones before it have ended, too:
-    /// they complete in this order (RDMAC 8.1.3.1).
+    /// Removes request `number`, which succeeded or failed. The unsignalled ones before it have ended, too:
+    /// requests complete in order (RDMAC 8.1.3.1).
     #[inline]
     pub(crate) fn complete(&mut self, number: u64, good: bool) -> Option<Sent> {
         let earlier = &mut self.earlier;
@@ -71,14 +71,13 @@ impl SendFlight {
         })
     }
 
-    /// The memory of the unsignalled requests that have ended, for the completion that told it.
+    /// The memory of the unsignalled requests that have ended, for the completion that reported it.
     #[inline]
     pub(crate) fn take_earlier(&mut self) -> Vec<Local> {
         if self.earlier.is_empty() { Vec::new() } else { self.hand_out() }
     }
 
-    /// The room for the memory of others stays; if there is none for a second list, all of it waits for a
-    /// later completion.
+    /// The list keeps its capacity. Without memory for a second list, all of it waits for a later completion.
     fn hand_out(&mut self) -> Vec<Local> {
         if self.posted.unreported() == 0 {
             return std::mem::take(&mut self.earlier);
@@ -91,13 +90,13 @@ impl SendFlight {
     }
 }
 
-/// There is no memory to keep so many requests.
+/// The error when there is no memory to keep so many requests.
 #[cold]
 fn none(requests: usize) -> VpError {
     room::none::<Local>("posted requests of an endpoint", requests)
 }
 
-/// The error of a queue that has no room for them.
+/// The error of a full queue.
 #[cold]
 fn refused(status: VpStatus, requests: usize) -> VpError {
     match status {
@@ -127,13 +126,14 @@ impl RecvFlight {
         Ok(Self { posted, depth })
     }
 
-    /// Of a shared queue, which bounds itself: receives that endpoints took along may be here still.
+    /// Of a shared queue. The queue itself enforces the bound: receives that destroyed endpoints had taken may
+    /// still be here.
     pub(crate) fn shared(depth: u32) -> crate::Result<Self> {
         let posted = SharedPosted::new(depth).map_err(crate::Error::no_room)?;
         Ok(Self { posted: Receives::Shared(posted), depth: u32::MAX })
     }
 
-    /// Those of a shared queue, for its endpoints that come and go.
+    /// The receives of a shared queue, which counts its endpoints.
     pub(crate) fn as_shared(&mut self) -> Option<&mut SharedPosted<Local>> {
         match &mut self.posted {
             Receives::Own(_) => None,
@@ -145,8 +145,8 @@ impl RecvFlight {
         self.depth = depth;
     }
 
-    /// How many receives can be posted, at most `wanted`, with the memory for them: to be asked before
-    /// they are posted. Not 0.
+    /// Reserves memory for receives before they are posted. Returns how many can be posted: at least 1, at most
+    /// `wanted`.
     pub(crate) fn room(&mut self, wanted: usize) -> VpResult<usize> {
         let used = match &self.posted {
             Receives::Own(posted) => posted.used(),
@@ -171,7 +171,7 @@ impl RecvFlight {
         number.into()
     }
 
-    /// The provider refused it, and all that were pushed behind it.
+    /// Removes a receive that the provider refused, and all that were pushed after it.
     pub(crate) fn refused(&mut self, number: u64) -> Option<Local> {
         let number = u32::try_from(number).ok()?;
         match &mut self.posted {
@@ -208,7 +208,7 @@ mod tests {
         let room = flight.earlier.capacity();
         assert!(flight.complete(2, true).is_some());
         assert_eq!(flight.take_earlier().len(), 2);
-        // One is behind it, which needs the room.
+        // One request is posted after it, and needs the room.
         assert_eq!(flight.earlier.capacity(), room);
         assert!(flight.complete(4, true).is_some());
         assert_eq!(flight.take_earlier().len(), 1);

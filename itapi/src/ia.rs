@@ -1,5 +1,5 @@
-//! The interface adapter and its protection zones. What they make says how in its own file. Handles
-//! only; the access layer owns the objects and keeps parents while children live.
+//! The interface adapter and its protection zones. Handles only: the access layer owns the objects and keeps
+//! parents while children live.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use vp_api::{DatagramAttrs, DeviceInfo, PortInfo, RnicAttrs, Transport, room};
 use crate::context::context;
 use crate::error::{Error, Result};
 
-/// All providers with their devices; one that cannot work here says why.
+/// All providers with their devices, or with the reason why one cannot work here.
 pub fn providers() -> Result<Vec<ProviderListing>> {
     Ok(Ual::new()?.providers())
 }
@@ -23,7 +23,7 @@ pub struct Interface {
     pub provider: String,
     /// The provider's version.
     pub version: String,
-    /// Its name, what it speaks, and its ports.
+    /// Its name, its protocol, and its ports.
     pub device: DeviceInfo,
 }
 
@@ -69,7 +69,7 @@ pub struct Ia(Arc<ual::Ia>);
 context!(Ia, ia => ia.0.tag());
 
 impl Ia {
-    /// Opens the first usable device, with the configuration file's policy.
+    /// Opens the first usable device with the configuration file's policy.
     pub fn open() -> Result<Self> {
         Self::builder().open()
     }
@@ -84,7 +84,7 @@ impl Ia {
         self.0.device()
     }
 
-    /// What it speaks.
+    /// Its protocol.
     pub fn transport(&self) -> Transport {
         self.0.transport()
     }
@@ -99,7 +99,7 @@ impl Ia {
         self.0.attrs()
     }
 
-    /// Its ports (spigots) as they are now; [`Ia::port_evd`] tells of changes.
+    /// Its ports (spigots) as they are now; [`Ia::port_evd`] reports changes.
     pub fn ports(&self) -> Result<Vec<PortInfo>> {
         Ok(self.0.ports()?)
     }
@@ -119,7 +119,7 @@ impl Ia {
         self.0.datagram_attrs()
     }
 
-    /// Octets of the longest datagram through a port, an index into [`Ia::ports`], now.
+    /// Octets of the longest datagram that a port, given as an index into [`Ia::ports`], can carry now.
     pub fn max_datagram(&self, port: u32) -> Result<u32> {
         Ok(self.0.max_datagram(port)?)
     }
@@ -139,7 +139,7 @@ pub(crate) fn resolve(address: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
     }
 }
 
-/// A copy of private data, of whatever length the caller gives: the access layer knows what is allowed.
+/// A copy of private data. The access layer checks its length.
 pub(crate) fn copy(private_data: &[u8]) -> Result<Vec<u8>> {
     let list = room::list("octets of private data", private_data.len());
     let mut copy = list.map_err(Error::no_room)?;
@@ -163,7 +163,7 @@ impl IaBuilder {
         self
     }
 
-    /// This configuration instead of the file's.
+    /// Uses this configuration instead of the file's.
     pub fn config(mut self, config: Config) -> Self {
         self.config = Some(config);
         self

@@ -1,13 +1,12 @@
-//! Names of objects and work requests, and the kinds of work requests. Plain values.
+//! Ids of objects and work requests, and the kinds of work requests. Plain values.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Names an endpoint of an adapter.
+/// Id of an endpoint of an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EpId(pub(crate) u32);
 
-/// Names an event dispatcher in what aggregate dispatchers hand out and in asynchronous events; never
-/// used again.
+/// Id of an event dispatcher in what aggregate dispatchers return and in asynchronous events; never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EvdId(pub(crate) u64);
 
@@ -16,22 +15,22 @@ impl EvdId {
         Self(evd.tag().get())
     }
 
-    /// A name that no dispatcher had before.
+    /// An id that no dispatcher had before.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Names a shared receive queue in asynchronous events.
+/// Id of a shared receive queue in asynchronous events.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SrqId(pub(crate) u32);
 
-/// Names a posted work request: unique per queue while it is under way.
+/// Id of a posted work request: unique per queue while it is outstanding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkId(pub(crate) u64);
 
-/// Names of work requests that were posted together, in their order.
+/// Ids of work requests that were posted together, in order.
 #[derive(Clone, Debug)]
 pub struct WorkIds(pub(crate) std::ops::Range<u64>);
 
@@ -63,9 +62,9 @@ pub enum Operation {
     Unlink,
     LinkLmr,
     UnlinkLmr,
-    /// A receive, taken by a Send.
+    /// A receive that a Send took.
     Recv,
-    /// A receive, taken by Immediate Data.
+    /// A receive that Immediate Data took.
     RecvImmediate,
 }
 

@@ -2,11 +2,10 @@
 //!
 //! # Objects
 //!
-//! An [`Ia`] is an open device. It makes [`Evd`]s, where completions come out, and [`Pz`]s, which
-//! make everything else: [`Lmr`]s (registered memory, with rights for peers), [`Buffer`]s
-//! (registered memory with one owner), [`Ep`]s (connections), [`Srq`]s and [`Rmr`]s. Handles are
-//! cheap to clone; an object closes when its last handle goes, after everything that was made from
-//! it.
+//! An [`Ia`] is an open device. It makes [`Evd`]s, which return completions, and [`Pz`]s, which make everything
+//! else: [`Lmr`]s (registered memory, with rights for peers), [`Buffer`]s (registered memory with one owner),
+//! [`Ep`]s (connections), [`Srq`]s and [`Rmr`]s. Handles are cheap to clone; an object closes when its last
+//! handle is dropped, after everything that was made from it.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -27,33 +26,33 @@
 //!
 //! # Memory
 //!
-//! A work request ([`Work`]) owns its memory while it is under way and gives it back with its
-//! [`Completion`]. A posted [`Buffer`] can therefore be neither touched, dropped nor posted twice;
-//! the compiler sees to it, see [`promises`]. While it is not posted, it is a slice.
+//! A work request ([`Work`]) owns its memory while it is under way and gives it back with its [`Completion`].
+//! The compiler therefore rejects access to a posted [`Buffer`], dropping it, and posting it twice; see
+//! [`promises`]. While it is not posted, it is a slice.
 //!
-//! Memory that a peer may reach at any time ([`Lmr`]) is never a slice: [`Lmr::read_at`] and
-//! [`Lmr::write_at`] copy. It is fresh ([`Pz::lmr`]), or memory that you have already: given by value and
-//! returned ([`Pz::adopt`]), or borrowed for a call ([`Pz::lend`]). Dropping never frees memory that a peer can still write, and never waits
-//! for a peer.
+//! Memory that a peer may reach at any time ([`Lmr`]) is never a slice: [`Lmr::read_at`] and [`Lmr::write_at`]
+//! copy. It is newly allocated ([`Pz::lmr`]), or memory that you have already: given by value and returned
+//! ([`Pz::adopt`]), or borrowed for a call ([`Pz::lend`]). Dropping never frees memory that a peer can still
+//! write, and never waits for a peer.
 //!
 //! # Progress
 //!
-//! A thread that waits on an [`Evd`] does the work of its connections itself; while none waits, the
-//! provider serves peers in the background.
+//! A thread that waits on an [`Evd`] makes progress for its connections itself; while none waits, a thread of
+//! the provider does.
 //!
 //! # Logging
 //!
-//! What happens to connections, and what is odd, is logged through [`tracing`](https://docs.rs/tracing): at `info`
-//! one line for each connection that begins (both ends, CRC, MPA revision, IRD and ORD) and one for each that
-//! ends, with the cause. A program sees them when it installs a subscriber, for example
+//! Connections and unusual events are logged through [`tracing`](https://docs.rs/tracing): at `info` one line
+//! for each connection that begins (both ends, CRC, MPA revision, IRD and ORD) and one for each that ends, with
+//! the cause. A program sees them after it installs a subscriber, for example
 //! `tracing_subscriber::fmt::init()`; the command `warpline` shows them with `RUST_LOG=info`.
 //!
 //! # More
 //!
-//! `warpline-channel` has messages ready made: flow control, buffers, large messages, servers.
+//! `warpline-channel` offers messages with flow control, buffers, large messages and servers.
 //!
-//! [`guide`] goes from a TCP program to RDMA, step by step. With the feature `tokio`, dispatchers
-//! are streams (`Evd::stream`), connecting and accepting are futures (`Ep::connect_async`,
+//! [`guide`] turns a TCP program into an RDMA program, step by step. With the feature `tokio`, dispatchers are
+//! streams (`Evd::stream`), connecting and accepting are futures (`Ep::connect_async`,
 //! `Request::accept_async`).
 //!
 #![doc = include_str!("../doc/c-to-rust.md")]

@@ -1,5 +1,5 @@
-//! Listeners and the connection requests that come to them. A request that is neither accepted nor rejected
-//! when it is dropped is rejected then, so that no peer waits for nothing.
+//! Listeners and their connection requests. Dropping a request that was neither accepted nor rejected rejects
+//! it, so that its peer does not wait for the time-out.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::events::Events;
 use crate::events::sealed::Kind;
 use crate::ia::{Ia, copy, resolve};
 
-/// Requests that wait to be taken; more are rejected.
+/// Requests that may be queued; more are rejected.
 const BACKLOG: u32 = 256;
 
 /// Connection requests (CM request stream).
@@ -59,15 +59,14 @@ impl Kind for Requests {
 pub type RequestEvd = Events<Requests>;
 
 impl RequestEvd {
-    /// Chooses thresholds and the like; at least `depth` events fit.
+    /// A builder with thresholds and other settings; at least `depth` events fit.
     pub fn builder(ia: &Ia, depth: u32) -> EvdBuilder<'_, Self> {
         EvdBuilder::new(ia, depth)
     }
 }
 
-/// Listener (IT-API `it_listen_create`). Clones share it. When the last one goes, it stops
-/// listening and rejects the requests that nobody has taken, unless they go to a dispatcher of
-/// several listeners.
+/// Listener (IT-API `it_listen_create`). Clones share it. Dropping the last one stops listening and rejects the
+/// requests that are still queued, unless they go to a dispatcher of several listeners.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -98,7 +97,7 @@ impl Drop for ListenInner {
         // Refused only if it is closed already.
         let _ = self.listen.close();
         if self.alone {
-            // Each is rejected by being dropped.
+            // Dropping a request rejects it.
             while let Ok(Some(_)) = self.evd.poll() {}
         }
     }
@@ -126,20 +125,19 @@ impl<'a> ListenBuilder<'a> {
         self
     }
 
-    /// Requests that may wait to be taken; more are rejected.
+    /// Requests that may be queued; more are rejected.
     pub fn backlog(mut self, requests: u32) -> Self {
         self.backlog = requests;
         self
     }
 
-    /// Requests go here, together with those of other listeners.
+    /// Queues requests here, together with those of other listeners.
     pub fn evd(mut self, evd: &RequestEvd) -> Self {
         self.evd = Some(evd.clone());
         self
     }
 
-    /// Leaves the numbers of RDMA Reads at once out of the start-up: the applications agree on them
-    /// by other means.
+    /// Leaves IRD and ORD out of the start-up: the applications agree on them by other means.
     pub fn suppress_ird_ord(mut self) -> Self {
         self.suppress_ird_ord = true;
         self
@@ -165,7 +163,7 @@ impl<'a> ListenBuilder<'a> {
 }
 
 impl Ia {
-    /// Creates an event dispatcher for the requests of several listeners; what does not fit is
+    /// Creates an event dispatcher for the requests of several listeners; requests that do not fit are
     /// rejected.
     pub fn request_evd(&self, depth: u32) -> Result<RequestEvd> {
         RequestEvd::builder(self, depth).build()
@@ -176,35 +174,35 @@ impl Ia {
         self.listen_builder(address)?.listen()
     }
 
-    /// Chooses how to listen.
+    /// A builder of a listener at an address.
     pub fn listen_builder(&self, address: impl ToSocketAddrs) -> Result<ListenBuilder<'_>> {
         Ok(ListenBuilder::new(self, resolve(address)?))
     }
 }
 
 impl Listen {
-    /// The first address, with the real port.
+    /// The first address, with the port that was assigned.
     pub fn address(&self) -> SocketAddr {
         // A listener has at least one address.
         self.addresses()[0]
     }
 
-    /// Where it listens, with the real port (`it_listen_query`).
+    /// The address at which it listens, with the port that was assigned (`it_listen_query`).
     pub fn addresses(&self) -> &[SocketAddr] {
         self.0.listen.addresses()
     }
 
-    /// Where its requests go.
+    /// The dispatcher of its requests.
     pub fn evd(&self) -> &RequestEvd {
         &self.0.evd
     }
 
-    /// The oldest request, waiting for one; `None` after the time-out.
+    /// Waits for a request and returns the oldest; `None` after the time-out.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Request>> {
         self.0.evd.wait(timeout)
     }
 
-    /// The oldest request, waiting for one as long as it takes, signal handlers or not.
+    /// Waits for a request without a time-out and returns the oldest. Signal handlers do not end the wait.
     pub fn request(&self) -> Result<Request> {
         loop {
             match self.wait(Duration::MAX) {
@@ -216,7 +214,7 @@ impl Listen {
     }
 }
 
-/// Someone wants to connect.
+/// A peer's request to connect.
 ///
 /// ```
 /// # use itapi::{Ep, Ia, Listen, Result};
@@ -258,39 +256,38 @@ impl Request {
         &self.request.ends
     }
 
-    /// All that is known of it.
+    /// All that is known of the request.
     pub fn details(&self) -> &ConnRequest {
         &self.request
     }
 
-    /// Accepts onto an endpoint and waits until it is connected, or not; the policy bounds the
-    /// wait.
+    /// Accepts onto an endpoint and waits for the outcome; the policy bounds the wait.
     pub fn accept(self, ep: &Ep, private_data: &[u8]) -> Result<Established> {
         self.start_accept(ep, private_data)?;
         ep.wait_established()
     }
 
-    /// Accepts (`it_ep_accept`); a connection event says what became of it.
+    /// Accepts (`it_ep_accept`); a connection event reports the outcome.
     pub fn start_accept(self, ep: &Ep, private_data: &[u8]) -> Result<()> {
         let private_data = copy(private_data)?;
         self.start_accept_with(ep, AcceptParams { private_data, ..Default::default() })
     }
 
-    /// Accepts as `params` say; a connection event says what became of it.
+    /// Accepts as `params` say; a connection event reports the outcome.
     pub fn start_accept_with(mut self, ep: &Ep, params: AcceptParams) -> Result<()> {
         ep.ual().accept(self.request.request, params)?;
         self.answered = true;
         Ok(())
     }
 
-    /// Rejects, telling the peer why (`it_reject`).
+    /// Rejects, with private data for the peer (`it_reject`).
     pub fn reject(mut self, private_data: &[u8]) -> Result<()> {
         self.answered = true;
         Ok(ual::cm::reject(self.request.request, private_data)?)
     }
 
-    /// Gives it to the listener of another port, of this adapter or another of this process
-    /// (`it_handoff`). Refused, it comes back and can still be answered.
+    /// Gives it to the listener of another port, of this adapter or another of this process (`it_handoff`). If
+    /// this fails, the error returns the request, which can still be accepted or rejected.
     pub fn handoff(mut self, to: Handoff) -> std::result::Result<(), Box<Refused<Self>>> {
         match ual::cm::handoff(self.request.request, to) {
             Ok(()) => {
@@ -305,7 +302,7 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         if !self.answered {
-            // A peer that gave up in the meantime needs no answer.
+            // A peer that gave up in the meantime needs no reply.
             let _ = ual::cm::reject(self.request.request, &[]);
         }
     }

@@ -1,9 +1,9 @@
 //! Registered memory, local and remote.
 //!
-//! An [`Lmr`] owns its memory and its registration. A peer with a right to it may read or write it
-//! at any time, so it is never a slice: octets go in and out by copies, and a copy that races with a
-//! peer's access may get part of each. The memory is freed only after the registration is gone, so that no
-//! late RDMA Write reaches memory that is used for something else.
+//! An [`Lmr`] owns its memory and its registration. A peer with a right to it may read or write it at any time,
+//! so it is never a slice: octets are copied in and out, and a copy that races with a peer's access may see
+//! part of each. The memory is freed only after it is deregistered, so that no late RDMA Write reaches memory
+//! that was reused.
 
 mod adopted;
 mod builder;
@@ -24,8 +24,9 @@ use crate::error::{Error, Result};
 use crate::ia::Pz;
 use crate::remote::{RemoteRange, RmrContext};
 
-/// Local memory region (IT-API `it_lmr_create`). Clones share it; the last one deregisters. Made of fresh
-/// memory ([`Pz::lmr`]), of a value that has memory ([`Pz::adopt`]), or of borrowed memory ([`Pz::lend`]).
+/// Local memory region (IT-API `it_lmr_create`). Clones share it; dropping the last one deregisters. Made of
+/// newly allocated memory ([`Pz::lmr`]), of a value's memory ([`Pz::adopt`]), or of borrowed memory
+/// ([`Pz::lend`]).
 ///
 /// ```
 /// # fn main() -> itapi::Result<()> {
@@ -47,15 +48,15 @@ struct LmrInner {
     // Before the region: deregistration comes first.
     lmr: Arc<ual::Lmr>,
     region: Region,
-    /// STag, and [`ZERO_BASED`]: what every post asks for, without a lock.
+    /// STag and [`ZERO_BASED`], which every post reads without a lock.
     name: AtomicU64,
-    /// Rights, for linking.
+    /// Rights that linking gives it.
     access: AtomicU32,
-    /// A peer's old context opens nothing.
+    /// The key's low octet in the next link, so that a peer's old context is invalid.
     keys: Keys,
 }
 
-/// In [`LmrInner::name`]: addressed by offset.
+/// Flag in [`LmrInner::name`]: peers address the region by offset.
 const ZERO_BASED: u64 = 1 << 32;
 
 fn name(stag: Stag, addressing: Addressing) -> u64 {
@@ -115,14 +116,14 @@ impl Lmr {
         self.len() == 0
     }
 
-    /// Copies octets out, from `offset` on.
+    /// Copies octets from `offset` on to `out`.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         let (len, size) = (out.len(), self.len());
         let outside = |_| Error::range("the region", offset, len, size);
         self.0.region.read_at(offset, out).map_err(outside)
     }
 
-    /// Copies octets in, from `offset` on.
+    /// Copies `octets` into the region, from `offset` on.
     pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<()> {
         let outside = |_| Error::range("the region", offset, octets.len(), self.len());
         self.0.region.write_at(offset, octets).map_err(outside)
@@ -142,19 +143,19 @@ impl Lmr {
         Ok(LmrRange { lmr: self.clone(), start: range.start, len: range.len() })
     }
 
-    /// What to tell a peer so that it can use all of it, as far as the region's rights go.
+    /// Describes the whole region to a peer, which may access it within the region's rights.
     pub fn remote(&self) -> RemoteRange {
         self.whole().remote()
     }
 
-    /// The region as it is (`it_lmr_query`).
+    /// State of the region (`it_lmr_query`).
     pub fn info(&self) -> Result<MrInfo> {
         Ok(self.0.lmr.query()?)
     }
 
-    /// The same memory a second time, with other rights or for another zone (`it_lmr_create` with
-    /// `IT_LMR_FLAG_SHARED`). From now on neither can be unlinked. The memory lives until both are
-    /// gone.
+    /// Registers the same memory once more, with other rights or for another zone (`it_lmr_create` with
+    /// `IT_LMR_FLAG_SHARED`). From now on neither region can be unlinked. The memory lives until both are
+    /// dropped.
     pub fn share(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<Self> {
         check_addressing(addressing)?;
         self.not_lent("shared")?;
@@ -163,9 +164,9 @@ impl Lmr {
         Ok(Self::wrap(shared, self.0.region.clone(), addressing, access, stag))
     }
 
-    /// Changes zone, rights and addressing (`it_lmr_modify`). What peers were told before is void.
-    /// Refused without change while windows are linked to it; any other refusal leaves a region
-    /// without a registration, good for nothing but its content.
+    /// Changes zone, rights and addressing (`it_lmr_modify`). Peers can no longer use descriptions that they
+    /// got before. Errors: while windows are linked to it nothing changes; any other error leaves the region
+    /// unregistered, and only its content can still be used.
     pub fn modify(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<()> {
         check_addressing(addressing)?;
         self.not_lent("changed")?;
@@ -177,7 +178,7 @@ impl Lmr {
         Ok(())
     }
 
-    /// Lent memory has one registration, which ends with the loan.
+    /// Refuses what would register lent memory again or let it outlive the loan.
     pub(crate) fn not_lent(&self, what: &str) -> Result<()> {
         if self.0.region.is_lent() {
             return Err(Error::Argument(format!(
@@ -187,7 +188,7 @@ impl Lmr {
         Ok(())
     }
 
-    /// The fast registration of a link: an STag with the next key.
+    /// The fast registration of a link, with the next key in its STag.
     pub(crate) fn link(&self) -> SendOp {
         SendOp::FastRegister(Box::new(FastRegister {
             stag: Stag::new(self.stag().index(), self.0.keys.upcoming()),
@@ -197,7 +198,7 @@ impl Lmr {
         }))
     }
 
-    /// The link is posted: requests behind it name the region by its new key.
+    /// Records that the link is posted: later requests use the region's new key.
     pub(crate) fn linking(&self) {
         let next = Stag::new(self.stag().index(), self.0.keys.next());
         self.0.name.store(name(next, self.addressing()), Ordering::Release);
@@ -222,7 +223,7 @@ impl Lmr {
         self.addressing().base(self.0.region.addr()) + offset as u64
     }
 
-    /// `len` octets from `start` on as a scatter/gather element; the caller knows that they are inside.
+    /// `len` octets from `start` on as a scatter/gather element; the caller has checked that they are inside.
     pub(crate) fn sge(&self, start: usize, len: usize) -> Result<Sge> {
         let len = u32::try_from(len).map_err(|_| {
             Error::Argument(format!("{len} octets in one piece; a message has at most 4294967295"))
@@ -253,20 +254,20 @@ impl LmrRange {
         &self.lmr
     }
 
-    /// Copies octets out, from `offset` of the range on.
+    /// Copies octets from `offset` of the range on to `out`.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         self.check(offset, out.len())?;
         self.lmr.read_at(self.start + offset, out)
     }
 
-    /// Copies octets in, from `offset` of the range on.
+    /// Copies `octets` into the range, from `offset` on.
     pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<()> {
         self.check(offset, octets.len())?;
         self.lmr.write_at(self.start + offset, octets)
     }
 
-    /// What to tell a peer so that it can use this range. The rights are those of the whole region;
-    /// a window ([`crate::Rmr`]) grants less.
+    /// Describes this range to a peer. Its rights are those of the whole region; a window ([`crate::Rmr`]) can
+    /// grant less.
     pub fn remote(&self) -> RemoteRange {
         let context = RmrContext(self.lmr.stag().0);
         RemoteRange { context, addr: self.to(), len: self.len as u64 }

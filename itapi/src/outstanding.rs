@@ -1,6 +1,6 @@
-//! Outstanding work requests of an endpoint, and the completions made of them. The endpoint and the
-//! directories of its event dispatchers share them; a lock per queue. When its stream is over they
-//! complete as flushed; what has not completed when the endpoint goes, goes with it.
+//! Outstanding work requests of an endpoint, and the completions made of them. The endpoint and the directories
+//! of its event dispatchers share them; a lock per queue. When the stream is over, they complete as flushed;
+//! dropping the endpoint drops those that have not completed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,15 +19,15 @@ use crate::work::Local;
 pub(crate) struct Flights {
     send: Mutex<SendFlight>,
     recv: Receives,
-    /// Its endpoint is gone.
+    /// Set when the endpoint was destroyed.
     gone: AtomicBool,
 }
 
-/// Where an endpoint's receives come from.
+/// The source of an endpoint's receives.
 pub(crate) enum Receives {
     Own(Mutex<RecvFlight>),
     Shared(Srq),
-    /// Datagrams; the endpoint knows where each came from.
+    /// Receives of datagrams, whose completions name the sender.
     Datagrams(Mutex<RecvFlight>, Arc<ual::UdEp>),
 }
 
@@ -44,7 +44,7 @@ impl Flights {
         Self::new(0, Receives::Own(Mutex::new(recv)))
     }
 
-    /// No dispatcher needs to know it any more.
+    /// Lets all dispatchers forget the endpoint.
     pub(crate) fn mark_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
@@ -68,15 +68,15 @@ impl Flights {
         }
     }
 
-    /// Its endpoint is gone.
+    /// Records that the endpoint was destroyed.
     pub(crate) fn left(&self, qp: QpId) {
         if let Receives::Shared(srq) = &self.recv {
             srq.left(qp);
         }
     }
 
-    /// The completion for the application; `None` if its request is unknown, which no provider that
-    /// completes each request once causes.
+    /// The completion for the application; `None` if its request is unknown, which happens only if a provider
+    /// completes a request twice.
     #[inline]
     pub(crate) fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
         if is_receive(wc) { self.received(wc) } else { sent(&mut self.send(), wc) }
@@ -110,7 +110,7 @@ pub(crate) fn is_receive(wc: &WorkCompletion) -> bool {
     receive_of(wc.opcode).is_some()
 }
 
-/// The kind of receive behind a provider's opcode; `None`: it is of the send queue.
+/// The kind of receive that a provider's opcode means; `None`: it is of the send queue.
 fn receive_of(opcode: WcOpcode) -> Option<Operation> {
     match opcode {
         WcOpcode::Recv => Some(Operation::Recv),

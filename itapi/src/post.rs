@@ -1,6 +1,6 @@
-//! Translates work requests for the provider and posts them. Scatter/gather lists are on the stack; the
-//! memory of what is posted goes to the queue's flight, under its lock, and that of what is refused back to
-//! the caller. Allocates nothing but room in the flight.
+//! Translates work requests for the provider and posts them. Scatter/gather lists are on the stack. The memory
+//! of posted requests moves to the queue's flight, under its lock; that of refused ones returns to the caller.
+//! Only the flight allocates.
 
 use ual::NOTIFY;
 use vp_api::{
@@ -21,7 +21,7 @@ const MAX_PIECES: usize = 16;
 /// Work requests that go to the provider in one call.
 const BATCH: usize = 8;
 
-/// A scatter/gather list on the stack. Most have one element; those touch no more than that.
+/// A scatter/gather list on the stack. Most have one element, and only that is initialized.
 #[expect(clippy::large_enum_variant, reason = "on the stack, and never moved")]
 enum List {
     Empty,
@@ -30,7 +30,7 @@ enum List {
 }
 
 impl List {
-    /// What a Send or RDMA Write takes: valid octets of buffers, all of ranges.
+    /// The source of a Send or RDMA Write: valid octets of buffers, whole ranges.
     fn source(&mut self, local: &Local) -> Result<()> {
         self.each(local, |part| match part {
             Part::Buffer(buffer) => buffer.sge(buffer.len()),
@@ -38,7 +38,7 @@ impl List {
         })
     }
 
-    /// Where a receive goes: all of everything.
+    /// The sink of a receive: whole buffers and ranges.
     fn sink(&mut self, local: &Local) -> Result<()> {
         self.each(local, |part| part.sge(part.room()))
     }
@@ -63,7 +63,7 @@ impl List {
         Ok(())
     }
 
-    /// Where `octets` of a read or atomic go: the first octets of the one piece.
+    /// The sink of a read or atomic of `octets`: the first octets of its one piece.
     fn first(&mut self, local: &Local, octets: u64) -> Result<()> {
         let [part] = local.parts() else {
             return Err(Error::Argument(
@@ -93,12 +93,12 @@ impl List {
     }
 }
 
-/// Lists for a batch; only their tags are written.
+/// Empty lists for a batch; only their tags are written.
 fn lists() -> [List; BATCH] {
     std::array::from_fn(|_| List::Empty)
 }
 
-/// `number` as the access layer takes it.
+/// `number` with the flag by which the access layer notifies.
 fn wr_id(number: u64, notify: bool) -> u64 {
     if notify { number | NOTIFY } else { number }
 }
@@ -225,8 +225,8 @@ pub(crate) fn send_all(
         let mut link = batch.link;
         taken += batch.posted;
         end = batch.end;
-        // A region's new key, or a window's, counts only once its link is under way. Else all are
-        // moved at once.
+        // A link gives a region or window a new key, valid once it is posted, so its batch ends here. Other
+        // requests move to the flight together.
         let anew = taken > 0 && names_memory_anew(&works[taken - 1].kind);
         if anew || end.is_some() || taken == room {
             for work in works.drain(..taken) {
@@ -249,7 +249,7 @@ struct Batch {
     posted: usize,
     /// Why not all.
     end: Option<Error>,
-    /// Of the window link that is its last request, if it is.
+    /// The pending link of a window, if the last request is one.
     link: Option<Pending>,
 }
 
@@ -276,7 +276,7 @@ fn send_batch(
         }
         wanted += 1;
     }
-    // The rest of the list is posted at once.
+    // The rest of the list follows at once.
     if wanted == BATCH && works.len() > BATCH {
         wrs[BATCH - 1].flags.insert(SendFlags::COALESCE);
     }
@@ -291,7 +291,7 @@ fn send_batch(
     }
 }
 
-/// A request that is not posted.
+/// Placeholder in an array of requests; never posted.
 const BLANK: SendWr<'static> = SendWr {
     wr_id: 0,
     op: SendOp::Immediate { data: 0, solicited: false },
@@ -307,7 +307,7 @@ fn is_link(kind: &Kind) -> bool {
     matches!(kind, Kind::Link { .. })
 }
 
-/// Makes the window of a link keep the region, before it is posted.
+/// Makes the window of a link keep the region before the link is posted.
 fn to_link(kind: &Kind) -> Result<Option<Pending>> {
     match kind {
         Kind::Link { rmr, range, .. } => rmr.to_link(range).map(Some),
@@ -333,7 +333,7 @@ fn no_room(operation: Operation, why: VpError) -> Error {
     }
 }
 
-/// Keeps what must live until the completion.
+/// Stores what must live until the completion.
 #[inline]
 fn hold(flight: &mut SendFlight, work: Work<'_>, link: Option<Pending>, qp: QpId) {
     let signalled = !is_quiet(&work);
@@ -454,7 +454,7 @@ fn fill(list: &mut List, work: &Work<'_>) -> Result<()> {
     }
 }
 
-/// The peer would end the connection over an RDMA Write that does not fit; say so here instead.
+/// Refuses an RDMA Write that does not fit: the peer would end the connection.
 fn fits(octets: u64, remote: &RemoteRange) -> Result<()> {
     if octets > remote.len {
         return Err(Error::Argument(format!(

@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! and this does not: a posted buffer cannot be looked at,
+//! and this does not: a posted buffer cannot be read,
 //!
 //! ```compile_fail,E0382
 //! # use itapi::{Buffer, Ep, Evd, Result, Work};
@@ -62,7 +62,7 @@
 //!
 //! # Memory has one owner
 //!
-//! A completion gives its memory to one taker:
+//! A completion returns its memory once:
 //!
 //! ```
 //! # use itapi::{Buffer, Completion};
@@ -94,7 +94,7 @@
 //!
 //! # Shared memory is no slice
 //!
-//! What a peer may write at any moment is copied out,
+//! Memory that a peer may write at any moment is copied,
 //!
 //! ```
 //! # fn show(region: &itapi::Lmr) -> itapi::Result<u8> {
@@ -112,7 +112,7 @@
 //! # }
 //! ```
 //!
-//! A buffer, which no peer can name, is a slice:
+//! A buffer, which no peer can access, is a slice:
 //!
 //! ```
 //! # fn show(buffer: &mut itapi::Buffer) {
@@ -120,7 +120,7 @@
 //! # }
 //! ```
 //!
-//! Memory that is given for registration is out of reach until it comes back,
+//! Memory that is given for registration cannot be accessed until it is returned,
 //!
 //! ```
 //! # fn show(pz: &itapi::Pz, memory: Vec<u8>) -> Result<u8, Box<dyn std::error::Error>> {
@@ -172,7 +172,7 @@
 //! # }
 //! ```
 //!
-//! # A request is answered once
+//! # A request is accepted or rejected once
 //!
 //! ```
 //! # fn show(request: itapi::Request, ep: &itapi::Ep) -> itapi::Result<()> {
@@ -211,7 +211,7 @@
 //! # }
 //! ```
 //!
-//! # A callback keeps what it uses
+//! # A callback owns what it uses
 //!
 //! It may run on another thread, at any time, so it owns what it needs,
 //!

@@ -1,7 +1,6 @@
-//! The calls that post receives, which endpoints of both types and shared receive queues have. No state.
+//! The calls that post receives, shared by endpoints of both types and shared receive queues. No state.
 
-/// Gives a type its calls. `$doc` says what its receives are; `$flight` and `$queue` are where one is
-/// remembered and posted.
+/// Adds the calls to a type. `$doc` describes its receives; `$flight` stores one and `$queue` posts it.
 macro_rules! receives {
     ($type:ty, $doc:literal, $object:ident => $flight:expr, $queue:expr) => {
         impl $type {
@@ -16,8 +15,8 @@ macro_rules! receives {
                 self.receive(local.into(), true)
             }
 
-            /// As [`Self::post_recv`], but the completion wakes nobody unless the sender asked for it
-            /// ([`crate::Work::solicited`]) or it is a failure.
+            /// As [`Self::post_recv`], but the completion notifies only if the message was solicited
+            /// ([`crate::Work::solicited`]) or the receive failed.
             pub fn post_recv_quiet(&self, local: impl Into<Local>) -> Result<WorkId> {
                 Ok(self.try_post_recv_quiet(local)?)
             }

@@ -1,15 +1,14 @@
-//! Memory of the peer, as it described it. Plain values: range and rights are checked by the end that has
-//! the memory.
+//! Descriptions of a peer's memory. Plain values: the peer that has the memory checks range and rights.
 
 use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-/// The key that a peer needs to name memory of ours (`it_rmr_context_t`): an STag.
+/// The STag by which a peer accesses memory (`it_rmr_context_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RmrContext(pub u32);
 
-/// Memory of the peer, as it told us. What of it may be read or written, the peer decides.
+/// Memory of the peer, as it described it. The peer decides what may be read or written.
 ///
 /// ```
 /// # use itapi::RemoteRange;
@@ -24,7 +23,7 @@ pub struct RmrContext(pub u32);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RemoteRange {
-    /// The key.
+    /// The STag.
     pub context: RmrContext,
     /// Address of the first octet (`it_rdma_addr_t`).
     pub addr: u64,
@@ -47,7 +46,7 @@ impl RemoteRange {
         Ok(Self { addr, len: range.end - range.start, ..self })
     }
 
-    /// For telling a peer: key, address and length in network order.
+    /// Encoding for a message to a peer: key, address and length in network order.
     pub fn to_octets(self) -> [u8; Self::ENCODED_LEN] {
         let mut octets = [0; Self::ENCODED_LEN];
         octets[..4].copy_from_slice(&self.context.0.to_be_bytes());
@@ -56,7 +55,7 @@ impl RemoteRange {
         octets
     }
 
-    /// As a peer told it; `None` unless there are exactly [`RemoteRange::ENCODED_LEN`] octets.
+    /// Decodes what a peer sent; `None` unless there are exactly [`RemoteRange::ENCODED_LEN`] octets.
     pub fn from_octets(octets: &[u8]) -> Option<Self> {
         let (context, rest) = octets.split_first_chunk()?;
         let (addr, len) = rest.split_first_chunk()?;

@@ -1,5 +1,5 @@
-//! Memory windows: a right to part of a region that work requests grant and take back. A window keeps
-//! every region that it may be linked to, so that none is deregistered while a peer uses it.
+//! Memory windows: rights to part of a region, granted and revoked by work requests. A window keeps every
+//! region that it may be linked to, so that none is deregistered while a peer uses it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,8 +12,8 @@ use crate::ia::Pz;
 use crate::lmr::{Lmr, LmrRange};
 use crate::remote::{RemoteRange, RmrContext};
 
-/// Remote memory region, or memory window (IT-API `it_rmr_create`). Clones share it; the last one
-/// unlinks it. A narrow window that is still linked goes with the endpoint that linked it.
+/// Remote memory region, or memory window (IT-API `it_rmr_create`). Clones share it; dropping the last one
+/// unlinks it. A narrow window that is still linked ends with the endpoint that linked it.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -54,24 +54,24 @@ struct RmrInner {
     state: Mutex<State>,
 }
 
-/// What a window may be linked to.
+/// The links of a window.
 #[derive(Default)]
 struct State {
     /// The regions of its links, those under way included.
     regions: Vec<Lmr>,
-    /// Work requests under way that name it.
+    /// Outstanding work requests that refer to it.
     pending: u32,
     /// The queue pair of the last link.
     through: Option<QpId>,
-    /// Of the last link; each gets another, so that a peer's old right is none.
+    /// Key of the last link; each link gets another, so that a peer's old right is invalid.
     keys: Keys,
 }
 
-/// Names a window without keeping it.
+/// Refers to a window without keeping it.
 pub(crate) struct WeakRmr(Weak<RmrInner>);
 
-/// A work request under way that names a window. Gone, it lets the window forget the regions that
-/// it is not linked to.
+/// An outstanding work request that refers to a window. Dropping it lets the window release the regions that it
+/// is not linked to.
 #[derive(Debug)]
 pub(crate) struct Pending(Rmr);
 
@@ -98,12 +98,12 @@ impl Rmr {
         self.0.kind
     }
 
-    /// The window as it is (`it_rmr_query`).
+    /// State of the window (`it_rmr_query`).
     pub fn info(&self) -> Result<MwInfo> {
         Ok(self.0.rmr.query()?)
     }
 
-    /// What to tell a peer, once the link has completed.
+    /// Describes the window to a peer, once the link has completed.
     pub fn remote(&self) -> Result<RemoteRange> {
         let info = self.info()?;
         let stag = info.stag.ok_or_else(|| {
@@ -132,23 +132,23 @@ impl Rmr {
         Ok(Pending(self.clone()))
     }
 
-    /// Notes that the link is posted, before it can complete.
+    /// Records that the link is posted, before it can complete.
     pub(crate) fn linking(&self, through: QpId) {
         let mut state = self.state();
         state.through = Some(through);
         state.keys.next();
     }
 
-    /// Notes another posted work request that names the window.
+    /// Counts another posted work request that refers to the window.
     pub(crate) fn using(&self) -> Pending {
         self.state().pending += 1;
         Pending(self.clone())
     }
 
-    /// One work request less; without any the provider knows what the window is linked to.
+    /// Counts one work request less. After the last, the provider says what the window is linked to.
     fn settle(&self) {
         self.state().pending -= 1;
-        // Each is perhaps deregistered here: outside the lock.
+        // Outside the lock: each drop may deregister.
         while let Some(region) = self.unlinked_region() {
             drop(region);
         }
@@ -181,7 +181,7 @@ impl Rmr {
         })
     }
 
-    /// The bind that takes all rights away.
+    /// The bind that revokes all rights.
     pub(crate) fn unbind(&self) -> SendOp {
         SendOp::BindMw(BindMw {
             window: self.0.rmr.id(),
@@ -218,13 +218,13 @@ impl WeakRmr {
         Weak::as_ptr(&self.0) == Arc::as_ptr(&rmr.0)
     }
 
-    /// Ends the window if it is narrow and linked through a queue pair that has to go.
+    /// Unlinks the window if it is narrow and linked through a queue pair that is to be destroyed.
     pub(crate) fn end_with(&self, qp: QpId) {
         let Some(rmr) = self.0.upgrade().map(Rmr) else { return };
         let linked = rmr.info().is_ok_and(|info| info.stag.is_some());
         if linked && rmr.0.kind == MwKind::Narrow && rmr.state().through == Some(qp) {
-            // Refused only while a peer's octets are being placed; the queue pair then stays, and
-            // goes with the window.
+            // Refused only while a peer's octets are being placed; the queue pair then lives as long as the
+            // window.
             let _ = rmr.0.rmr.close();
         }
     }

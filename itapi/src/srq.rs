@@ -1,5 +1,5 @@
-//! Shared receive queues: receives that several endpoints take from. The queue owns the memory of
-//! its receives until one completes, or is lost with an endpoint ([`ual::SharedPosted`]).
+//! Shared receive queues. The queue owns the memory of a receive until it completes, or is lost with an
+//! endpoint ([`ual::SharedPosted`]).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,7 +38,7 @@ pub struct Srq(Arc<SrqInner>);
 context!(Srq, srq => srq.0.srq.tag());
 
 struct SrqInner {
-    // Before the flight: the provider lets go of the memory first.
+    // Before the flight: the provider's queue is destroyed before the memory is freed.
     srq: Arc<ual::Srq>,
     flight: Mutex<RecvFlight>,
 }
@@ -57,13 +57,13 @@ impl Srq {
         Ok(Self(Arc::new(SrqInner { srq, flight })))
     }
 
-    /// Its name in asynchronous events.
+    /// Its id in asynchronous events.
     pub fn id(&self) -> SrqId {
         SrqId(self.0.srq.id().0)
     }
 
-    /// Posts receives, as many as fit; returns how many. They leave `locals`, from the front; the
-    /// rest stays. Errors: the first one was refused.
+    /// Posts receives, as many as fit; returns how many. The posted ones are removed from the front of
+    /// `locals`. Errors: the first one was refused.
     pub fn post_recv_all(&self, locals: &mut Vec<Local>) -> Result<usize> {
         post::receive_all(&mut self.flight(), locals, |wrs| self.0.srq.post_recv(wrs))
     }
@@ -80,31 +80,31 @@ impl Srq {
         Ok(self.0.srq.modify(Some(depth), None)?)
     }
 
-    /// The queue as it is (`it_srq_query`).
+    /// State of the queue (`it_srq_query`).
     pub fn info(&self) -> Result<SrqInfo> {
         Ok(self.0.srq.query()?)
     }
 
-    /// An endpoint was made that takes receives from here.
+    /// Counts an endpoint that takes receives from here.
     pub(crate) fn joined(&self, qp: QpId) {
         if let Some(receives) = self.flight().as_shared() {
             receives.joined(qp, self.waiting());
         }
     }
 
-    /// An endpoint is gone: the memory goes of receives that it and others before it had taken along.
+    /// Records that an endpoint was destroyed, and frees the receives that it and others before it had taken.
     pub(crate) fn left(&self, qp: QpId) {
         let (mut back, mut flight) = (Vec::new(), self.flight());
         if let Some(receives) = flight.as_shared() {
             receives.left(qp, self.waiting(), |local| back.push(local));
         }
-        // Memory goes without the lock.
+        // Outside the lock: memory is freed here.
         drop(flight);
     }
 
     /// Receives that no endpoint has taken. Under the flight's lock: none is posted meanwhile.
     fn waiting(&self) -> u32 {
-        // Not known: as if none had been taken.
+        // Not known: assume that none was taken.
         self.0.srq.query().map_or(u32::MAX, |info| info.posted)
     }
 
@@ -118,7 +118,7 @@ impl Srq {
     }
 }
 
-receives!(Srq, "Posts a receive; whichever endpoint needs one takes it.", srq => srq.flight(), srq.0.srq);
+receives!(Srq, "Posts a receive for any of the endpoints.", srq => srq.flight(), srq.0.srq);
 
 impl std::fmt::Debug for Srq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -139,7 +139,7 @@ mod tests {
         srq.flight().as_shared().map_or(0, |receives| receives.held())
     }
 
-    /// Two receives of `srq` are done with, and nobody takes their completions; the other end.
+    /// Completes two receives of `srq` and leaves their completions queued; returns the peer's endpoint.
     fn fill(ia: &Ia, ep: &Ep, evd: &crate::Evd) -> Result<Ep> {
         let listen = ia.listen("127.0.0.1:0")?;
         let (pz, sent) = (ia.pz()?, ia.evd(16)?);
@@ -169,7 +169,7 @@ mod tests {
         let ep = pz.ep(&evd).srq(&srq).build()?;
         let client = fill(&ia, &ep, &evd)?;
         drop((ep, client));
-        // For all that is known, this one might have taken them.
+        // It is not known that this one did not take them.
         assert_eq!(held(&srq), 8);
         drop(elder);
         assert_eq!((held(&srq), srq.info()?.posted), (6, 6));

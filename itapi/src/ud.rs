@@ -1,6 +1,5 @@
-//! Unreliable datagrams: endpoints without a connection, each message by itself. InfiniBand and RoCE
-//! have them, iWARP has not. Each object is the access layer's; any thread. A peer that dies is not
-//! noticed: datagrams to it are lost.
+//! Unreliable datagrams: endpoints without a connection. InfiniBand and RoCE have them, iWARP has not. The
+//! access layer owns the objects; any thread. The death of a peer is not noticed: datagrams to it are lost.
 
 mod address;
 mod ep;

@@ -1,4 +1,4 @@
-//! Vendor calls: functions of a provider's own, by name. A handle; it keeps the adapter open.
+//! Vendor calls: a provider's own functions, found by name. A handle that keeps the adapter open.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::ia::Ia;
 
 impl Ia {
-    /// The table of functions of this name, e.g. `acme.telemetry/1`, which the provider of this adapter
-    /// offers beside IT-API (`itw_ia_vendor_calls`). A name that it does not know is refused, and the
-    /// error says which it knows.
+    /// The table of functions of this name, e.g. `acme.telemetry/1`, which the provider of this adapter offers
+    /// beside IT-API (`itw_ia_vendor_calls`). The error for an unknown name lists the names that the provider
+    /// knows.
     ///
     /// ```
     /// # fn main() -> itapi::Result<()> {
@@ -28,8 +28,8 @@ impl Ia {
     }
 }
 
-/// A provider's own table of functions ([`Ia::vendor_calls`]). The table and its context stay good as
-/// long as the adapter is open, which this keeps open; any thread may call the functions.
+/// A provider's own table of functions ([`Ia::vendor_calls`]). It keeps the adapter open, and the table and its
+/// context are valid as long; any thread may call the functions.
 #[derive(Clone)]
 pub struct VendorCalls {
     calls: vp_api::VendorCalls,
@@ -37,8 +37,8 @@ pub struct VendorCalls {
 }
 
 impl VendorCalls {
-    /// The table. Cast it to the type that the vendor's documentation says for this name, with
-    /// `#[repr(C)]` and `unsafe extern "C"` functions, the same for providers in C and in Rust.
+    /// The table. Cast it to the type that the vendor documents for this name, with `#[repr(C)]` and `unsafe
+    /// extern "C"` functions, the same for providers in C and in Rust.
     pub fn table(&self) -> NonNull<c_void> {
         self.calls.table
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_that_nobody_has_is_refused_by_name() {
+    fn an_unknown_table_is_refused_by_name() {
         let why = Ia::open().unwrap().vendor_calls("acme.telemetry/1").unwrap_err().to_string();
         assert!(why.contains("`acme.telemetry/1`") && why.contains("no vendor calls"), "{why}");
     }

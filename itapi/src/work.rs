@@ -1,5 +1,5 @@
-//! Work requests: what to do, with which memory, how. Built by value, then posted with
-//! [`crate::Ep::post`], which takes the memory along. No state.
+//! Work requests: operation, memory and flags. Built by value, then posted with [`crate::Ep::post`], which
+//! takes the memory. No state.
 
 use vp_api::{Access, Addressing, AtomicOp, SendFlags, Sge, Stag};
 
@@ -29,7 +29,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// Octets that fit.
+    /// Its capacity in octets.
     pub(crate) fn room(&self) -> usize {
         match self {
             Self::Buffer(buffer) => buffer.capacity(),
@@ -74,7 +74,7 @@ impl Local {
         })
     }
 
-    /// Spreads `octets` that arrived over the buffers, first to last.
+    /// Sets the lengths of the buffers, first to last, for `octets` that arrived.
     pub(crate) fn set_received(&mut self, mut octets: usize) {
         let parts = match &mut self.0 {
             Parts::None => return,
@@ -123,7 +123,7 @@ impl From<Vec<LmrRange>> for Local {
 /// Payload of an outgoing work request: registered memory, or octets copied while posting.
 #[derive(Debug)]
 pub enum Payload<'a> {
-    /// Registered memory, taken along until the completion.
+    /// Registered memory, returned by the completion.
     Memory(Local),
     /// Octets to copy; at most [`crate::EpBuilder::max_inline`].
     Inline(&'a [u8]),
@@ -149,9 +149,9 @@ impl<L: Into<Local>> From<L> for Payload<'_> {
 
 /// A work request for the send queue.
 ///
-/// Signalled unless [`Work::unsignalled`]: an unsignalled request gives its memory back with the
-/// next signalled completion of its endpoint ([`crate::Completion::earlier`]), or with its own if
-/// it fails. Post a signalled one at least every so often, or the queue fills.
+/// Signalled unless [`Work::unsignalled`]: an unsignalled request gives its memory back with the next signalled
+/// completion of its endpoint ([`crate::Completion::earlier`]), or with its own if it fails. Post a signalled
+/// one before the queue is full of unsignalled ones: they leave the queue with it.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -184,7 +184,7 @@ pub struct Work<'a> {
     pub(crate) kind: Kind,
     pub(crate) payload: Payload<'a>,
     pub(crate) flags: SendFlags,
-    /// Its completion counts as a notification.
+    /// Its completion notifies.
     pub(crate) notify: bool,
 }
 
@@ -232,7 +232,7 @@ impl<'a> Work<'a> {
         Self::new(kind, Local::default())
     }
 
-    /// Eight octets of Immediate Data (RFC 7306 section 6): the peer's next receive takes them.
+    /// Eight octets of Immediate Data (RFC 7306 section 6); they complete the peer's next receive.
     pub fn immediate(data: u64) -> Self {
         Self::new(Kind::Immediate { data, solicited: false }, Local::default())
     }
@@ -273,25 +273,24 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// Takes a window's rights away (`it_rmr_unlink`).
+    /// Revokes a window's rights (`it_rmr_unlink`).
     pub fn unlink(rmr: &Rmr) -> Self {
         Self::new(Kind::Unlink { rmr: rmr.clone() }, Local::default())
     }
 
-    /// Registers the memory of an unlinked region, with the builder's rights (`it_lmr_link`); needs
-    /// a privileged endpoint. Requests posted behind it may use the region, and a Send behind it
-    /// may tell the peer of it: [`Lmr::remote`] knows the new key as soon as this is posted.
+    /// Registers the memory of an unlinked region, with the builder's rights (`it_lmr_link`); needs a
+    /// privileged endpoint. Requests posted after it may use the region, and a Send posted after it may
+    /// describe it to the peer: [`Lmr::remote`] has the new key as soon as this is posted.
     pub fn link_lmr(lmr: &Lmr) -> Self {
         Self::new(Kind::LinkLmr { lmr: lmr.clone() }, Local::default())
     }
 
-    /// Takes all rights to a region away, ours included (`it_lmr_unlink`), until it is linked
-    /// again.
+    /// Revokes all rights to a region, local ones included (`it_lmr_unlink`), until it is linked again.
     pub fn unlink_lmr(lmr: &Lmr) -> Self {
         Self::new(Kind::UnlinkLmr { lmr: lmr.clone() }, Local::default())
     }
 
-    /// RDMA Reads only: unlinks the sink, a range of an [`Lmr`] or a window, when all octets are in
+    /// RDMA Reads only: unlinks the sink, a range of an [`Lmr`] or a window, when all octets are placed
     /// (`IT_UNLINK_LOCAL_SINK`).
     pub fn unlink_sink(mut self) -> Self {
         if let Kind::Read { unlink_sink, .. } | Kind::ReadToWindow { unlink_sink, .. } =
@@ -302,15 +301,14 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// Its completion wakes nobody, unless it is a failure: it waits to be polled, or for the next
-    /// one that does.
+    /// Its completion does not notify, unless the request fails.
     pub fn quiet(mut self) -> Self {
         self.notify = false;
         self
     }
 
-    /// More requests follow at once: this one may wait for them, a moment at most
-    /// (`IT_COALESCE_WR_FLAG`). [`crate::Ep::post_all`] needs no such hint.
+    /// More requests follow at once: this one may wait briefly for them (`IT_COALESCE_WR_FLAG`).
+    /// [`crate::Ep::post_all`] needs no such hint.
     pub fn coalesce(mut self) -> Self {
         self.flags.insert(SendFlags::COALESCE);
         self
@@ -334,7 +332,7 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// Wakes a peer that waits for solicited events. Sends, Immediate Data.
+    /// Sends and Immediate Data only: wakes a peer that waits for solicited events.
     pub fn solicited(mut self) -> Self {
         if let Kind::Send { solicited, .. }
         | Kind::Write { solicited, .. }
@@ -345,7 +343,8 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// Sends only: takes back a right that the peer granted (`it_post_send_and_unlink`).
+    /// Sends only: invalidates an STag of the peer, giving back the right that it granted
+    /// (`it_post_send_and_unlink`).
     pub fn invalidate(mut self, context: RmrContext) -> Self {
         if let Kind::Send { invalidate, .. } = &mut self.kind {
             *invalidate = Some(Stag(context.0));
@@ -353,7 +352,7 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// RDMA Writes only: Immediate Data behind the octets, which takes a receive of the peer.
+    /// RDMA Writes only: Immediate Data follows the octets and completes a receive of the peer.
     pub fn with_immediate(mut self, data: u64) -> Self {
         if let Kind::Write { immediate, .. } = &mut self.kind {
             *immediate = Some(data);

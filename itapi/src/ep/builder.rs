@@ -77,14 +77,14 @@ impl<'a> EpBuilder<'a> {
         self
     }
 
-    /// Connection events go here, so that one thread can serve many endpoints; the endpoint's own
-    /// waiting calls then do not apply.
+    /// Connection events go here, so that one thread can serve many endpoints. The endpoint's own waiting calls
+    /// then fail.
     pub fn conn_evd(mut self, evd: &ConnEvd) -> Self {
         self.conn = Some(evd.clone());
         self
     }
 
-    /// Receives come from here.
+    /// Messages take receives from this shared queue.
     pub fn srq(mut self, srq: &Srq) -> Self {
         self.srq = Some(srq.clone());
         self
@@ -120,14 +120,14 @@ impl<'a> EpBuilder<'a> {
         self
     }
 
-    /// STag 0 and [`crate::Work::link_lmr`] allowed.
+    /// Allows STag 0 and [`crate::Work::link_lmr`].
     pub fn privileged(mut self) -> Self {
         self.privileged = true;
         self
     }
 
-    /// Raises the event [`crate::AsyncEvent::RecvLimit`] once when more receives than this are
-    /// taken by messages whose completions nobody has fetched (soft high watermark); 0: never.
+    /// Raises the event [`crate::AsyncEvent::RecvLimit`] once when messages have taken more receives than this
+    /// whose completions are still queued (soft high watermark); 0: never.
     pub fn recv_watermark(mut self, receives: u32) -> Self {
         self.watermark = receives;
         self
@@ -168,7 +168,7 @@ impl<'a> EpBuilder<'a> {
         };
         let (flights, evds) = (Flights::new(self.send_depth, recv), [self.send, self.recv]);
         let (end, windows) = (Mutex::default(), Mutex::default());
-        // From here on it leaves the dispatchers when it is dropped.
+        // From here on, dropping it removes it from the dispatchers.
         let made = Ep(Arc::new(EpInner { ep, flights, evds, events, end, windows }));
         let EpInner { ep, flights, evds, .. } = &*made.0;
         evds.iter().try_for_each(|evd| evd.add(ep.id(), flights))?;

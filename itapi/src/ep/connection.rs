@@ -1,5 +1,5 @@
-//! Connections of an endpoint: connecting, converting a socket, disconnecting. The access layer does the
-//! work, mostly in the caller's thread; callers wait for its events.
+//! Connections of an endpoint: connecting, converting a socket, disconnecting. The access layer does the work,
+//! mostly in the caller's thread, and reports by events.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -14,8 +14,8 @@ use crate::error::{Error, Refused, Result};
 use crate::ia::{copy, resolve};
 
 impl Ep {
-    /// Connects and waits until it is connected, or not; the policy bounds the wait. Of several
-    /// addresses the first that responds is taken.
+    /// Connects and waits for the outcome; the policy bounds the wait. Of several addresses it takes the first
+    /// that responds.
     pub fn connect(&self, peer: impl ToSocketAddrs, private_data: &[u8]) -> Result<Established> {
         let mut addresses = resolve(peer)?.into_iter();
         let Some(address) = addresses.next() else {
@@ -28,14 +28,14 @@ impl Ep {
         })
     }
 
-    /// Connects as `params` say and waits until it is connected, or not.
+    /// Connects as `params` say and waits for the outcome.
     pub fn connect_with(&self, params: ConnectParams) -> Result<Established> {
         self.own_events()?;
         self.start_connect(params)?;
         self.wait_established()
     }
 
-    /// Connects (`it_ep_connect`); a connection event says what became of it.
+    /// Connects (`it_ep_connect`); a connection event reports the outcome.
     pub fn start_connect(&self, params: ConnectParams) -> Result<()> {
         *self.end() = None;
         Ok(self.0.ep.connect(params)?)
@@ -56,9 +56,9 @@ impl Ep {
         self.connect_with(params)
     }
 
-    /// Makes a connected TCP socket the endpoint's stream, after the applications at both ends
-    /// agreed to (`it_socket_convert`), and waits until it is connected, or not. A socket that
-    /// cannot be converted comes back untouched; one whose conversion failed does not.
+    /// Makes a connected TCP socket the endpoint's stream, after the applications at both ends agreed to
+    /// (`it_socket_convert`), and waits for the outcome. A socket that cannot be converted is returned
+    /// unchanged; one whose conversion failed is closed.
     ///
     /// ```
     /// # use std::net::{TcpListener, TcpStream};
@@ -94,8 +94,7 @@ impl Ep {
         self.wait_established().map_err(|error| Refused::new(error, None))
     }
 
-    /// Converts a socket; a connection event says what became of it. Refused, the socket comes back
-    /// untouched.
+    /// Converts a socket; a connection event reports the outcome. A refused socket is returned unchanged.
     pub fn start_convert(
         &self,
         socket: TcpStream,
@@ -112,16 +111,16 @@ impl Ep {
         loop {
             match self.event_of(None, |_| true) {
                 Ok(Some(event)) => return established(event),
-                // The policy bounds this wait; a signal handler need not.
+                // The policy bounds this wait, so signal handlers need not end it.
                 Err(Error::Access(ual::Error::Signal)) | Ok(None) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Ends the connection in an orderly way and waits until it is over; the policy's close
-    /// time-out bounds the wait. What has completed arrives. Complete what must arrive first: work
-    /// still under way is flushed, and the peer sees a reset behind what has completed.
+    /// Ends the connection in an orderly way and waits until it is over; the policy's close time-out bounds the
+    /// wait. Data of completed work arrives. Outstanding work is flushed, and the peer sees a reset after the
+    /// completed data; so wait for the completions of what must arrive.
     pub fn disconnect(&self) -> Result<()> {
         self.start_disconnect(Disconnect::Graceful)?;
         if self.0.events.is_some() {
@@ -137,11 +136,11 @@ impl Ep {
     }
 
     fn close_timeout(&self) -> Duration {
-        // The event comes at this bound at the latest; a little more lets it arrive.
+        // The event comes at this bound at the latest; a margin lets it arrive.
         self.0.ep.ia().policy().close_timeout + Duration::from_secs(1)
     }
 
-    /// How the connection ended, waiting for its end; `None`: not within the time-out. Later calls
+    /// Waits for the connection's end and returns how it ended; `None`: not within the time-out. Later calls
     /// return the same.
     pub fn ended(&self, timeout: Duration) -> Result<Option<ConnEvent>> {
         if let Some(end) = self.known_end() {
@@ -153,7 +152,7 @@ impl Ep {
     /// Makes an endpoint whose connection is over usable again (`it_ep_reset`).
     pub fn reset(&self) -> Result<()> {
         {
-            // What is posted from here on is of the next connection.
+            // Requests posted from here on belong to the next connection.
             if self.state() == ual::EpState::Nonoperational {
                 self.0.ep.settled()?;
             }
@@ -161,7 +160,7 @@ impl Ep {
             let failed = self.0.ep.reset()?;
             sends.ended(failed);
         }
-        // Events of the old connection are not for the next.
+        // Drops the events of the old connection.
         if let Some(events) = &self.0.events {
             while events.dequeue()?.is_some() {}
         }
@@ -169,7 +168,7 @@ impl Ep {
         Ok(())
     }
 
-    /// The next event of its own queue that is `wanted`; kept if it is an end.
+    /// The next `wanted` event of its own queue; an end of the connection is kept.
     fn event_of(
         &self,
         timeout: Option<Duration>,
@@ -182,7 +181,7 @@ impl Ep {
         Ok(event.inspect(|event| self.note(event)))
     }
 
-    /// Keeps an end for later questions.
+    /// Keeps how the connection ended, for later calls.
     pub(crate) fn note(&self, event: &ConnEvent) {
         if !matches!(event, ConnEvent::Established(_)) {
             *self.end() = Some(event.clone());
@@ -205,7 +204,7 @@ impl Ep {
     }
 }
 
-/// The connection that an event tells of, or why there is none.
+/// The connection that an event reports, or why there is none.
 pub(crate) fn established(event: ConnEvent) -> Result<Established> {
     match event {
         ConnEvent::Established(established) => Ok(established),

@@ -1,5 +1,4 @@
-//! Regions of memory that was there before. The region owns the value; whoever deregisters it gets the
-//! value back.
+//! Regions of memory that the application already has. The region owns the value; deregistering returns it.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -8,8 +7,8 @@ use std::sync::Arc;
 use super::{Lmr, LmrInner};
 use crate::error::{Error, Refused};
 
-/// A region of a value's memory ([`crate::Pz::adopt`]). Dropped, it drops the value once no handle, work
-/// request or window keeps the region.
+/// A region of a value's memory ([`crate::Pz::adopt`]). The value is dropped once no handle, work request or
+/// window keeps the region.
 pub struct Adopted<T> {
     lmr: Lmr,
     value: PhantomData<fn() -> T>,
@@ -20,8 +19,8 @@ impl<T: 'static> Adopted<T> {
         Self { lmr, value: PhantomData }
     }
 
-    /// Deregisters; the value comes back, with what peers wrote. Refused while other handles, ranges,
-    /// windows or work requests use the region, or another region shares its memory.
+    /// Deregisters and returns the value, with what peers wrote. Errors: other handles, ranges, windows or work
+    /// requests use the region, or another region shares its memory.
     pub fn deregister(self) -> Result<T, Box<Refused<Self>>> {
         let core = match Arc::try_unwrap(self.lmr.0) {
             Ok(core) => core,

@@ -13,8 +13,8 @@ impl Pz {
         LmrBuilder::new(self, Fresh { len: octets, huge: false })
     }
 
-    /// Registers the octets of a value that exists: a `Vec<u8>`, a `Box<[u8]>`, an array, a writable memory
-    /// map. The region has the value from then on and gives it back when it is deregistered.
+    /// Registers the octets of an existing value: a `Vec<u8>`, a `Box<[u8]>`, an array, a writable memory map.
+    /// The region owns the value until it is deregistered, which returns it.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,19 +32,18 @@ impl Pz {
     }
 }
 
-/// Of an [`LmrBuilder`]: memory that is to be allocated.
+/// Source of an [`LmrBuilder`]: memory to allocate.
 #[derive(Debug)]
 pub struct Fresh {
     len: usize,
     huge: bool,
 }
 
-/// Of an [`LmrBuilder`]: memory that exists.
+/// Source of an [`LmrBuilder`]: memory of an existing value.
 #[derive(Debug)]
 pub struct Given<T>(T);
 
-/// Makes an [`Lmr`]: zeroed memory of its own or memory that exists, with local rights and what is added
-/// here.
+/// Makes an [`Lmr`] of zeroed new memory or of existing memory, with local rights and those added here.
 ///
 /// ```
 /// # fn main() -> itapi::Result<()> {
@@ -127,7 +126,7 @@ impl<'a, M> LmrBuilder<'a, M> {
 }
 
 impl<T: AsMut<[u8]> + Send + 'static> LmrBuilder<'_, Given<T>> {
-    /// Registers. Refused, the memory comes back in the error, unless a faulty provider keeps it.
+    /// Registers. An error returns the memory, unless a faulty provider keeps it.
     pub fn register(self) -> std::result::Result<Adopted<T>, Box<Refused<Option<T>>>> {
         let Self { pz, memory: Given(memory), access, addressing, key, pin } = self;
         let builder = LmrBuilder { pz, memory: (), access, addressing, key, pin };
@@ -145,7 +144,7 @@ impl LmrBuilder<'_, &Region> {
         self
     }
 
-    /// Registers memory that somebody else has.
+    /// Registers memory that the builder does not own.
     pub(super) fn register(self) -> Result<Lmr> {
         self.build(self.memory.clone())
     }

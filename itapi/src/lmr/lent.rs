@@ -1,4 +1,4 @@
-//! Regions of borrowed memory. They last as long as one call, which deregisters before it returns.
+//! Regions of borrowed memory. They last for one call, which deregisters before it returns.
 
 use ual::lend;
 use vp_api::Access;
@@ -7,13 +7,13 @@ use super::{Lmr, LmrBuilder};
 use crate::error::{Error, Result};
 use crate::ia::Pz;
 
-/// A provider that a peer keeps from deregistering gives up after about a second; so often it is asked.
+/// Attempts to deregister. A provider gives up after about a second if a peer's access goes on so long.
 const TRIES: usize = 30;
 
 impl Pz {
-    /// Registers borrowed memory while `with` runs; with local rights and those of `access`. When this
-    /// returns, nobody reads or writes the octets any more: work requests that still name them fail, and
-    /// so do peers. Handles that `with` keeps are of no use. Errors: it cannot be registered; windows
+    /// Registers borrowed memory while `with` runs; with local rights and those of `access`. When this returns,
+    /// the octets are no longer accessed: work requests that still refer to them fail, and so do accesses of
+    /// peers and of handles that `with` kept. Errors: the memory cannot be registered; windows
     /// ([`Access::BIND`]) cannot be linked to borrowed memory.
     ///
     /// ```
@@ -51,13 +51,13 @@ impl Pz {
     }
 }
 
-/// Deregisters however `with` ends.
+/// Deregisters when dropped, also if `with` panics.
 struct End<'a>(&'a Lmr);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
         for _ in 0..TRIES {
-            // Else a peer's access lasts; without success the loan ends the process.
+            // An error means that a peer's access goes on; after the last attempt the process is aborted.
             if matches!(self.0.0.lmr.close(), Ok(()) | Err(ual::Error::Closed(_))) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Address handles: the way to a port. The access layer owns it; any thread.
+//! Address handles: the path of datagrams to a remote port. The access layer owns them; any thread.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::context::context;
 use crate::error::Result;
 use crate::ia::Pz;
 
-/// The way that datagrams take (IT-API `it_address_handle_create`); [`crate::Pz::address_handle`]
-/// makes one. Clones share it.
+/// The path of datagrams (IT-API `it_address_handle_create`); [`crate::Pz::address_handle`] makes one. Clones
+/// share it.
 ///
 /// ```
 /// # fn main() -> itapi::Result<()> {
@@ -40,7 +40,7 @@ impl AddressHandle {
         Ok(self.0.path()?)
     }
 
-    /// Leads somewhere else from now on (`it_address_handle_modify`).
+    /// Changes the path (`it_address_handle_modify`).
     pub fn modify(&self, path: &DatagramPath) -> Result<()> {
         Ok(self.0.modify(path)?)
     }

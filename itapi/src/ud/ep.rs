@@ -78,19 +78,19 @@ impl<'a> UdEpBuilder<'a> {
         self
     }
 
-    /// The port, as an index into [`crate::Ia::ports`]; else the first.
+    /// The port, as an index into [`crate::Ia::ports`]; by default the first.
     pub fn port(mut self, port: u32) -> Self {
         self.port = port;
         self
     }
 
-    /// The key that datagrams must carry; else the provider's usual one.
+    /// The Q_Key that datagrams must carry; by default the provider's.
     pub fn key(mut self, key: u32) -> Self {
         self.key = Some(key);
         self
     }
 
-    /// Creates it, operational.
+    /// Creates it, ready for use.
     pub fn build(self) -> Result<UdEp> {
         let init = UdEpInit {
             recv_evd: self.recv.ual().clone(),
@@ -107,7 +107,7 @@ impl<'a> UdEpBuilder<'a> {
         let recv = Mutex::new(RecvFlight::new(self.recv_depth)?);
         let recv = Receives::Datagrams(recv, ep.clone());
         let (flights, evds) = (Flights::new(self.send_depth, recv), [self.send, self.recv]);
-        // From here on it leaves the dispatchers when it is dropped.
+        // From here on, dropping it removes it from the dispatchers.
         let made = UdEp(Arc::new(UdEpInner { ep, flights, evds }));
         let UdEpInner { ep, flights, evds } = &*made.0;
         evds.iter().try_for_each(|evd| evd.add(ep.id(), flights))?;
@@ -117,9 +117,9 @@ impl<'a> UdEpBuilder<'a> {
 
 /// Endpoint for datagrams (IT-API `it_ep_ud_create`); [`crate::Pz::ud`] makes one. Clones share it.
 ///
-/// A receive holds [`crate::GRH_OCTETS`] octets more than the message: a routing header, or nothing
-/// of meaning, and then the message. Its [`crate::Completion::source`] says where that came from. A
-/// datagram that finds no receive or too short a one, or carries another key, is lost without an event.
+/// A receive needs [`crate::GRH_OCTETS`] octets before the message, for a routing header; without one their
+/// content is undefined. [`crate::Completion::source`] names the sender. A datagram without a receive, with one
+/// that is too short, or with another Q_Key is lost without an event.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -159,7 +159,8 @@ struct UdEpInner {
 
 impl Drop for UdEpInner {
     fn drop(&mut self) {
-        // After this the provider touches no memory of ours; only then may that go. Nothing uses it.
+        // After this the provider accesses no memory of ours; only then may it be freed. Nothing uses the queue
+        // pair.
         let _ = self.ep.close();
         self.flights.mark_gone();
         self.evds.iter().for_each(|evd| evd.remove(self.ep.id()));
@@ -167,7 +168,7 @@ impl Drop for UdEpInner {
 }
 
 impl UdEp {
-    /// Its name in completions and events.
+    /// Its id in completions and events.
     pub fn id(&self) -> EpId {
         EpId(self.0.ep.id().0)
     }
@@ -182,9 +183,8 @@ impl UdEp {
         Ok(self.0.ep.query()?)
     }
 
-    /// Sends a datagram (`it_post_sendto`): a [`Work::send`], of any other kind it is refused. A
-    /// refused request is dropped, its memory with it; who wants that back uses
-    /// [`UdEp::try_post`].
+    /// Sends a datagram (`it_post_sendto`); refuses work other than [`Work::send`]. A refused request is
+    /// dropped with its memory; [`UdEp::try_post`] returns it instead.
     pub fn post(&self, path: &AddressHandle, to: UdAddress, work: Work<'_>) -> Result<WorkId> {
         Ok(self.try_post(path, to, work)?)
     }
@@ -207,13 +207,12 @@ impl UdEp {
         post::send(&mut self.0.flights.send(), ep.id(), work, |wrs| wrs.iter().try_for_each(each))
     }
 
-    /// Stops it: all that is posted completes as flushed, until a reset.
+    /// Stops it: all posted work requests complete as flushed, until a reset.
     pub fn stop(&self) -> Result<()> {
         Ok(self.0.ep.stop()?)
     }
 
-    /// Makes it operational again once all that was flushed is taken (`it_ep_reset`). Its address may
-    /// differ.
+    /// Makes it usable again once all flushed completions are taken (`it_ep_reset`). Its address may change.
     pub fn reset(&self) -> Result<()> {
         Ok(self.0.ep.reset()?)
     }

@@ -1,5 +1,6 @@
-//! Services: how an endpoint for datagrams is found. A request that got no reply when it is dropped is
-//! rejected then, so that no peer waits for nothing. The access layer owns what is under way; any thread.
+//! Service resolution: how a peer finds an endpoint for datagrams (SIDR). Dropping a request without a reply
+//! rejects it, so that its peer does not wait for the time-out. The access layer owns open requests; any
+//! thread.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -16,14 +17,13 @@ use crate::dispatcher::next;
 use crate::error::{Error, Result};
 use crate::ia::{Ia, copy, resolve};
 
-/// Requests that wait to be taken; more are refused.
+/// Requests that may be queued; more are refused.
 const BACKLOG: u32 = 256;
 /// Replies that are expected at once; a dispatcher of them holds as many as come.
 const REPLIES: u32 = 4;
 
-/// Listener for those who look for endpoints for datagrams (IT-API `it_listen_create`);
-/// [`crate::Ia::listen_datagrams`] makes one. Clones share it. When the last one goes, it stops
-/// listening.
+/// Listener for requests to resolve a service to an endpoint for datagrams (IT-API `it_listen_create`);
+/// [`crate::Ia::listen_datagrams`] makes one. Clones share it. Dropping the last one stops listening.
 ///
 /// ```
 /// # use itapi::{Ia, ServiceRefusal, UdEp};
@@ -62,7 +62,7 @@ impl Drop for Listening {
     fn drop(&mut self) {
         // Refused only if it is closed already.
         let _ = self.listen.close();
-        // Each is rejected by being dropped.
+        // Dropping a request rejects it.
         while let Ok(Some(event)) = self.evd.dequeue() {
             drop(request(event));
         }
@@ -77,12 +77,12 @@ fn request(event: Event) -> Option<UdRequest> {
 }
 
 impl Ia {
-    /// Listens for those who look for endpoints for datagrams; port 0 takes a free one.
+    /// Listens for requests to resolve a service; port 0 takes a free one.
     pub fn listen_datagrams(&self, address: impl ToSocketAddrs) -> Result<UdListen> {
         UdListen::new(self, resolve(address)?)
     }
 
-    /// Describes a service that can be asked for an endpoint for datagrams.
+    /// Describes a service that resolves to an endpoint for datagrams.
     pub fn ud_service(&self, peer: impl ToSocketAddrs, private_data: &[u8]) -> Result<UdService> {
         // At least one.
         UdService::new(self, resolve(peer)?[0], private_data)
@@ -102,18 +102,18 @@ impl UdListen {
         Ok(Self(Arc::new(Listening { listen: ia.ual().listen(init)?, evd })))
     }
 
-    /// The first address, with the real port.
+    /// The first address, with the port that was assigned.
     pub fn address(&self) -> SocketAddr {
         // A listener has at least one address.
         self.0.listen.addresses()[0]
     }
 
-    /// The oldest request, waiting for one; `None` after the time-out.
+    /// Waits for a request and returns the oldest; `None` after the time-out.
     pub fn wait(&self, timeout: Duration) -> Result<Option<UdRequest>> {
         next(&self.0.evd, Some(timeout), |event, _| request(event))
     }
 
-    /// The oldest request, waiting for one as long as it takes, signal handlers or not.
+    /// Waits for a request without a time-out and returns the oldest. Signal handlers do not end the wait.
     pub fn request(&self) -> Result<UdRequest> {
         loop {
             match self.wait(Duration::MAX) {
@@ -125,7 +125,7 @@ impl UdListen {
     }
 }
 
-/// Someone looks for an endpoint for datagrams; see [`UdListen`].
+/// A peer's request for an endpoint for datagrams; see [`UdListen`].
 #[derive(Debug)]
 pub struct UdRequest {
     request: Box<ServiceRequest>,
@@ -143,7 +143,7 @@ impl UdRequest {
         &self.request.ends
     }
 
-    /// All that is known of it.
+    /// All that is known of the request.
     pub fn details(&self) -> &ServiceRequest {
         &self.request
     }
@@ -153,7 +153,7 @@ impl UdRequest {
         self.answer(Ok(endpoint), private_data)
     }
 
-    /// Refuses, telling the peer why (`it_ud_service_reply`).
+    /// Refuses, with the reason and private data for the peer (`it_ud_service_reply`).
     pub fn reject(mut self, why: ServiceRefusal, private_data: &[u8]) -> Result<()> {
         self.answer(Err(why), private_data)
     }
@@ -176,15 +176,14 @@ impl UdRequest {
 impl Drop for UdRequest {
     fn drop(&mut self) {
         if !self.answered {
-            // One that is too old needs no answer.
+            // A request that has timed out needs no reply.
             let _ = ual::cm::reply(self.id(), Err(ServiceRefusal::Rejected), &[]);
         }
     }
 }
 
-/// A service to ask for an endpoint (IT-API `it_ud_service_request_handle_create`);
-/// [`crate::Ia::ud_service`] makes one. Clones share it. When the last one goes, open questions are
-/// given up.
+/// A service to ask for an endpoint (IT-API `it_ud_service_request_handle_create`); [`crate::Ia::ud_service`]
+/// makes one. Clones share it. Dropping the last one gives open requests up.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -236,8 +235,8 @@ impl UdService {
         Ok(self.0.service.ask()?)
     }
 
-    /// The oldest reply, waiting for one; `None` after the time-out. If the service does not reply, the
-    /// provider gives up after a time of its own, and the reply says so.
+    /// Waits for a reply and returns the oldest; `None` after the time-out. If the service does not reply, the
+    /// provider gives up after its own time-out and returns a reply that reports it.
     pub fn wait(&self, timeout: Duration) -> Result<Option<ServiceReply>> {
         next(&self.0.evd, Some(timeout), |event, _| match event {
             Event::ServiceReply { reply, .. } => Some(*reply),

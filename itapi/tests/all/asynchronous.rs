@@ -17,7 +17,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Runs a future to its end, which must come.
+/// Runs a future until it is done, or panics at a time-out.
 fn run<T>(future: impl Future<Output = T>) -> T {
     runtime().block_on(async { tokio::time::timeout(HANG, future).await.expect("it ends") })
 }
@@ -107,7 +107,7 @@ fn two_streams_share_a_dispatcher() {
             client.ep.post(Work::send(b"x")).unwrap();
             tokio::task::yield_now().await;
         }
-        // Two receives are left: each task gets one flushed.
+        // Two receives are outstanding: each task gets one flushed.
         let _sides = tokio::task::spawn_blocking(move || {
             for _ in 0..38 {
                 client.success();
@@ -148,13 +148,13 @@ fn connecting_accepting_and_ending_are_futures() {
         client.ep.disconnect_async().await.unwrap();
         let end = accepted.await.unwrap();
         assert!(matches!(end, ConnEvent::Disconnected { by_peer: true, .. }), "{end}");
-        // Asked again it says the same.
+        // A second call returns the same.
         assert!(matches!(server.ep.ended_async().await, Ok(ConnEvent::Disconnected { .. })));
     });
 }
 
 #[test]
-fn a_dropped_connect_gives_up_and_the_endpoint_is_free_again() {
+fn a_dropped_connect_gives_up_and_the_endpoint_can_connect_again() {
     let ia = open();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
     let listen = ia.listen("127.0.0.1:0").unwrap();
@@ -164,14 +164,14 @@ fn a_dropped_connect_gives_up_and_the_endpoint_is_free_again() {
             {
                 let mut connect = pin!(client.ep.connect_async(params.clone()));
                 poll_once(connect.as_mut());
-                // The request may have come, or not.
+                // The request may have arrived or not.
                 tokio::task::yield_now().await;
             }
             let end = client.ep.ended_async().await.unwrap();
             assert!(!matches!(end, ConnEvent::Established(_)), "{end}");
             client.ep.reset().unwrap();
         }
-        // Whatever came of them; the last one is ours.
+        // Requests of attempts that were given up may be queued; the last one is ours.
         let serve = tokio::spawn({
             let (listen, ep) = (listen.clone(), server.ep.clone());
             async move {
@@ -206,7 +206,7 @@ fn a_dropped_accept_leaks_no_connection() {
         assert!(matches!(end, ConnEvent::Rejected { .. }), "{end}");
         assert_eq!(server.ep.state(), EpState::Unconnected);
         client.ep.reset().unwrap();
-        // Begun: whether or not the connection came about, it is over.
+        // Polled once: the connection is over, whether or not it was established.
         for _ in 0..10 {
             client.ep.start_connect(ConnectParams::new(listen.address())).unwrap();
             let request = listen.request_async().await.unwrap();
@@ -214,7 +214,7 @@ fn a_dropped_accept_leaks_no_connection() {
                 let mut accept = pin!(request.accept_async(&server.ep, AcceptParams::default()));
                 let mut context = Context::from_waker(Waker::noop());
                 if accept.as_mut().poll(&mut context).is_ready() {
-                    // So fast that there is nothing to give up.
+                    // The attempt was over before the future was dropped.
                     server.ep.start_disconnect(Disconnect::Abrupt).unwrap();
                 }
             }

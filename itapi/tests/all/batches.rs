@@ -26,7 +26,7 @@ fn a_batch_goes_out_in_order() {
 }
 
 #[test]
-fn what_a_full_queue_does_not_take_stays() {
+fn a_full_queue_leaves_the_rest_of_the_list() {
     let ia = open();
     let side = Side::new(&ia, |b| b.depth(4, 10));
     let mut receives: Vec<Local> =

@@ -1,5 +1,5 @@
-//! The first error that an application gets says why its connection ended, by whom, and what the
-//! work request that was refused did: on the end that refused and on the end that was refused.
+//! Tests that the first error of an application says why its connection ended, which end ended it, and which
+//! work request was refused, at both ends.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use itapi::{AsyncEvent, ConnEvent, Disconnect, Error, Ia, Lmr, Policy, WcStatus,
 
 use crate::pair::{HANG, Side, connect, open, pair};
 
-/// The first error that a side gets. An RDMA Write that the peer refuses has succeeded here before.
+/// The first error that a side gets. An RDMA Write that the peer refuses completes with success first.
 fn first_error(side: &Side) -> String {
     loop {
         if let Err(error) = side.evd.wait_success(HANG) {
@@ -18,7 +18,7 @@ fn first_error(side: &Side) -> String {
     }
 }
 
-/// A peer's work request that is refused; what it says there, and what it says here.
+/// Posts a work request that the peer refuses; returns the error text there, and the one here.
 fn refused(post: impl Fn(&Side, &Lmr), here: &str, there: &str) {
     let (client, server) = pair();
     let board = server.pz.lmr(64).remote_write().register().unwrap();
@@ -39,7 +39,7 @@ fn refused(post: impl Fn(&Side, &Lmr), here: &str, there: &str) {
 }
 
 #[test]
-fn a_write_beyond_a_region_is_told_in_words() {
+fn a_write_beyond_a_region_is_described_at_both_ends() {
     let beyond = |client: &Side, board: &Lmr| {
         let mut remote = board.remote();
         remote.len = 4096;
@@ -54,7 +54,7 @@ fn a_write_beyond_a_region_is_told_in_words() {
 }
 
 #[test]
-fn a_read_without_the_right_is_told_in_words() {
+fn a_read_without_the_right_is_described_at_both_ends() {
     let read = |client: &Side, board: &Lmr| {
         client.ep.post(Work::read(board.remote(), client.pz.buffer(64).unwrap())).unwrap();
     };
@@ -71,7 +71,7 @@ fn a_read_without_the_right_is_told_in_words() {
 }
 
 #[test]
-fn a_send_without_a_receive_is_told_in_words() {
+fn a_send_without_a_receive_is_described_at_both_ends() {
     let (client, server) = pair();
     client.ep.post(Work::send(b"hello")).unwrap();
     let end = server.ep.ended(HANG).unwrap().unwrap().to_string();
@@ -81,7 +81,7 @@ fn a_send_without_a_receive_is_told_in_words() {
 }
 
 #[test]
-fn a_second_connection_of_an_endpoint_does_not_tell_of_the_first() {
+fn a_second_connection_does_not_report_the_end_of_the_first() {
     let ia = open();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
     connect(&ia, &client, &server);
@@ -99,7 +99,7 @@ fn a_second_connection_of_an_endpoint_does_not_tell_of_the_first() {
 }
 
 #[test]
-fn what_is_flushed_by_an_orderly_end_says_so() {
+fn requests_flushed_by_an_orderly_end_say_so() {
     let (client, server) = pair();
     client.ep.post_recv(client.pz.buffer(8).unwrap()).unwrap();
     server.ep.disconnect().unwrap();
@@ -112,14 +112,14 @@ fn what_is_flushed_by_an_orderly_end_says_so() {
     assert!(matches!(client.ep.ended(HANG), Ok(Some(ConnEvent::Disconnected { .. }))));
 }
 
-/// A side with a receive posted, which whatever ends the connection flushes.
+/// A side with a receive posted, which the end of the connection flushes.
 fn waiting(ia: &Ia) -> Side {
     let side = Side::new(ia, |b| b);
     side.ep.post_recv(side.pz.buffer(8).unwrap()).unwrap();
     side
 }
 
-/// What the flushed receive of a connection that did not come about says is what the caller gets.
+/// Asserts that the flushed receive of a failed attempt reports the same cause as the caller's error.
 fn does_not_connect(ia: &Ia, to: SocketAddr, code: &str) {
     let side = waiting(ia);
     let policy = Policy { connect_timeout: Duration::from_millis(50), ..ia.policy().clone() };
@@ -127,17 +127,17 @@ fn does_not_connect(ia: &Ia, to: SocketAddr, code: &str) {
     assert!(text.starts_with(code), "{text}");
     let flushed = first_error(&side);
     assert!(flushed.ends_with(&text), "{flushed}\nshould end with\n{text}");
-    // It does not stick to the endpoint.
+    // The endpoint does not keep the cause for its next connection.
     side.ep.reset().unwrap();
     assert_eq!(side.ep.connection_end(), None);
 }
 
 #[test]
-fn what_is_flushed_says_why_there_is_no_connection() {
+fn requests_flushed_without_a_connection_say_why() {
     let ia = open();
     let listen = ia.listen("127.0.0.1:0").unwrap();
     does_not_connect(&ia, listen.address(), "cm-reply-timeout: ");
-    // A port that nobody listens on.
+    // A port without a listener.
     does_not_connect(&ia, ([127, 0, 0, 1], 1).into(), "cm-refused: ");
     let listen = ia.listen("127.0.0.1:0").unwrap();
     std::thread::scope(|scope| {
@@ -160,14 +160,14 @@ fn requests_flushed_by_this_end_name_this_end() {
     }
 }
 
-/// Peers whose process dies, or whose octets are wrong, CRC or not.
+/// Peers whose process dies, or that send wrong octets, with CRC and without.
 #[test]
-fn what_a_dead_peer_leaves_says_how_it_ended() {
+fn requests_flushed_by_a_dead_peer_say_how_it_ended() {
     let ia = open();
     for (octets, cause) in [
         // An FPDU of 16 octets with a wrong CRC (RFC 5044 4).
         (&[&[0, 16][..], &[0; 22]].concat()[..], "cm-terminated: "),
-        // Part of an FPDU, and then nothing.
+        // Part of an FPDU, then the end of the stream.
         (&[0, 16, 0][..], "cm-closed-in-work: "),
         (&[][..], "was closed by the peer"),
     ] {

@@ -21,7 +21,7 @@ fn private_data_travels_both_ways() {
         });
         let connected = client.ep.connect(address, b"ping").unwrap();
         assert_eq!(connected.private_data, b"pong");
-        // What the server takes at once; and at least what it wants.
+        // At most what the server takes, at least what it wants.
         assert_eq!(connected.ord, 3);
         assert!(connected.ird >= 5);
         assert_eq!(connected.crc, connected.local.is_err(), "shared memory needs none");
@@ -88,7 +88,7 @@ fn a_connect_to_a_port_without_listener_is_refused() {
 
 // [it_ep_disconnect]
 #[test]
-fn an_orderly_end_is_seen_by_both_and_stays_known() {
+fn both_ends_see_an_orderly_end_and_keep_it() {
     let (client, server) = pair();
     client.ep.disconnect().unwrap();
     for _ in 0..2 {
@@ -132,7 +132,7 @@ fn an_interrupt_ends_a_wait() {
     let side = Side::new(&ia, |b| b);
     let waiting = side.evd.clone();
     let waiter = std::thread::spawn(move || waiting.wait(Duration::MAX));
-    // Interrupts count only for waits that have begun, so repeat until it has.
+    // An interrupt ends only waits that have begun, so repeat it.
     warpline_patience::until("the wait to be interrupted", || {
         side.evd.interrupt();
         waiter.is_finished()
@@ -140,7 +140,7 @@ fn an_interrupt_ends_a_wait() {
     assert!(matches!(waiter.join().unwrap(), Err(Error::Access(_))));
 }
 
-// [it_ep_disconnect] [it_ep_free]: a Send completes when it is on its way, which may be long.
+// [it_ep_disconnect] [it_ep_free]: a Send completes before it arrives.
 #[test]
 fn completed_sends_arrive_however_the_endpoint_is_closed() {
     const MESSAGES: usize = 8;

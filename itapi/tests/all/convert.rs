@@ -94,7 +94,7 @@ fn a_refused_socket_comes_back_and_works() {
 }
 
 #[test]
-fn a_peer_that_hangs_up_fails_the_conversion() {
+fn a_peer_that_disconnects_fails_the_conversion() {
     let ia = open();
     let side = Side::new(&ia, |b| b);
     let (here, there) = sockets("127.0.0.1:0");
@@ -118,7 +118,7 @@ fn a_request_moves_to_another_listener() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let request = front.request().unwrap();
-            // Nobody is there: it comes back, and can still be answered.
+            // No listener there: the request is returned, and can still be rejected.
             let request = request.handoff(Handoff::new(1)).unwrap_err().given;
             request.handoff(Handoff::new(back.address().port())).unwrap();
             let request = back.request().unwrap();

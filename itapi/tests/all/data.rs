@@ -104,7 +104,7 @@ fn immediate_data_takes_a_receive() {
 
 // [it_rmr_create20] [it_rmr_link] [it_post_send_and_unlink]
 #[test]
-fn a_window_grants_part_of_a_region_until_it_is_taken_back() {
+fn a_window_grants_part_of_a_region_until_it_is_invalidated() {
     let (client, server) = pair();
     let region = server.pz.lmr(16).remote_write().bindable().register().unwrap();
     let window = server.pz.rmr(MwKind::Narrow).unwrap();
@@ -125,7 +125,7 @@ fn a_window_grants_part_of_a_region_until_it_is_taken_back() {
     region.read_at(0, &mut octets).unwrap();
     assert_eq!(&octets[..8], b"\0\0\0\0part");
 
-    // Taken back: the next write ends the connection.
+    // The right was invalidated: the next write ends the connection.
     client.ep.post(Work::write(b"late", granted)).unwrap();
     let end = client.ep.ended(HANG).unwrap().unwrap();
     assert!(end.to_string().contains("terminated"), "{end}");
@@ -201,7 +201,7 @@ fn everything_posted_comes_back_when_the_connection_ends() {
         assert!(buffer.is_empty());
     }
     assert!(server.evd.poll().unwrap().is_none());
-    // Posted afterwards, a request comes back too.
+    // A request posted afterwards is flushed, too.
     server.ep.post(Work::send(server.pz.buffer(4).unwrap())).unwrap();
     let late = server.next();
     assert_eq!(late.status, WcStatus::Flushed);

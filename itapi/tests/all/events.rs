@@ -1,4 +1,4 @@
-//! Tests of event dispatchers: when they notify, what they carry, what happens without room.
+//! Tests of event dispatchers: notification, streams of events, overflow.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use itapi::{
 
 use crate::pair::{HANG, Side, connect, open, pair};
 
-/// Nothing is there.
+/// A time-out that does not wait.
 const NOW: Duration = Duration::ZERO;
 
 fn readable(evd: &itapi::Dispatcher) -> bool {
@@ -79,7 +79,7 @@ fn a_threshold_waits_for_enough() {
     assert!(readable(&inbox));
     assert_eq!(inbox.wait(HANG).unwrap(), Some(1));
     assert_eq!(inbox.poll().unwrap(), Some(2));
-    // Disabled it only queues.
+    // A disabled dispatcher only queues.
     inbox.set_threshold(1).unwrap();
     inbox.set_enabled(false).unwrap();
     inbox.post(3).unwrap();
@@ -91,14 +91,14 @@ fn a_threshold_waits_for_enough() {
 }
 
 #[test]
-fn quiet_work_wakes_nobody_unless_it_is_solicited_or_fails() {
+fn quiet_work_notifies_only_if_solicited_or_failed() {
     let (client, server) = pair();
     for buffer in server.pz.buffers(3, 8).unwrap() {
         server.ep.post_recv_quiet(buffer).unwrap();
     }
     client.ep.post(Work::send(b"1").quiet()).unwrap();
     client.ep.post(Work::send(b"2")).unwrap();
-    // The second wakes; both are there.
+    // The second wakes; both are queued.
     assert_eq!(client.success().operation, Operation::Send);
     assert_eq!(client.success().operation, Operation::Send);
     assert!(server.evd.wait(NOW).unwrap().is_none());
@@ -164,7 +164,7 @@ fn one_thread_waits_for_everything() {
 
 // [itx_aevd_wait] [it_evd_modify]
 #[test]
-fn one_dispatcher_hands_out_everything() {
+fn one_dispatcher_returns_the_events_of_all() {
     let ia = open();
     let all = AnyEvd::builder(&ia).build().unwrap();
     let evd = Evd::builder(&ia, 16).aggregate(&all).build().unwrap();
@@ -327,7 +327,7 @@ fn an_abort_ends_present_and_later_waits() {
 fn the_descriptor_shows_completions() {
     let (client, server) = pair();
     server.ep.post_recv(server.pz.buffer(8).unwrap()).unwrap();
-    // At first there may be something: look, then watch.
+    // An event may be queued already: poll first, then wait.
     assert!(server.evd.fd().is_ok() && server.evd.poll().unwrap().is_none());
     assert!(!readable(&server.evd));
     client.ep.post(Work::send(b"x")).unwrap();
@@ -354,22 +354,22 @@ fn an_overflow_raises_an_event_and_ends() {
     for buffer in client.pz.buffers(64, 1).unwrap() {
         client.ep.post_recv(buffer).unwrap();
     }
-    // Nobody takes the completions: at some point there is no room.
+    // No thread takes the completions, until there is no room.
     let depth = small.depth();
     for _ in 0..=depth {
         if server.ep.post(Work::send(b"")).is_err() {
             break;
         }
     }
-    // The connection ends over it, and both ends say so too, in any order.
+    // It ends the connection, and both ends report it, in any order.
     let expected = (AsyncSource::Evd(small.id()), AsyncEvent::CqOverrun);
     let mut all = std::iter::from_fn(|| news.wait(HANG).unwrap());
     assert!(all.any(|news| (news.source, news.event) == expected));
 }
 
-// As the connection's own event does.
+// The connection event does the same.
 #[test]
-fn news_of_an_endpoint_name_the_peer_and_the_cause() {
+fn asynchronous_events_of_an_endpoint_name_the_peer_and_the_cause() {
     let ia = open();
     let news = ia.async_evd(8).unwrap();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));

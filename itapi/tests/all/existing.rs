@@ -1,4 +1,4 @@
-//! Message buffers as slices, and memory that exists: given by value, or borrowed for a call.
+//! Tests of message buffers as slices, and of existing memory: given by value, or borrowed for a call.
 
 use std::io::{Cursor, Read, Write};
 use std::panic::AssertUnwindSafe;
@@ -8,13 +8,13 @@ use itapi::{Access, Addressing, Buffer, ConnEvent, MwKind, WcStatus, Work};
 
 use crate::pair::{HANG, Side, arrived, pair, pair_of};
 
-/// Sends a buffer there, and what came there back here.
+/// Sends a buffer to the peer, reverses it there, and sends it back.
 fn there_and_back(client: &Side, server: &Side, buffer: Buffer) -> Buffer {
     server.ep.post_recv(server.pz.buffer(64).unwrap()).unwrap();
     client.ep.post_recv(client.pz.buffer(64).unwrap()).unwrap();
     client.ep.post(Work::send(buffer).unsignalled()).unwrap();
     let mut taken = server.success().into_buffer().unwrap();
-    taken.reverse(); // in place, in the memory that it came to
+    taken.reverse(); // in place
     server.ep.post(Work::send(taken)).unwrap();
     server.success();
     client.success().into_buffer().unwrap()
@@ -43,7 +43,7 @@ fn buffers_are_slices_writers_and_readers() {
 }
 
 #[test]
-fn neighbours_in_one_registration_do_not_meet() {
+fn buffers_of_one_registration_do_not_overlap() {
     let (client, server) = pair();
     let mut buffers = client.pz.buffers(3, 4).unwrap();
     for (buffer, word) in buffers.iter_mut().zip([b"aaaa", b"bbbb", b"cccc"]) {
@@ -67,7 +67,7 @@ fn a_vector_is_written_by_the_peer_and_comes_back() {
     arrived(&client, &server);
     let octets: Vec<u8> = region.deregister().unwrap();
     assert_eq!(&octets[..10], b"\0\0\0\0hello\0");
-    // The peer's right is gone with the region.
+    // The peer's right ended with the region.
     client.ep.post(Work::write(b"again", place)).unwrap();
     let end = client.ep.ended(HANG).unwrap().unwrap();
     assert!(!matches!(end, ConnEvent::Established(_)), "{end}");
@@ -75,7 +75,7 @@ fn a_vector_is_written_by_the_peer_and_comes_back() {
 }
 
 #[test]
-fn a_value_stays_while_anybody_uses_it() {
+fn an_adopted_value_stays_while_its_region_is_used() {
     let (client, _server) = pair();
     let region = client.pz.adopt(Box::<[u8]>::from([7; 16])).register().unwrap();
     client.ep.post_recv(region.range(0..8).unwrap()).unwrap();
@@ -92,7 +92,7 @@ fn a_value_stays_while_anybody_uses_it() {
 }
 
 #[test]
-fn borrowed_memory_is_the_owners_again_when_the_call_returns() {
+fn borrowed_memory_is_not_accessed_after_the_call_returns() {
     let (client, server) = pair();
     let mut board = [0u8; 16];
     let (place, kept) = server
@@ -109,7 +109,7 @@ fn borrowed_memory_is_the_owners_again_when_the_call_returns() {
         .unwrap();
     assert_eq!(&board, b"hello\0\0\0\0\0\0\0\0\0\0\0");
     assert!(kept.write_at(0, b"x").is_err() && kept.read_at(0, &mut [0]).is_err());
-    // Neither the receive nor the peer gets at it.
+    // Neither the receive nor the peer can write it.
     let _ = client.ep.post(Work::send(b"12345678"));
     let _ = client.ep.post(Work::write(b"again", place));
     let end = client.ep.ended(HANG).unwrap().unwrap();
@@ -132,7 +132,7 @@ fn a_loan_ends_with_a_panic_under_a_peer_that_goes_on_writing() {
         })
     });
     assert!(std::panic::catch_unwind(lent).is_err());
-    board.fill(9); // ours, whatever is on its way
+    board.fill(9); // no late write of the peer changes it
     let _ = client.ep.post(Work::write(&source, place.unwrap()));
     assert!(client.ep.ended(HANG).unwrap().is_some());
     assert!(board.iter().all(|octet| *octet == 9));
@@ -160,8 +160,8 @@ fn borrowed_memory_has_one_registration() {
 }
 
 #[test]
-fn any_owner_of_octets_will_do() {
-    /// As a memory map has them: elsewhere.
+fn any_type_that_owns_octets_can_be_adopted() {
+    /// Octets outside the value itself, as those of a memory map.
     #[derive(Debug)]
     struct Elsewhere(#[expect(dead_code, reason = "it counts")] Arc<()>, Vec<u8>);
     impl AsMut<[u8]> for Elsewhere {

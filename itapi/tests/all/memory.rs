@@ -1,4 +1,4 @@
-//! Tests of memory: its bounds, and that it outlives everything that may write to it.
+//! Tests of registered memory: bounds, and lifetime beyond everything that may write to it.
 
 use std::time::Duration;
 
@@ -39,14 +39,14 @@ fn impossible_sizes_are_errors() {
     let error = side.pz.lmr(usize::MAX / 2).register().unwrap_err();
     assert!(error.to_string().contains("no memory"), "{error}");
     assert!(side.pz.lmr(0).register().unwrap().is_empty());
-    // No octets, but as many buffers as no list holds.
+    // Buffers of 0 octets, but more than a list can hold.
     let error = side.pz.buffers(1 << 40, 0).unwrap_err().to_string();
     assert!(error.contains("no memory for") && error.contains("1099511627776 buffers"), "{error}");
 }
 
 // [it_lmr_create21] [it_lmr_free]
 #[test]
-fn a_dropped_region_ends_the_right_and_harms_nobody() {
+fn a_dropped_region_revokes_the_right_and_spares_other_memory() {
     let (client, server) = pair();
     let board = server.pz.lmr(4096).remote_write().register().unwrap();
     let remote = board.remote();
@@ -59,7 +59,7 @@ fn a_dropped_region_ends_the_right_and_harms_nobody() {
 
 // [it_ep_free]
 #[test]
-fn an_endpoint_dropped_under_fire_waits_for_nobody() {
+fn dropping_an_endpoint_does_not_wait_for_a_peer_that_writes() {
     for _ in 0..20 {
         let (client, server) = pair();
         let board = server.pz.lmr(1 << 20).remote_write().register().unwrap();
@@ -68,7 +68,7 @@ fn an_endpoint_dropped_under_fire_waits_for_nobody() {
             server.ep.post_recv(buffer).unwrap();
         }
         for _ in 0..8 {
-            // The peer may be gone already.
+            // The peer may have ended already.
             let _ = client.ep.post(Work::write(&source, board.remote()));
         }
         drop(server);
@@ -95,7 +95,7 @@ struct Parts {
     lmr: Lmr,
 }
 
-/// Keeps the children; the handle of the zone goes.
+/// Keeps the children and drops the zone's handle.
 fn children(pz: Pz, ep: Ep, evd: Evd) -> Parts {
     Parts { ep, evd, lmr: pz.lmr(8).register().unwrap() }
 }

@@ -1,6 +1,6 @@
-//! Model-based test, reuse as its theme: random programs create endpoints and shared receive queues,
-//! connect, post, end, destroy, recreate in the same slots and reconnect, in several threads that share
-//! an adapter and its dispatchers, from which several more threads take. A model holds what must come out.
+//! Model-based test of reuse: random programs create endpoints and shared receive queues, connect, post,
+//! disconnect, destroy, recreate in the same slots and reconnect. Several threads run them on one adapter and
+//! its dispatchers; more threads take the completions. A model knows which completions must come.
 //!
 //! Runs the kept seeds, then new ones, for some seconds or for `WARPLINE_STRESS_SECONDS`;
 //! `WARPLINE_MODEL_SEED` repeats the choices of one (not their interleaving).
@@ -19,10 +19,10 @@ use self::ledger::Ledger;
 use self::program::Program;
 use crate::pair::open;
 
-/// Seeds that found something, and some that reach much: they always run first.
+/// Seeds that found defects, and some with wide coverage; they always run first.
 const KEPT: [u64; 4] = [0x1, 0x2a, 0xfeed_5eed, 0x2d08_22da_7bca_b66b];
 
-/// What the threads share.
+/// State that the threads share.
 struct World {
     ia: Ia,
     pz: Pz,
@@ -30,7 +30,7 @@ struct World {
     ledger: Ledger,
     /// Programs that run.
     programs: AtomicU32,
-    /// A thread has panicked: nobody needs to wait for more.
+    /// A thread has panicked: all others stop.
     failed: AtomicBool,
 }
 
@@ -57,7 +57,7 @@ impl World {
         Self { ia, pz, evds, ledger: Ledger::default(), programs, failed }
     }
 
-    /// Takes completions, in this and that way, until all programs have ended.
+    /// Takes completions by all calls in turn, until all programs have ended.
     fn take(&self, mut dice: Dice) {
         let _ending = Ending(self, false);
         let mut batch = Vec::new();
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// All programs have ended, and all of their objects are gone.
+    /// All programs have ended, and all of their objects are destroyed.
     fn check_silence(&self) {
         for evd in &self.evds {
             self.ledger.round(|| std::iter::from_fn(|| evd.poll().unwrap()).collect());
@@ -106,7 +106,7 @@ fn run(seed: u64) -> u64 {
 }
 
 #[test]
-fn random_programs_that_reuse_all_lose_nothing() {
+fn random_programs_that_reuse_objects_lose_no_completion() {
     let (mut runs, mut posted) = (0, 0);
     warpline_patience::seeds::play("WARPLINE_MODEL_SEED", &KEPT, |seed| {
         posted += run(seed);

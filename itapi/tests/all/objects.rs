@@ -26,7 +26,7 @@ fn every_listed_interface_opens() {
 
 // [it_ia_query]
 #[test]
-fn an_adapter_tells_limits_and_ports() {
+fn an_adapter_reports_limits_and_ports() {
     let ia = open();
     let attrs = ia.attrs();
     assert!(attrs.max_qp > 0 && attrs.max_ird > 0 && attrs.max_message > 0);
@@ -35,7 +35,7 @@ fn an_adapter_tells_limits_and_ports() {
         ia.ports().unwrap().into_iter().flat_map(|port| port.addresses).collect();
     assert!(addresses.iter().any(|address| address.is_loopback()), "{addresses:?}");
     assert_eq!(ia.policy(), &Policy::default());
-    // More than there is, is refused.
+    // Values beyond the limits are refused.
     let pz = ia.pz().unwrap();
     let evd = ia.evd(16).unwrap();
     assert!(pz.ep(&evd).depth(attrs.max_wr_per_qp + 1, 1).build().is_err());
@@ -50,7 +50,7 @@ fn an_adapter_tells_limits_and_ports() {
 // [it_ud_service_request_handle_create] [it_ud_service_request_handle_free]
 // [it_ud_service_request_handle_query]
 #[test]
-fn what_the_transport_has_not_is_not_claimed() {
+fn calls_that_the_transport_lacks_are_refused() {
     let ia = open();
     let has = |what| ia.attrs().capabilities.contains(what);
     assert!(!has(Capabilities::UD));
@@ -90,7 +90,7 @@ fn every_object_carries_a_number() {
 
 // [it_ep_query] [it_ep_rc_create] [itx_bind_ep_to_device]
 #[test]
-fn an_endpoint_tells_what_it_is() {
+fn an_endpoint_reports_its_attributes() {
     let ia = open();
     let client = Side::new(&ia, |b| b.depth(10, 20).reads(7, 5));
     let info = client.ep.query().unwrap();
@@ -128,7 +128,7 @@ fn limits_change_while_they_may() {
 }
 
 #[test]
-fn the_high_watermark_tells_of_receives_in_flight() {
+fn the_high_watermark_reports_receives_in_flight() {
     let ia = open();
     let news = ia.async_evd(8).unwrap();
     let client = Side::new(&ia, |b| b);
@@ -149,7 +149,7 @@ fn the_high_watermark_tells_of_receives_in_flight() {
 }
 
 #[test]
-fn there_is_one_dispatcher_for_news_of_ports() {
+fn there_is_one_dispatcher_for_port_events() {
     let ia = open();
     let news = ia.port_evd(4).unwrap();
     assert!(ia.port_evd(4).is_err());
@@ -191,10 +191,10 @@ fn a_listener_knows_its_port_and_frees_it() {
 
 // [it_ep_connect]
 #[test]
-fn the_numbers_of_reads_can_stay_unsaid() {
+fn ird_and_ord_can_be_left_out_of_the_startup() {
     let ia = open();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b.reads(3, 5)));
-    // All ones, or no numbers at all (RFC 6581 section 9.1).
+    // All ones, or no IRD and ORD at all (RFC 6581 section 9.1).
     let unsaid = |said: Option<_>| said.is_none_or(|said| said == (0x3fff, 0x3fff));
     let listen = ia.listen_builder("127.0.0.1:0").unwrap().suppress_ird_ord().listen().unwrap();
     let params = ConnectParams {
@@ -215,10 +215,10 @@ fn the_numbers_of_reads_can_stay_unsaid() {
 }
 
 #[test]
-fn an_attempt_without_an_answer_is_given_up_in_time() {
+fn an_attempt_without_a_reply_is_given_up_in_time() {
     let ia = open();
     let client = Side::new(&ia, |b| b);
-    // The kernel answers, nobody else does.
+    // The kernel accepts the TCP connection; no MPA reply comes.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let timeout = Some(Duration::from_millis(50));
     let params = ConnectParams { timeout, ..ConnectParams::new(mute.local_addr().unwrap()) };

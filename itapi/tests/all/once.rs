@@ -10,7 +10,7 @@ use crate::pair::{HANG, Side, connect, open};
 const ENDPOINTS: usize = 8;
 const ROUNDS: u64 = 20;
 
-/// What went in, and what came back.
+/// Requests posted, and requests completed.
 #[derive(Default)]
 struct Counts {
     posted: AtomicU64,
@@ -30,7 +30,7 @@ impl Counts {
         }
     }
 
-    /// Posts `count` receives and sends, some unsignalled, and a last one that answers for them.
+    /// Posts `count` receives and sends, some unsignalled, and a last signalled one.
     fn work(&self, side: &Side, count: usize) {
         for buffer in side.pz.buffers(count, 64).unwrap() {
             self.count(side.ep.post_recv(buffer).is_ok());
@@ -47,8 +47,8 @@ impl Counts {
     }
 }
 
-/// An endpoint with a post that waits for more is dropped by a thread-local's destructor, when those of
-/// the provider are gone already.
+/// A thread-local's destructor drops an endpoint with a deferred post, after the provider's thread-locals are
+/// destroyed.
 #[test]
 fn an_ending_thread_may_be_the_last_to_hold_an_endpoint() {
     thread_local! {
@@ -56,7 +56,7 @@ fn an_ending_thread_may_be_the_last_to_hold_an_endpoint() {
     }
     let ia = open();
     let ended = std::thread::spawn(move || {
-        // First: destructors run from the youngest to the oldest.
+        // Created first: destructors run in reverse order.
         KEPT.with_borrow_mut(|kept| *kept = None);
         let [near, far] = [Side::new(&ia, |b| b), Side::new(&ia, |b| b)];
         connect(&ia, &near, &far);
@@ -72,7 +72,7 @@ fn an_ending_thread_may_be_the_last_to_hold_an_endpoint() {
 }
 
 #[test]
-fn under_random_ends_everything_comes_back_once() {
+fn every_request_completes_once_under_random_disconnects() {
     let ia = open();
     let counts = Counts::default();
     let evds = [ia.evd(4096).unwrap(), ia.evd(4096).unwrap()];
@@ -89,7 +89,7 @@ fn under_random_ends_everything_comes_back_once() {
         let _guard =
             warpline_patience::Guard::new("all connections to end and all completions to come");
         let sides: Vec<_> = pairs.into_iter().map(|pair| pair.join().unwrap()).collect();
-        // All connections are over; what is still under way comes back by itself.
+        // All connections are over; outstanding requests complete.
         while counts.completed.load(Ordering::Relaxed) < counts.posted.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
@@ -100,7 +100,7 @@ fn under_random_ends_everything_comes_back_once() {
     assert_eq!(counts.completed.into_inner(), counts.posted.into_inner());
 }
 
-/// Connects, works, ends somehow, and again; the sides stay, so that nothing of them is lost.
+/// Connects, posts and disconnects in random ways, repeatedly; keeps the sides, so that no completion is lost.
 fn rounds(ia: &itapi::Ia, evds: &[Evd; 2], counts: &Counts, seed: u64) -> [Side; 2] {
     let side = |evd: &Evd| {
         let pz = ia.pz().unwrap();

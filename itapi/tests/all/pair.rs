@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use itapi::{Completion, Config, Ep, EpBuilder, Evd, Ia, Pz, Work};
 
-/// A safety net against hangs; nothing takes so long.
+/// Bound of waits, to fail instead of hang.
 pub(crate) const HANG: Duration = Duration::from_secs(20);
 
 /// An adapter that no configuration file influences.
@@ -12,7 +12,7 @@ pub(crate) fn open() -> Ia {
     Ia::builder().config(Config::default()).open().unwrap()
 }
 
-/// One side.
+/// One end of a connection, with its objects.
 pub(crate) struct Side {
     pub(crate) pz: Pz,
     pub(crate) evd: Evd,
@@ -60,8 +60,8 @@ pub(crate) fn pair_of(shape: impl Fn(EpBuilder<'_>) -> EpBuilder<'_>) -> (Side, 
     (client, server)
 }
 
-/// Waits until what `client` has written is in `server`'s memory: completions of RDMA Writes say
-/// only that the memory here is free again.
+/// Waits until `client`'s RDMA Writes are placed in `server`'s memory: their completions say only that the
+/// source may be reused.
 pub(crate) fn arrived(client: &Side, server: &Side) {
     server.ep.post_recv(server.pz.buffer(1).unwrap()).unwrap();
     client.ep.post(Work::send(b"")).unwrap();

@@ -1,5 +1,5 @@
-//! Every call works behind `?` in functions that return `Box<dyn Error + Send + Sync>`, as those of
-//! new programs do, and what a refused post held comes back where that is asked for.
+//! Tests that every call works with `?` in functions that return `Box<dyn Error + Send + Sync>`, and that the
+//! `try_` calls return what was refused.
 
 use std::net::TcpStream;
 
@@ -20,7 +20,7 @@ fn two_refusals(side: &Side, which: usize) -> Result<(), Anything> {
     Ok(())
 }
 
-/// The other calls that return what they refused; that it compiles is the test.
+/// The other calls that return what they refused: it need only compile.
 fn _all_compile(
     ep: &Ep,
     srq: &Srq,

@@ -1,4 +1,4 @@
-//! Tests of regions that change: linked, unlinked, shared, modified.
+//! Tests of linking, unlinking, sharing and modifying regions.
 
 use itapi::{Access, Addressing, Error, Operation, WcStatus, Work};
 
@@ -22,7 +22,7 @@ fn an_unlinked_region_is_linked_again_and_again() {
         client.success();
         arrived(&client, &server);
         if round == 1 {
-            // The peer takes the right back.
+            // The peer invalidates the STag.
             server.ep.post_recv(server.pz.buffer(1).unwrap()).unwrap();
             client.ep.post(Work::send(b"").invalidate(remote.context)).unwrap();
             client.success();
@@ -50,7 +50,7 @@ fn linking_needs_a_privileged_endpoint() {
 }
 
 #[test]
-fn a_send_behind_a_link_tells_of_the_region() {
+fn a_send_behind_a_link_can_carry_the_new_key() {
     let (client, server) = pair_of(|b| b.privileged());
     let board = server.pz.lmr(4).remote_read().unlinked().unwrap();
     board.write_at(0, b"news").unwrap();
@@ -87,7 +87,7 @@ fn a_read_unlinks_its_sink() {
 
 // [it_lmr_query] [it_make_rdma_addr_absolute] [it_lmr_create20] [itx_get_rmr_context_for_ep]
 #[test]
-fn shared_memory_has_two_names() {
+fn shared_memory_has_two_stags() {
     let (client, server) = pair();
     let quiet = server.pz.lmr(16).register().unwrap();
     assert!(!quiet.info().unwrap().shared);
@@ -101,7 +101,7 @@ fn shared_memory_has_two_names() {
     client.ep.post(Work::write(b"shared", open.remote())).unwrap();
     client.success();
     arrived(&client, &server);
-    // The memory outlives each of its names.
+    // The memory outlives each of its registrations.
     drop(open);
     let mut octets = [0; 6];
     quiet.read_at(0, &mut octets).unwrap();
@@ -110,7 +110,7 @@ fn shared_memory_has_two_names() {
 
 // [it_lmr_modify] [it_lmr_create10]
 #[test]
-fn a_modified_region_has_new_rights_and_a_new_name() {
+fn a_modified_region_has_new_rights_and_a_new_stag() {
     let (client, server) = pair();
     let board = server.pz.lmr(4).register().unwrap();
     let before = board.remote();
@@ -121,7 +121,7 @@ fn a_modified_region_has_new_rights_and_a_new_name() {
     assert_ne!(board.remote(), before);
     client.ep.post(Work::write(b"1234", board.remote())).unwrap();
     client.success();
-    // The old name is void.
+    // The old STag is invalid.
     client.ep.post(Work::write(b"5678", before)).unwrap();
     assert!(client.ep.ended(HANG).unwrap().unwrap().to_string().contains("terminated"));
 }
@@ -169,7 +169,7 @@ fn private_data_describes_a_region() {
 }
 
 #[test]
-fn a_dropped_region_does_not_leave_while_a_share_is_written() {
+fn a_dropped_region_keeps_memory_that_a_share_still_exposes() {
     let ia = open();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
     connect(&ia, &client, &server);

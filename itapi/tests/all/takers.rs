@@ -1,4 +1,4 @@
-//! Tests of several threads that take from one dispatcher: every signalled request completes once.
+//! Tests of several threads that take completions from one dispatcher: every signalled request completes once.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -12,11 +12,11 @@ use crate::pair::{HANG, Side, connect, open};
 const POSTERS: usize = 4;
 const DEPTH: u32 = 64;
 
-/// Requests that have not come out, and how many were posted.
+/// Outstanding requests, and how many were posted.
 #[derive(Default)]
 struct Ledger {
     open: Mutex<HashSet<WorkId>>,
-    /// Taken before its poster said that it was posted.
+    /// Completions that were taken before the poster recorded the request.
     early: Mutex<HashSet<WorkId>>,
     posters: AtomicUsize,
 }
@@ -40,7 +40,7 @@ impl Ledger {
         self.open.lock().unwrap().len()
     }
 
-    /// Takes until all is posted and has come out.
+    /// Takes until all requests are posted and have completed.
     fn take(&self, evd: &Evd) {
         let (mut batch, mut news) = (Vec::new(), Instant::now());
         while self.posters.load(Ordering::Acquire) != 0 || self.missing() != 0 {
@@ -112,26 +112,26 @@ fn posts() -> usize {
 }
 
 #[test]
-fn one_taker_gets_all() {
+fn one_taker_gets_all_completions() {
     storm(1, false, posts());
 }
 
 #[test]
-fn two_takers_lose_nothing() {
+fn two_takers_lose_no_completion() {
     storm(2, false, posts());
 }
 
 #[test]
-fn eight_takers_lose_nothing() {
+fn eight_takers_lose_no_completion() {
     storm(8, false, posts());
 }
 
 #[test]
-fn takers_of_a_staging_queue_lose_nothing() {
+fn takers_of_a_staging_queue_lose_no_completion() {
     storm(4, true, posts());
 }
 
-/// Staged or not, polled or not, connected or not: posts end where the queue does.
+/// In every state, with and without staging and polling, a queue takes `depth` posts.
 #[test]
 fn posts_are_bounded_by_depth_in_every_state() {
     for staged in [false, true] {
@@ -170,7 +170,7 @@ fn posts_are_bounded_by_depth_in_every_state() {
     }
 }
 
-/// Staged or not: what a destroyed endpoint left is gone with it, and its room is there for others.
+/// With and without staging: destroying an endpoint removes its completions and frees their slots.
 #[test]
 fn completions_of_destroyed_endpoints_leave_their_dispatcher() {
     for staged in [false, true] {
@@ -214,7 +214,7 @@ fn completions_of_destroyed_endpoints_leave_their_dispatcher() {
     }
 }
 
-/// Polled or waited for, staged or not: the error names the dispatcher, its depth, and whose work it is.
+/// In all four cases the error names the dispatcher, its depth, and the endpoints that fill it.
 #[test]
 fn an_overrun_says_which_dispatcher_and_what_to_do() {
     for (staged, wait) in [(false, false), (false, true), (true, false), (true, true)] {

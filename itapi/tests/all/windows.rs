@@ -81,13 +81,13 @@ fn a_read_fills_a_window() {
 
 // [it_rmr_free]
 #[test]
-fn a_window_keeps_its_region_and_lets_it_go() {
+fn a_window_keeps_its_region_until_it_is_unlinked() {
     let (client, server) = pair();
     let region = server.pz.lmr(4).remote_write().bindable().register().unwrap();
     let window = server.pz.rmr(MwKind::Narrow).unwrap();
     server.ep.post(Work::link(&window, region.whole(), Access::REMOTE_WRITE)).unwrap();
     server.success();
-    // The handle goes; the region stays while the window is linked to it.
+    // Its last handle is dropped; the region stays while the window is linked to it.
     drop(region);
     let told = window.remote().unwrap();
     client.ep.post(Work::write(b"kept", told)).unwrap();
@@ -96,7 +96,7 @@ fn a_window_keeps_its_region_and_lets_it_go() {
     server.ep.post(Work::unlink(&window)).unwrap();
     server.success();
     assert_eq!(window.info().unwrap().region, None);
-    // Free for another region.
+    // The window can be linked to another region.
     let other = server.pz.lmr(4).remote_write().bindable().register().unwrap();
     server.ep.post(Work::link(&window, other.whole(), Access::REMOTE_WRITE)).unwrap();
     server.success();
@@ -120,7 +120,7 @@ fn a_refused_link_keeps_the_old_one() {
 }
 
 #[test]
-fn a_linked_narrow_window_goes_with_its_endpoint() {
+fn a_linked_narrow_window_ends_with_its_endpoint() {
     let ia = open();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
     connect(&ia, &client, &server);
@@ -134,12 +134,12 @@ fn a_linked_narrow_window_goes_with_its_endpoint() {
     server.success();
     let Side { pz, evd, ep } = server;
     drop(ep);
-    // The connection went with it, although the window's handle is still there.
+    // The connection ended with it, although the window has a handle.
     assert!(client.ep.ended(HANG).unwrap().is_some());
     let gone = linked.remote().unwrap_err();
     assert!(matches!(gone, Error::Access(AccessError::Verb { .. })), "{gone}");
     assert_eq!(region.info().unwrap().bound_windows, 0);
-    // The other one is free for another endpoint.
+    // The other window can be linked through another endpoint.
     let server = Side { ep: pz.ep(&evd).build().unwrap(), pz, evd };
     let client = Side::new(&ia, |b| b);
     connect(&ia, &client, &server);

@@ -130,7 +130,7 @@ fn run(seed: u64) -> u64 {
 }
 
 #[test]
-fn random_programs_that_reuse_all_lose_nothing() {
+fn random_programs_that_reuse_objects_lose_no_completion() {
     let (mut runs, mut posted) = (0, 0);
     warpline_patience::seeds::play("WARPLINE_MODEL_SEED", &KEPT, |seed| {
         posted += run(seed);

@@ -1,4 +1,4 @@
-//! Choices that a seed repeats (Steele's splitmix64).
+//! Random choices, reproducible by seed (Steele's splitmix64).
 
 #[derive(Clone)]
 pub(super) struct Dice(u64);
@@ -15,7 +15,7 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Below `sides`.
+    /// A number below `sides`.
     pub(super) fn roll(&mut self, sides: u64) -> u64 {
         self.next() % sides
     }
@@ -25,7 +25,7 @@ impl Dice {
         self.roll(times) == 0
     }
 
-    /// Of another thread.
+    /// Independent choices for another thread.
     pub(super) fn split(&mut self) -> Self {
         Self(self.next())
     }

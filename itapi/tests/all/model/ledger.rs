@@ -1,9 +1,9 @@
-//! What was posted and has not come out, by owner: an endpoint or a shared receive queue, one [`Life`]
-//! for each that was ever created, so that a second one in the same slot is another.
+//! The model: outstanding work requests by owner, which is an endpoint or a shared receive queue. Each that was
+//! ever created has a [`Life`], so that the second one in a slot is distinct.
 //!
-//! A request is known by its buffer, whose capacity no other one has that is under way. So what comes
-//! out is compared with what went in without trust in the names that are tested. Posters hold their
-//! life's outstanding while they post; takers never while they take.
+//! A request is identified by the capacity of its buffer, unique among those outstanding, so that the model
+//! does not rely on the ids under test. Posters lock their life's `Outstanding` while they post; takers do not
+//! while they take.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use itapi::{Buffer, Completion, EpId, Error, Operation, Pz, Result, VpStatus, WcStatus, WorkId};
 
-/// Octets of the longest message: every buffer holds it.
+/// Octets of the longest message, which fits every buffer.
 pub(super) const MESSAGE: usize = 64;
 /// Capacities that tell buffers apart.
 const KEYS: u64 = 8192;
@@ -21,7 +21,7 @@ const KEYS: u64 = 8192;
 pub(super) struct Life {
     /// None: a shared receive queue.
     ep: Option<EpId>,
-    /// When it was gone, by the ledger's clock; 0 before.
+    /// When it was destroyed, by the ledger's clock; 0 before.
     gone: AtomicU64,
     outstanding: Mutex<Outstanding>,
 }
@@ -29,7 +29,7 @@ pub(super) struct Life {
 #[derive(Default, Debug)]
 struct Outstanding {
     open: HashMap<usize, Posted>,
-    /// The youngest signalled request of the send queue that came out.
+    /// The last signalled request of the send queue that completed.
     told: Option<WorkId>,
 }
 
@@ -38,7 +38,7 @@ struct Posted {
     id: WorkId,
     operation: Operation,
     signalled: bool,
-    /// Unsignalled and of a stream that is over: occupies no slot if it succeeded.
+    /// Unsignalled, and its stream is over: occupies no slot if it succeeded.
     old: bool,
 }
 
@@ -53,7 +53,7 @@ impl Life {
         Arc::new(Self { ep, gone: AtomicU64::new(0), outstanding: Mutex::default() })
     }
 
-    /// Requests of a queue that have not come out: at least and at most so many occupy slots.
+    /// Bounds of the number of slots that outstanding requests of a queue occupy.
     pub(super) fn open(&self, receives: bool) -> (usize, usize) {
         let outstanding = self.outstanding.lock().unwrap();
         let open = || outstanding.open.values().filter(|posted| posted.is_receive() == receives);
@@ -66,7 +66,7 @@ impl Life {
         outstanding.open.values_mut().for_each(|posted| posted.old |= !posted.signalled);
     }
 
-    /// What must come out and has not.
+    /// Requests that must complete and have not.
     pub(super) fn missing(&self) -> Vec<String> {
         let outstanding = self.outstanding.lock().unwrap();
         let behind = |posted: &Posted| outstanding.told.is_some_and(|told| posted.id < told);
@@ -81,19 +81,19 @@ pub(super) struct Ledger {
     clock: AtomicU64,
     serial: AtomicU64,
     lives: Mutex<HashMap<usize, Arc<Life>>>,
-    /// To whom, of messages that did not arrive, or not yet.
+    /// Receivers of messages that have not arrived.
     messages: Mutex<HashMap<u64, EpId>>,
-    /// Held by takers from before they take until all of it is in the books.
+    /// Takers hold it from before they take until all completions are recorded.
     taking: RwLock<()>,
 }
 
 impl Ledger {
-    /// How many requests and messages there were, about.
+    /// About how many requests and messages there were.
     pub(super) fn posted(&self) -> u64 {
         self.serial.load(Ordering::Relaxed)
     }
 
-    /// A buffer for a request of `life`, that no other one has.
+    /// A buffer for a request of `life`, with a unique capacity.
     pub(super) fn buffer(&self, pz: &Pz, life: &Arc<Life>) -> Buffer {
         loop {
             let serial = self.serial.fetch_add(1, Ordering::Relaxed);
@@ -107,8 +107,8 @@ impl Ledger {
         }
     }
 
-    /// Posts one request to a queue of `depth` and books it. It is not refused as one too many if fewer
-    /// are in the outstanding.
+    /// Posts one request to a queue of `depth` and records it. Asserts that it is refused as one too many only
+    /// if `depth` are outstanding.
     pub(super) fn post(
         &self,
         (life, depth): (&Arc<Life>, usize),
@@ -141,19 +141,19 @@ impl Ledger {
         content(serial)
     }
 
-    /// The object is gone, and with it all that was posted on it.
+    /// Records that the object was destroyed, with all that was posted on it.
     pub(super) fn gone(&self, life: &Life) {
         let now = self.clock.fetch_add(1, Ordering::AcqRel) + 1;
         life.gone.store(now, Ordering::Release);
     }
 
-    /// Runs `calm` while nobody has taken anything that is not in the books.
+    /// Runs `calm` while all taken completions are recorded.
     pub(super) fn calmly<T>(&self, calm: impl FnOnce() -> T) -> T {
         let _calm = self.taking.write().unwrap();
         calm()
     }
 
-    /// Books what `take` takes.
+    /// Records the completions that `take` takes.
     pub(super) fn round(&self, take: impl FnOnce() -> Vec<Completion>) {
         let _taking = self.taking.read().unwrap();
         let begun = self.clock.load(Ordering::Acquire);
@@ -186,7 +186,7 @@ impl Ledger {
         }
     }
 
-    /// Takes the request out whose buffer came back.
+    /// Removes the request whose buffer was returned.
     fn strike(&self, buffer: &Buffer, completion: &Completion, begun: u64) -> Posted {
         let key = buffer.capacity();
         let life = self.lives.lock().unwrap().get(&key).cloned();
@@ -220,7 +220,7 @@ impl Ledger {
     }
 }
 
-/// The message that peers read.
+/// The message in memory that peers read.
 pub(super) const READABLE: u64 = u64::MAX;
 
 /// The octets of message `serial`, of different lengths.

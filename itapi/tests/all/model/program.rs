@@ -1,5 +1,5 @@
-//! One thread's program: what it has in its slots, what it expects of it, and its random steps. Its
-//! endpoints connect to each other, so that it knows of every connection who ended it.
+//! One thread's program: the objects in its slots, their expected states, and random steps. Its endpoints
+//! connect to each other, so that it knows which end ended a connection.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ const STEPS: usize = 150;
 enum State {
     /// Never connected, or reset.
     Idle,
-    /// To the endpoint in slot `peer`; `doubtful`: it ends, or may have ended.
+    /// Connected to the endpoint in slot `peer`; `doubtful`: the connection ends, or may have ended.
     Connected {
         peer: usize,
         doubtful: bool,
@@ -43,7 +43,7 @@ struct End<'w> {
     send_depth: usize,
     recv_depth: usize,
     state: State,
-    /// Receives that no message of the peer was sent for.
+    /// Receives without a message of the peer for them.
     room: Cell<u32>,
 }
 
@@ -67,7 +67,7 @@ impl<'w> Queue<'w> {
     fn new(world: &'w World, dice: &mut Dice) -> Self {
         let depth = 1 + dice.roll(24) as usize;
         let srq = world.pz.srq(depth as u32, 1).unwrap();
-        // The provider may give more than was asked for.
+        // The provider may create a deeper queue than requested.
         let depth = srq.info().unwrap().depth as usize;
         Self { srq: Some(srq), life: Life::new(None), depth, room: Cell::new(0), world }
     }
@@ -93,7 +93,7 @@ impl End<'_> {
         Ok(())
     }
 
-    /// Whose the requests are, and how many of them fit.
+    /// The owner of the requests, and how many fit.
     fn holder(&self, receive: bool) -> (&Arc<Life>, usize) {
         match &self.queue {
             Some(queue) if receive => (&queue.life, queue.depth),
@@ -102,7 +102,7 @@ impl End<'_> {
         }
     }
 
-    /// A request that met no full queue was refused: only where there may be no connection.
+    /// Asserts that a refusal for another reason than a full queue happens only without a connection.
     fn check_refused(&self, receive: bool, error: &Error) {
         let free = matches!(error, Error::Post { status: VpStatus::TooManyWrs, .. })
             || match self.state {
@@ -124,7 +124,7 @@ pub(super) struct Program<'w> {
     links: u64,
 }
 
-/// What peers read, then a cell for each slot to write.
+/// Memory that peers read, then a cell that each slot may write.
 fn region(world: &World) -> Lmr {
     let octets = MESSAGE * (1 + SLOTS);
     let region = world.pz.lmr(octets).remote_read().remote_write().register().unwrap();
@@ -210,7 +210,7 @@ impl<'w> Program<'w> {
         }
     }
 
-    /// Frees a shared receive queue, as far as no endpoint needs it, and makes another.
+    /// Replaces a shared receive queue that no endpoint uses.
     fn renew_queue(&mut self) {
         let at = self.dice.roll(QUEUES as u64) as usize;
         self.queues[at] = None;
@@ -245,7 +245,7 @@ impl<'w> Program<'w> {
         }
     }
 
-    /// A new region in the slot of the old, while no peer can use it.
+    /// Replaces a region while no peer can use it.
     fn renew_region(&mut self) {
         let connected = |end: &End<'_>| matches!(end.state, State::Connected { .. });
         if !self.ends.iter().flatten().any(connected) {
@@ -281,7 +281,7 @@ impl<'w> Program<'w> {
             scope.spawn(move || {
                 loop {
                     let request = listen.wait(HANG).unwrap().expect("waited for a request");
-                    // Others are of endpoints that left.
+                    // Others are of endpoints that gave up.
                     if request.private_data() == name {
                         return request.accept(far, b"").unwrap();
                     }
@@ -320,7 +320,7 @@ impl<'w> Program<'w> {
         self.set(at, State::Ended);
     }
 
-    /// Its connection is over: all that was posted comes out.
+    /// Its connection is over: waits until all that was posted has completed.
     fn settle(&self, at: usize) {
         let End { ep, life, .. } = self.end_at(at);
         let begin = Instant::now();
@@ -359,7 +359,7 @@ impl<'w> Program<'w> {
         }
     }
 
-    /// Posts to the send queue, something somehow.
+    /// Posts random work to the send queue.
     fn send(&mut self, at: usize) {
         let mut dice = self.dice.split();
         let state = self.end_at(at).state;
@@ -427,7 +427,7 @@ impl<'w> Program<'w> {
         ledger.post(holder, (key, kind, signalled), || ep.post(work))
     }
 
-    /// Posts until a queue is full, while nothing is taken: not less than its depth, and no more.
+    /// Posts until a queue is full, while nothing is taken, and compares with its depth.
     fn fill(&mut self, at: usize) {
         let (mut dice, world, end) = (self.dice.split(), self.world, self.end_at(at));
         let receives = end.queue.is_none() && (end.state == State::Idle || dice.once_in(2));
