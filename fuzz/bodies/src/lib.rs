@@ -5,10 +5,11 @@
 //! peer sends.
 //!
 //! Owner of the state: each call its own. One thread. The peer is the input; it dies where it ends.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod channel;
 pub mod fpdu_stream;
+pub mod ring_peer;
 pub mod roce_qp;
 pub mod startup;
 pub mod state_page;
@@ -25,6 +26,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("whole_qp", whole_qp::run),
     ("roce_qp", roce_qp::run),
     ("channel", channel::run),
+    ("ring_peer", ring_peer::run),
 ];
 
 /// The CRC kernel of the targets.

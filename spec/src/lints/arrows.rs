@@ -58,7 +58,10 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("warpline-skip", &[]),
     ("warpline-patience", &[]),
     ("warpline-spec", &[]),
-    ("warpline-fuzz-bodies", &["iwarp-proto", "roce-proto", "state-page", "warpline-channel"]),
+    (
+        "warpline-fuzz-bodies",
+        &["iwarp-proto", "roce-proto", "shm-ring", "state-page", "warpline-channel"],
+    ),
     ("fake-verbs", &["ibv-sys"]),
     ("warpline-tests", ANY),
     ("warpline-benches", ANY),

@@ -38,6 +38,8 @@ const UNSAFE: &[&str] = &[
     "ofa/src/",
     // Takes the place of functions of the C library.
     "ofa/view/src/",
+    // Calls of a ring, which takes raw pointers.
+    "fuzz/bodies/src/ring_peer/ends.rs",
     // A program that plays an application, as tests do.
     "benches/src/bin/micro.rs",
     "benches/src/bin/instructions/verbs.rs",
