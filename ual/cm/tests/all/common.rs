@@ -21,6 +21,12 @@ use vp_softrdma::SoftRdma;
 
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
+/// How often a test meets what it is about.
+pub(crate) fn runs() -> usize {
+    let runs = std::env::var("WARPLINE_LOCAL_RUNS");
+    runs.map_or(4, |runs| runs.parse().expect("a number"))
+}
+
 pub(crate) struct Host(Instant);
 
 impl Services for Host {

@@ -4,6 +4,9 @@
 mod common;
 mod face;
 mod local;
+mod octets;
+mod processes;
 mod rendezvous;
 mod shortage;
+mod strangers;
 mod takes;

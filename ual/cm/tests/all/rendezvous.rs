@@ -1,14 +1,14 @@
 //! Peers that lie, stop, leave or die at the rendezvous for a local stream: the connection is one over TCP with
 //! the reason, the peer gets the MPA frames that it would get anyway, and others are served meanwhile.
 //!
-//! `WARPLINE_RENDEZVOUS_RUNS` says how often each lie is told.
+//! `WARPLINE_LOCAL_RUNS` says how often each lie is told.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, memfd_create};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, accept, bind, connect, listen, recv, send, sendmsg, socket_with,
@@ -17,25 +17,20 @@ use ual_cm::{
     AcceptParams, ConnEvent, ConnectParams, Disconnect, FailReason, NotLocal, PeerToPeer, Policy,
 };
 
-use crate::common::{TestEndpoint, as_connectee, next};
+use crate::common::{TestEndpoint, as_connectee, next, runs};
 use crate::local::{Side, established, is_local, pair_of};
 
-const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x40\x01\0\0";
-const REPLY: &[u8; 20] = b"MPA ID Rep Frame\x40\x01\0\0";
+pub(crate) const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x40\x01\0\0";
+pub(crate) const REPLY: &[u8; 20] = b"MPA ID Rep Frame\x40\x01\0\0";
 
 const OFFER: u8 = 1;
 const AGREE: u8 = 2;
 const REFUSE: u8 = 3;
 const GO: u8 = 4;
 
-fn runs() -> usize {
-    let runs = std::env::var("WARPLINE_RENDEZVOUS_RUNS");
-    runs.map_or(4, |runs| runs.parse().expect("a number"))
-}
-
 /// A connection: the end that waits at its name, and the one that dials.
 #[derive(Clone, Copy)]
-struct Ends(SocketAddr, SocketAddr);
+pub(crate) struct Ends(pub(crate) SocketAddr, pub(crate) SocketAddr);
 
 /// A message of the rendezvous.
 fn message(kind: u8, Ends(waiting, dialling): Ends) -> Vec<u8> {
@@ -49,12 +44,12 @@ fn message(kind: u8, Ends(waiting, dialling): Ends) -> Vec<u8> {
     [&[kind, 0, 0, 0][..], &end(waiting), &end(dialling)].concat()
 }
 
-fn unix() -> OwnedFd {
+pub(crate) fn unix() -> OwnedFd {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-fn name(of: SocketAddr) -> SocketAddrUnix {
+pub(crate) fn name(of: SocketAddr) -> SocketAddrUnix {
     SocketAddrUnix::new_abstract_name(format!("warpline/1/mpa/{of}").as_bytes()).unwrap()
 }
 
@@ -77,12 +72,12 @@ fn hears(socket: &OwnedFd) -> Vec<u8> {
     octets[..len].to_vec()
 }
 
-fn policy() -> Policy {
+pub(crate) fn policy() -> Policy {
     // Revision 1, as the peers here speak it, and nothing that it has to answer.
     Policy { revision: 1, peer_to_peer: PeerToPeer::default(), ..Policy::default() }
 }
 
-fn leave(side: &Side, endpoint: &TestEndpoint) {
+pub(crate) fn leave(side: &Side, endpoint: &TestEndpoint) {
     let qp = endpoint.qp.id();
     side.machine.cm.forget(qp);
     side.machine.rnic.destroy_qp(qp).unwrap();
@@ -271,6 +266,29 @@ fn calls_with(ends: Ends, memory: &OwnedFd, bells: [&OwnedFd; 2]) -> OwnedFd {
     caller
 }
 
+/// Octets of memory with rings of 65,536.
+const RIGHT: u64 = 4096 + 2 * 65_536;
+
+fn sealed() -> SealFlags {
+    SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+}
+
+/// Offers memory that begins as it should, of a size and with seals; it is refused, and cut to nothing then.
+fn offers(ends: Ends, octets: u64, seals: SealFlags) -> Vec<OwnedFd> {
+    let mut about = [0; 12];
+    rustix::io::pread(shm_ring::create(65_536).unwrap(), &mut about, 0).unwrap();
+    let memory = memfd_create("w", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::io::pwrite(&memory, &about, 0).unwrap();
+    rustix::fs::ftruncate(&memory, octets).unwrap();
+    rustix::fs::fcntl_add_seals(&memory, seals).unwrap();
+    let [one, other] = bells();
+    let caller = calls_with(ends, &memory, [&one, &other]);
+    is_refused(&caller);
+    let shrinks = octets == 0 || !seals.contains(SealFlags::SHRINK);
+    assert_eq!(rustix::fs::ftruncate(&memory, 0).is_ok(), shrinks);
+    vec![caller]
+}
+
 /// The other answers an offer like this with a refusal.
 fn is_refused(caller: &OwnedFd) {
     assert_eq!(hears(caller)[0], REFUSE);
@@ -310,18 +328,17 @@ const OF_WHO_DIALS: &[(&str, NotLocal, Call)] = &[
         vec![caller]
     }),
     ("offers memory without seals", NotLocal::BadMemory, |ends| {
-        let (memory, [one, other]) =
-            (memfd_create("w", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap(), bells());
-        rustix::fs::ftruncate(&memory, 4096 + 2 * 65_536).unwrap();
-        let caller = calls_with(ends, &memory, [&one, &other]);
-        is_refused(&caller);
-        vec![caller]
+        offers(ends, RIGHT, SealFlags::empty())
     }),
+    ("offers memory that can shrink", NotLocal::BadMemory, |ends| {
+        offers(ends, RIGHT, SealFlags::GROW | SealFlags::SEAL)
+    }),
+    ("offers memory that is empty", NotLocal::BadMemory, |ends| offers(ends, 0, sealed())),
     ("offers memory that is too short", NotLocal::BadMemory, |ends| {
-        let (memory, [one, other]) = (memfd_create("w", MemfdFlags::CLOEXEC).unwrap(), bells());
-        let caller = calls_with(ends, &memory, [&one, &other]);
-        is_refused(&caller);
-        vec![caller]
+        offers(ends, RIGHT - 1, sealed())
+    }),
+    ("offers memory that is too long", NotLocal::BadMemory, |ends| {
+        offers(ends, RIGHT + 4096, sealed())
     }),
     ("offers a pipe for a bell", NotLocal::BadMemory, |ends| {
         let (memory, [one, _]) = (shm_ring::create(65_536).unwrap(), bells());
@@ -344,15 +361,15 @@ const OF_WHO_DIALS: &[(&str, NotLocal, Call)] = &[
     }),
 ];
 
-struct Plain {
-    tcp: TcpStream,
-    ends: Ends,
-    endpoint: std::sync::Arc<TestEndpoint>,
-    events: std::sync::mpsc::Receiver<ConnEvent>,
+pub(crate) struct Plain {
+    pub(crate) tcp: TcpStream,
+    pub(crate) ends: Ends,
+    pub(crate) endpoint: std::sync::Arc<TestEndpoint>,
+    pub(crate) events: std::sync::mpsc::Receiver<ConnEvent>,
 }
 
 /// The other side connects, and has sent its request.
-fn asked(side: &Side, listener: &TcpListener) -> Plain {
+pub(crate) fn asked(side: &Side, listener: &TcpListener) -> Plain {
     let (endpoint, events) = side.machine.endpoint();
     let at = listener.local_addr().unwrap();
     side.machine.cm.connect(&as_connectee(&endpoint), ConnectParams::new(at)).unwrap();

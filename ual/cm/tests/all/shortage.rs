@@ -11,8 +11,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use ual_cm::{AcceptParams, ConnEvent, ConnectParams, Disconnect, NotLocal, Policy};
 
-use crate::common::{as_connectee, next};
+use crate::common::{as_connectee, next, runs};
 use crate::local::{Side, established, is_local, pair_of};
+use crate::rendezvous::leave;
 
 const ROLE: &str = "WARPLINE_SHORTAGE_ROLE";
 
@@ -55,7 +56,7 @@ fn without_descriptors_it_is_tcp_or_an_error() {
     is_local(&near, &far, &pair, (active, passive));
     let (before, limit) = (descriptors(), getrlimit(Resource::Nofile));
     let (mut by_memory, mut by_tcp, mut none) = (0, 0, 0);
-    for spare in 0..24 {
+    for spare in (0..24).cycle().take(runs().max(24)) {
         let (active, events) = near.machine.endpoint();
         let (passive, told) = far.machine.endpoint();
         let current = Some((descriptors() + spare) as u64);
@@ -109,7 +110,7 @@ fn children_keep_no_name() {
     let side = Side::new(Policy::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
-    for how in ["fork", "exec"] {
+    for how in ["fork", "exec"].into_iter().cycle().take(2 * runs().max(1)) {
         let (endpoint, events) = side.machine.endpoint();
         side.machine.cm.connect(&as_connectee(&endpoint), ConnectParams::new(at)).unwrap();
         let (mut tcp, from) = listener.accept().unwrap();
@@ -223,9 +224,13 @@ fn a_memory_cgroup_at_its_limit_leaves_tcp() {
         };
         let used: u64 = std::fs::read_to_string(group.join(used)).unwrap().trim().parse().unwrap();
         std::fs::write(group.join(most), (used + (800 << 10)).to_string()).unwrap();
-        let (_pair, active, passive) = pair_of(&near, &far, "127.0.0.1:0");
-        assert_eq!(established(passive).local, Err(NotLocal::NoMemory));
-        established(active).local.unwrap_err();
+        for _ in 0..runs() {
+            let (pair, active, passive) = pair_of(&near, &far, "127.0.0.1:0");
+            assert_eq!(established(passive).local, Err(NotLocal::NoMemory));
+            established(active).local.unwrap_err();
+            leave(&near, &pair.active.0);
+            leave(&far, &pair.passive.0);
+        }
         return;
     }
     let roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];

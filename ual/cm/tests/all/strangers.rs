@@ -1,0 +1,135 @@
+//! A process of another user that sits on the name of an end of the rendezvous, or dials it: it gets nothing, and
+//! the connection is one over TCP with the reason.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rustix::net::{SendFlags, bind, connect, listen, send};
+use ual_cm::{AcceptParams, ConnectParams, NotLocal, Serves};
+
+use crate::common::{anywhere, as_connectee, next, runs};
+use crate::local::{Side, established, is_local, pair_of};
+use crate::rendezvous::{Plain, REPLY, REQUEST, asked, leave, name, policy, unix};
+
+const ROLE: &str = "WARPLINE_STRANGER";
+const NAME: &str = "strangers::another_user_at_a_name_gets_nothing";
+
+/// A process of another user, which does what it is told.
+struct Stranger {
+    process: Child,
+    stdin: ChildStdin,
+    out: BufReader<ChildStdout>,
+    program: PathBuf,
+}
+
+impl Stranger {
+    fn start() -> Self {
+        // Where the build is may be none of its business.
+        let program = std::env::temp_dir().join(format!("warpline-other-{}", std::process::id()));
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let mut process = Command::new(&program)
+            .args(["--exact", NAME, "--nocapture"])
+            .env(ROLE, "1")
+            .uid(4321)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = process.stdin.take().unwrap();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        Self { process, stdin, out, program }
+    }
+
+    /// Has it bind or dial the name of a TCP address, in place of what it did before.
+    fn does(&mut self, what: &str, of: SocketAddr) {
+        writeln!(self.stdin, "{what} {of}").unwrap();
+        let mut line = String::new();
+        while line.trim_end() != "done" {
+            line.clear();
+            assert_ne!(self.out.read_line(&mut line).unwrap(), 0, "the other user's process ended");
+        }
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_file(&self.program);
+    }
+}
+
+/// The other user.
+fn is_told() {
+    let mut now: Option<OwnedFd> = None;
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let (what, of) = line.split_once(' ').unwrap();
+        drop(now.take());
+        let (socket, name) = (unix(), name(of.parse().unwrap()));
+        if what == "bind" {
+            bind(&socket, &name).unwrap();
+            listen(&socket, 4).unwrap();
+        } else {
+            connect(&socket, &name).unwrap();
+            // It may have been sent away.
+            let _ = send(&socket, b"hello", SendFlags::NOSIGNAL);
+        }
+        now = Some(socket);
+        println!("\ndone");
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+#[test]
+fn another_user_at_a_name_gets_nothing() {
+    if std::env::var_os(ROLE).is_some() {
+        return is_told();
+    }
+    if !rustix::process::geteuid().is_root() {
+        return warpline_skip::skip(NAME, "not root");
+    }
+    let mut stranger = Stranger::start();
+    let (side, near) = (Side::new(policy()), Side::new(policy()));
+    let (listening, listener) = (side.machine.listener(), TcpListener::bind(anywhere()).unwrap());
+    for _ in 0..runs() {
+        // On the name of a peer that asks for a connection.
+        let mut tcp = TcpStream::connect(listening.address).unwrap();
+        stranger.does("bind", tcp.local_addr().unwrap());
+        tcp.write_all(REQUEST).unwrap();
+        let request = next(&listening.requests, "request");
+        let (endpoint, events) = side.machine.endpoint();
+        let accept = AcceptParams::default();
+        side.machine.cm.accept(&as_connectee(&endpoint), request.request, accept).unwrap();
+        assert_eq!(established(next(&events, "event")).local, Err(NotLocal::OtherUser));
+        let mut reply = [0; 20];
+        tcp.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply[..16], &REPLY[..16]);
+        leave(&side, &endpoint);
+
+        // On this end's own name, before it asks.
+        let bound = side.machine.cm.bind(&[anywhere()], Serves::Connections).unwrap();
+        stranger.does("bind", bound.addresses()[0]);
+        let (endpoint, events) = side.machine.endpoint();
+        let params = ConnectParams::new(listener.local_addr().unwrap());
+        side.machine.cm.connect_from(&as_connectee(&endpoint), bound, params).unwrap();
+        let mut tcp = listener.accept().unwrap().0;
+        tcp.write_all(REPLY).unwrap();
+        assert_eq!(established(next(&events, "event")).local, Err(NotLocal::NameTaken));
+        leave(&side, &endpoint);
+
+        // At this end's name, once it has asked.
+        let Plain { mut tcp, ends, endpoint, events } = asked(&side, &listener);
+        stranger.does("dial", ends.0);
+        tcp.write_all(REPLY).unwrap();
+        assert_eq!(established(next(&events, "event")).local, Err(NotLocal::OtherUser));
+        leave(&side, &endpoint);
+    }
+    let (pair, active, passive) = pair_of(&near, &side, "127.0.0.1:0");
+    is_local(&near, &side, &pair, (active, passive));
+}
