@@ -3,6 +3,7 @@
  */
 #include "check.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void attributes(void)
@@ -71,27 +72,42 @@ static void refused(const struct side *side)
     CHECK(itw_listen_address(NULL, NULL, 0) == 0);
 }
 
+/* What carries a connection of this process with itself. */
+static const char *due_carrier(void)
+{
+    const char *local = getenv("WARPLINE_LOCAL");
+    if (local != NULL && strcmp(local, "off") == 0)
+        return "TCP (policy): the policy says local = \"off\"";
+    return "local stream";
+}
+
 /* One connection to where the listener says it is. */
 static void connects(const char *at)
 {
     struct side active, passive;
     it_listen_handle_t listen;
     it_event_t event;
-    char text[64];
+    char text[64], carrier[128], peers_carrier[128];
     side_open(&active);
     side_open(&passive);
     MUST(itw_listen(passive.ia, at, passive.request, &listen));
     CHECK(itw_listen_address(listen, text, sizeof text) > 0);
+    CHECK(itw_ep_carrier(active.ep, carrier, sizeof carrier) == 0 && carrier[0] == 0);
     MUST(itw_connect(active.ep, text, (const unsigned char *)"hello", 5));
     event = check_event(passive.request, IT_CM_REQ_CONN_REQUEST_EVENT);
     CHECK(memcmp(event.conn_req.private_data, "hello", 5) == 0);
     MUST(it_ep_accept(passive.ep, event.conn_req.cn_est_id, NULL, 0));
     check_event(active.conn, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
     check_event(passive.conn, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+    CHECK(itw_ep_carrier(active.ep, carrier, sizeof carrier) == strlen(carrier));
+    CHECK(strcmp(carrier, due_carrier()) == 0);
+    CHECK(itw_ep_carrier(passive.ep, peers_carrier, sizeof peers_carrier) == strlen(carrier));
+    CHECK(strcmp(carrier, peers_carrier) == 0);
     EXPECT(IT_ERR_INVALID_EP_STATE, itw_connect(active.ep, text, NULL, 0));
     MUST(it_ep_disconnect(active.ep, NULL, 0));
     check_event(active.conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     check_event(passive.conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
+    CHECK(itw_ep_carrier(NULL, carrier, sizeof carrier) == 0 && carrier[0] == 0);
     MUST(it_listen_free(listen));
     side_close(&active);
     side_close(&passive);

@@ -236,6 +236,13 @@ public:
         check(it_ep_accept(get(), request->conn_req.cn_est_id, octets(private_data), private_data.size()),
               "it_ep_accept");
     }
+    /** What carries its octets, see itw_ep_carrier(); empty without a connection. */
+    std::string carrier() const {
+        std::string text(itw_ep_carrier(get(), nullptr, 0) + 1, '\0');
+        itw_ep_carrier(get(), &text[0], text.size());
+        text.resize(text.size() - 1);
+        return text;
+    }
     void disconnect() const { check(it_ep_disconnect(get(), nullptr, 0), "it_ep_disconnect"); }
     /** Makes an endpoint whose connection is over ready for another. */
     void reset() const { check(it_ep_reset(get()), "it_ep_reset"); }

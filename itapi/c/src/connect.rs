@@ -2,13 +2,17 @@
 //! state of its own; the caller's thread, which never waits for a peer.
 
 use std::borrow::Cow;
+use std::ffi::c_char;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ual::vp_api::{PortInfo, Role};
-use ual::{AcceptParams, ConnectParams, ConvertParams, Disconnect, Error, Handoff, Ia, RequestId};
+use ual::{
+    AcceptParams, ConnectParams, ConvertParams, Disconnect, Error, Established, Handoff, Ia,
+    RequestId,
+};
 
 use super::boundary;
 use super::check_bits;
@@ -333,4 +337,31 @@ fn convert(
 fn is_open(fd: RawFd) -> bool {
     // SAFETY: queries a descriptor number and touches no memory.
     fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1
+}
+
+/// # Safety
+/// Pointers obey the contract of a C caller (see `ptr`).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn itw_ep_carrier(
+    ep_handle: it_ep_handle_t,
+    buf: *mut c_char,
+    len: usize,
+) -> usize {
+    let mut text = String::new();
+    // Without a text `itw_last_error` has the reason.
+    boundary::call(|| {
+        let ep = object::find::<EpObject>(ep_handle.cast())?;
+        text = ep.inner.established().map(carrier_of).unwrap_or_default();
+        Ok(())
+    });
+    // SAFETY: contract of a C caller.
+    unsafe { ptr::write_text(buf, len, &text) }
+}
+
+fn carrier_of(established: Established) -> String {
+    match established.local {
+        _ if established.revision == 0 => "device".into(),
+        Ok(()) => "local stream".into(),
+        Err(why) => format!("TCP ({}): {why}", why.code()),
+    }
 }

@@ -25,6 +25,8 @@ fn private_data_travels_both_ways() {
         assert_eq!(connected.ord, 3);
         assert!(connected.ird >= 5);
         assert_eq!(connected.crc, connected.local.is_err(), "shared memory needs none");
+        let queried = client.ep.query().unwrap().established.unwrap();
+        assert_eq!(queried.local, connected.local);
     });
     assert_eq!(client.ep.state(), EpState::Connected);
 }

@@ -12,7 +12,7 @@ pub use ual_cm::ConnState as EpState;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ual_cm::{Connectee, Connection, Ends};
+use ual_cm::{Connectee, Connection, Ends, Established};
 use vp_api::{
     AsyncEvent, PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, SendFlags, SendWr, VpStatus,
 };
@@ -136,6 +136,11 @@ impl Ep {
     /// Both ends of the present or last connection.
     pub fn ends(&self) -> Option<Ends> {
         self.connection.ends()
+    }
+
+    /// What its present or last connection was established with.
+    pub fn established(&self) -> Option<Established> {
+        self.connection.established()
     }
 
     /// How its last connection ended, or why none was established, as far as the provider reports it;

@@ -92,6 +92,17 @@ it_status_t itw_ia_vendor_calls(IN it_ia_handle_t ia_handle,
 size_t itw_event_text(IN const it_event_t *event, OUT char *buf, IN size_t len);
 
 /**
+ * Writes what carries the octets of an endpoint's connection: "local stream" (memory that both ends share,
+ * since they are on one host), "TCP (peer-plain): the peer does not look for a local stream", with the code
+ * and the text of the reason why there is no local stream, or "device" (it has connections of its own).
+ * itw_event_text() has the same of IT_CM_MSG_CONN_ESTABLISHED_EVENT. The environment variable WARPLINE_LOCAL,
+ * and local in [policy] of the configuration, choose: auto, off, require.
+ *
+ * buf, len, result: as for itw_last_error(). 0: ep_handle is no endpoint for connections, or it never had one.
+ */
+size_t itw_ep_carrier(IN it_ep_handle_t ep_handle, OUT char *buf, IN size_t len);
+
+/**
  * Sends 8 octets without memory (RFC 7306 6, Immediate Data); ends with IT_DTO_SEND_CMPL_EVENT. At
  * the peer it takes a receive, whose memory stays as it is, and whose event has the data: see
  * itw_event_immediate().

@@ -14,6 +14,23 @@ fn state(ep: it_ep_handle_t) -> it_ep_state_rc_t {
     unsafe { params.ep_state.rc }
 }
 
+// [itw_ep_carrier]
+#[test]
+fn an_endpoint_says_what_carries_its_connection() {
+    let side = Side::new();
+    let carrier = |ep: it_ep_handle_t| {
+        let mut buf = [0; 200];
+        c!(itw_ep_carrier(ep, buf.as_mut_ptr(), buf.len()));
+        c!(crate::ptr::text(buf.as_ptr(), buf.len(), "buf")).unwrap()
+    };
+    let (alone, both) = (side.ep(), side.pair(&attributes()));
+    let off = std::env::var_os("WARPLINE_LOCAL").is_some_and(|local| local == "off");
+    let tcp = "TCP (policy): the policy says local = \"off\"";
+    assert_eq!(both.map(carrier), [if off { tcp } else { "local stream" }; 2]);
+    assert_eq!([alone, null_mut()].map(carrier), [""; 2]);
+    assert_eq!(last(), "the endpoint handle is IT_NULL_HANDLE");
+}
+
 #[test]
 fn wrong_arguments_leave_the_endpoint_unconnected() {
     let side = Side::new();
