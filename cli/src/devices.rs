@@ -5,6 +5,7 @@
 
 mod args;
 mod child;
+mod policy;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -41,7 +42,10 @@ pub(crate) fn run(args: &DevicesArgs, out: &mut dyn Write) -> CliResult<()> {
     let usable = all.iter().any(usable);
     if args.json {
         let all: Vec<Value> = all.into_iter().map(machine_readable).collect();
-        writeln!(out, "{:#}", json!({ "providers": all }))?;
+        let local_streams = policy::json_of(ual.config());
+        writeln!(out, "{:#}", json!({ "providers": all, "local_streams": local_streams }))?;
+    } else {
+        write!(out, "{}", policy::text_of(ual.config()))?;
     }
     if usable {
         return Ok(());

@@ -82,6 +82,12 @@ impl Client {
         }
     }
 
+    /// Whether a local stream carries the first connection.
+    pub(super) fn is_local(&self) -> Option<bool> {
+        let ep = self.threads.first()?.worker().eps.first()?;
+        Some(ep.query().ok()?.established?.local.is_ok())
+    }
+
     /// Ends all connections.
     pub(super) fn close(mut self) -> CliResult<()> {
         for thread in &mut self.threads {

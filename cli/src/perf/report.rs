@@ -76,6 +76,14 @@ impl Report {
     /// For people: tables, what their columns mean, and how it compares with raw TCP.
     pub(super) fn print(&self, targets: bool, out: &mut dyn Write) -> CliResult<()> {
         self.machine.print(out)?;
+        // With and without, each row says so itself.
+        let mut carried: Vec<_> = self.results.iter().filter_map(|one| one.local_stream).collect();
+        carried.dedup();
+        match carried[..] {
+            [true] => writeln!(out, "Connections are local streams.")?,
+            [false] => writeln!(out, "Connections are TCP.")?,
+            _ => {}
+        }
         let sections = [
             (Mode::Bw, "Bandwidth; more is better"),
             (Mode::Lat, "Half a round trip, of reads and fetch-add a whole one; less is better"),
@@ -218,6 +226,7 @@ fn times(ratio: f64) -> String {
 impl Outcome {
     fn new(row: &Row, figures: &Figures) -> Option<Self> {
         let case = row.case;
+        let carried = case.local.or_else(|| row.samples.first()?.local);
         let values =
             |samples: &[Sample]| Summary::of(samples.iter().map(|sample| sample.value(&case)));
         let [same, best] = case.references().map(|reference| figures.of(reference));
@@ -243,7 +252,7 @@ impl Outcome {
             wait,
             fd,
             spin_us,
-            local: local_stream,
+            local: _,
             server,
         } = case;
         Some(Self {
@@ -259,7 +268,7 @@ impl Outcome {
             wait,
             fd,
             spin_us,
-            local_stream,
+            local_stream: carried,
             server,
             value: value.median,
             unit: mode.unit(),

@@ -34,6 +34,8 @@ pub(super) struct Sample {
     pub(super) times: Option<[f64; 3]>,
     /// The slowest connection as a part of the mean.
     pub(super) slowest: Option<f64>,
+    /// Whether local streams carried it, as far as it is known.
+    pub(super) local: Option<bool>,
 }
 
 impl Sample {
@@ -49,6 +51,7 @@ impl Sample {
                 .permille([500, 990, 999])
                 .map(|times| times.map(|time| time * half)),
             slowest: count.slowest,
+            local: None,
         }
     }
 
@@ -237,10 +240,11 @@ impl Session {
         let rest = slice.saturating_sub(begin.elapsed()).max(slice / 2);
         let count = load.phase(rest)?;
         let after = [cpu_us(), self.server()?.0];
+        let local = load.is_local();
         load.close()?;
         self.end()?;
         let used = [after[0] - before[0], after[1] - before[1]];
-        Ok(Sample::new(what, count, used))
+        Ok(Sample { local, ..Sample::new(what, count, used) })
     }
 
     fn start(&mut self, what: What) -> CliResult<Load> {
@@ -281,6 +285,13 @@ impl Session {
 }
 
 impl Load {
+    fn is_local(&self) -> Option<bool> {
+        match self {
+            Self::Ours(client) => client.is_local(),
+            Self::Raw(_) => None,
+        }
+    }
+
     fn phase(&mut self, length: Duration) -> CliResult<Count> {
         match self {
             Self::Ours(client) => client.phase(length),

@@ -5,6 +5,7 @@
 mod conform;
 mod decode;
 mod demo;
+mod local;
 mod misc;
 mod perf;
 mod ping;

@@ -40,6 +40,27 @@ fn serve() -> (Running, BufReader<ChildStdout>, String) {
     (process, output, address)
 }
 
+/// The policy decides where `--local` does not.
+#[test]
+fn what_carried_the_octets_is_said() {
+    for (policy, is_local, line) in
+        [("auto", true, "Connections are local streams."), ("off", false, "Connections are TCP.")]
+    {
+        let perf = |arguments: &[&str]| {
+            let mut command = warpline();
+            command.args(["perf", "local", "--op", "send", "--mode", "lat", "--size", "8"]);
+            command.args(["--poll", "--crc", "off"]).args(BRIEF).args(arguments);
+            let output = command.env("WARPLINE_LOCAL", policy).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+            output.stdout
+        };
+        let report: Value = serde_json::from_slice(&perf(&["--json"])).unwrap();
+        assert_eq!(results(&report)[0]["local_stream"], is_local, "{report}");
+        let out = text(&perf(&[]));
+        assert!(out.lines().any(|said| said == line), "{out}");
+    }
+}
+
 #[test]
 fn every_operation_in_every_mode() {
     let ops = "--op send,write,read,write-imm,fetch-add";

@@ -11,7 +11,8 @@ use std::process::{Command, Output, Stdio};
 mod build;
 
 use crate::support::{Running, line_with, rest};
-use build::{c, cargo, headers, scratch, vendor_c};
+pub(crate) use build::cargo;
+use build::{c, headers, scratch, vendor_c};
 
 fn warpline(args: &[&str], path: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
