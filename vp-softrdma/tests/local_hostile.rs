@@ -1,7 +1,7 @@
 //! Peers of a local stream that are hostile or unlucky: who writes anything anywhere in the shared memory at any
 //! moment, dies, or is stopped. The other end goes on, or ends with all its work completed.
 //!
-//! `WARPLINE_ROUNDS=1000` makes it the long form; without it there are a few rounds.
+//! `WARPLINE_LOCAL_RUNS=1000` makes it the long form; without it there are a few rounds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,18 +17,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
+use rustix::fs::FallocateFlags;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags as NetFlags,
 };
+use rustix::process::Signal;
 use vp_api::*;
 
 const RING: u32 = 64 << 10;
 const LEN: usize = 20_000;
 const CHILD: &str = "WARPLINE_LOCAL_CHILD";
+const PEER_ROLE: &str = "WARPLINE_LOCAL_CHILD_ROLE";
 
 fn rounds(short: u64) -> u64 {
-    std::env::var("WARPLINE_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(short)
+    std::env::var("WARPLINE_LOCAL_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(short)
 }
 
 /// With bounds that a test can wait for.
@@ -56,7 +59,8 @@ impl Random {
     }
 }
 
-/// Writes words anywhere: often to the first page, where the positions are.
+/// Writes octets anywhere, often to the first page, where the positions are; takes pages away; tries to cut the
+/// memory short.
 fn scribble(memory: &OwnedFd, random: &mut Random) {
     let size = match random.below(3) {
         0 => 4096 + 2 * u64::from(RING),
@@ -68,7 +72,31 @@ fn scribble(memory: &OwnedFd, random: &mut Random) {
         _ => random.below(3),
     };
     let octets = (word as u32).to_ne_bytes();
-    rustix::io::pwrite(memory, &octets, random.below(size / 4) * 4).unwrap();
+    match random.below(16) {
+        0 => assert!(rustix::fs::ftruncate(memory, random.below(size)).is_err()),
+        1 => {
+            let page = random.below(1 + 2 * u64::from(RING) / 4096) * 4096;
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(memory, hole, page, 4096).unwrap();
+        }
+        2 => drop(rustix::io::pwrite(memory, &octets[..1], random.below(size)).unwrap()),
+        _ => drop(rustix::io::pwrite(memory, &octets, random.below(size / 4) * 4).unwrap()),
+    }
+}
+
+/// A message between two other queue pairs of the same adapters, by memory of their own.
+fn others_are_served(near: &End, far: &End) {
+    let other = |end: &End| End::on(end.rnic.clone(), CqInit { depth: 8, handler: None }, |_| {});
+    let (near, far) = (other(near), other(far));
+    let ((a, b), (mine, peers)) = (sockets(), local_pair(RING));
+    far.rts_with(b, params(Role::Responder), Some(peers));
+    near.rts_with(a, params(Role::Initiator), Some(mine));
+    let (source, sink) = (near.region(Buffer::pattern(LEN, 3)), far.region(Buffer::new(LEN)));
+    far.recv(1, &[sink.all()]);
+    near.post(2, SEND, &[source.all()]);
+    near.done(2);
+    far.done(1);
+    assert!(sink.buffer.read(0, LEN) == pattern(LEN, 3));
 }
 
 /// Waits for the next completion; false if the stream ended in good order, and what was posted waits for the next.
@@ -96,7 +124,7 @@ fn memory_that_is_scribbled_over_harms_nothing_else() {
         near.rts_with(a, params(Role::Initiator), Some(mine));
         let source = near.region(Buffer::pattern(LEN, 1));
         let sink = far.region(Buffer::new(LEN));
-        let unseen = far.region_with(Buffer::pattern(LEN, 7), Access::LOCAL);
+        let unseen = [far, near].map(|end| end.region_with(Buffer::pattern(LEN, 7), Access::LOCAL));
         let receives = far.qp.query().unwrap().recv_depth;
         for wr_id in 0..receives.into() {
             far.recv(wr_id, &[sink.all()]);
@@ -130,6 +158,7 @@ fn memory_that_is_scribbled_over_harms_nothing_else() {
                 }
                 posted -= 1;
             }
+            others_are_served(near, far);
             for end in &ends {
                 // It may be there already.
                 let _ = end.qp.modify(QpChange::Error);
@@ -140,7 +169,9 @@ fn memory_that_is_scribbled_over_harms_nothing_else() {
             }
             over.store(true, Ordering::Relaxed);
         });
-        assert!(unseen.buffer.read(0, LEN) == pattern(LEN, 7), "round {round}");
+        for memory in unseen {
+            assert!(memory.buffer.read(0, LEN) == pattern(LEN, 7), "round {round}");
+        }
     }
 }
 
@@ -148,11 +179,12 @@ fn memory_that_is_scribbled_over_harms_nothing_else() {
 struct Peer(Child);
 
 impl Peer {
-    fn start(local: &LocalStream, address: &str) -> Self {
+    fn start(local: &LocalStream, address: &str, role: &str) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "plays_the_peer"])
             .env(CHILD, address)
+            .env(PEER_ROLE, role)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -167,7 +199,7 @@ impl Peer {
         Self(child)
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
+    fn signal(&self, signal: Signal) {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, signal).unwrap();
     }
@@ -180,7 +212,7 @@ impl Drop for Peer {
     }
 }
 
-/// Not a test but the child of those below: sends until it is killed.
+/// Not a test but the child of those below: sends, or receives, until it is killed.
 #[test]
 fn plays_the_peer() {
     let Ok(address) = std::env::var(CHILD) else { return };
@@ -201,18 +233,30 @@ fn plays_the_peer() {
     let source = end.region(Buffer::pattern(LEN, 1));
     let mut socket = TcpStream::connect(address).unwrap();
     socket.read_exact(&mut [0]).unwrap();
+    let receives = std::env::var(PEER_ROLE).as_deref() == Ok("receives");
+    if receives {
+        (0..32).for_each(|_| end.recv(1, &[source.all()]));
+    }
     end.rts_with(socket, params(Role::Initiator), Some(local));
+    // The first message is the initiator's.
+    end.post(1, SEND, &[source.sge(0, 1)]);
     loop {
+        if receives {
+            if end.complete().opcode == WcOpcode::Recv {
+                end.recv(1, &[source.all()]);
+            }
+            continue;
+        }
         end.post(1, SEND, &[source.all()]);
         end.done(1);
     }
 }
 
-/// An end whose peer, a process of its own, sends.
-fn with_a_peer() -> (End, Peer, Region, u64) {
+/// An end whose peer is a process of its own, `receives` or `sends`; its first message has arrived.
+fn with_a_peer(role: &str) -> (End, Peer, Region, u64) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (mine, theirs) = local_pair(RING);
-    let peer = Peer::start(&theirs, &listener.local_addr().unwrap().to_string());
+    let peer = Peer::start(&theirs, &listener.local_addr().unwrap().to_string(), role);
     let end = End::new(|_| {});
     let sink = end.region(Buffer::new(LEN));
     let receives = u64::from(end.qp.query().unwrap().recv_depth);
@@ -220,17 +264,32 @@ fn with_a_peer() -> (End, Peer, Region, u64) {
     let (mut socket, _) = listener.accept().unwrap();
     socket.write_all(&[0]).unwrap();
     end.rts_with(socket, params(Role::Responder), Some(mine));
-    (end, peer, sink, receives)
+    assert_eq!(end.done(0).octets, 1);
+    (end, peer, sink, receives - 1)
 }
 
-/// What completed well is whole; everything completes. Returns the stream's end.
-fn ends(end: &End, left: u64) -> AsyncEvent {
-    for _ in 0..left {
-        let completion = end.complete();
-        if completion.status == WcStatus::Success {
-            assert_eq!(completion.octets as usize, LEN);
+/// Everything completes, but what was posted behind an orderly end, which waits for the next stream; what
+/// completed well is whole. Returns the stream's end.
+fn ends(end: &End, mut left: u64) -> AsyncEvent {
+    let mut out = [WorkCompletion::BLANK];
+    let bound = warpline_patience::Bound::new("everything posted to complete");
+    while left > 0 {
+        let info = end.qp.query().unwrap();
+        if end.cq.poll(&mut out).unwrap() == 1 {
+            left -= 1;
+            if out[0].status == WcStatus::Success && out[0].opcode == WcOpcode::Recv {
+                assert_eq!(out[0].octets as usize, LEN);
+            }
+            continue;
         }
+        if info.state == QpState::Idle {
+            assert_eq!((info.sends_outstanding, info.recvs_outstanding), (left as u32, 0));
+            break;
+        }
+        end.cq.wait(Duration::ZERO, Some(Duration::from_millis(20))).unwrap();
+        bound.check();
     }
+    assert_eq!(end.cq.poll(&mut [WorkCompletion::BLANK]), Ok(0));
     loop {
         match end.event() {
             AsyncEvent::Established => {}
@@ -239,26 +298,56 @@ fn ends(end: &End, left: u64) -> AsyncEvent {
     }
 }
 
+/// The peer sends, and gets a signal behind some messages.
+fn who_sends(round: u64, signal: Signal) -> AsyncEvent {
+    let (end, peer, sink, receives) = with_a_peer("sends");
+    let before = round % 7;
+    (0..before).for_each(|_| assert_eq!(end.complete().status, WcStatus::Success));
+    assert!(before == 0 || sink.buffer.read(0, LEN) == pattern(LEN, 1));
+    peer.signal(signal);
+    let event = ends(&end, receives - before);
+    let info = end.qp.query().unwrap();
+    assert_ne!((info.state, info.carrier), (QpState::Rts, Carrier::LocalCorrupt));
+    event
+}
+
+/// The peer receives, and gets a signal behind some messages, with the ring full of others.
+fn who_receives(round: u64, signal: Signal) -> AsyncEvent {
+    let (end, peer, sink, receives) = with_a_peer("receives");
+    let before = round % 7;
+    for wr_id in 0..16 {
+        end.post(wr_id, SEND, &[sink.all()]);
+    }
+    (0..before).for_each(|wr_id| _ = end.done(wr_id));
+    peer.signal(signal);
+    for wr_id in 16..32 {
+        // Refused once it has ended.
+        let (data, flags) = (Data::Sgl(&[sink.all()]), SendFlags::SIGNALED);
+        if end.qp.post_send(&[SendWr { wr_id, op: SEND, data, flags }]).is_err() {
+            return ends(&end, receives + wr_id - before);
+        }
+    }
+    ends(&end, receives + 32 - before)
+}
+
 #[test]
 fn a_peer_that_is_killed_ends_the_stream() {
     for round in 0..rounds(5) {
-        let (end, peer, sink, receives) = with_a_peer();
-        let before = round % 7;
-        (0..before).for_each(|_| assert_eq!(end.complete().status, WcStatus::Success));
-        assert!(before == 0 || sink.buffer.read(0, LEN) == pattern(LEN, 1));
-        peer.signal(rustix::process::Signal::KILL);
-        ends(&end, receives - before);
-        let info = end.qp.query().unwrap();
-        assert_ne!((info.state, info.carrier), (QpState::Rts, Carrier::LocalCorrupt));
+        who_sends(round, Signal::KILL);
+        who_receives(round, Signal::KILL);
     }
 }
 
 #[test]
-fn a_peer_that_is_stopped_is_given_up() {
-    for _ in 0..rounds(2).min(20) {
-        let (end, peer, _sink, receives) = with_a_peer();
-        assert_eq!(end.complete().status, WcStatus::Success);
-        peer.signal(rustix::process::Signal::STOP);
-        assert_eq!(ends(&end, receives - 1), AsyncEvent::ConnectionLost);
+fn a_peer_that_sends_and_is_stopped_is_given_up() {
+    for round in 0..rounds(2) {
+        assert_eq!(who_sends(round, Signal::STOP), AsyncEvent::ConnectionLost);
+    }
+}
+
+#[test]
+fn a_peer_that_receives_and_is_stopped_is_given_up() {
+    for round in 0..rounds(2) {
+        assert_eq!(who_receives(round, Signal::STOP), AsyncEvent::ConnectionLost);
     }
 }

@@ -56,8 +56,9 @@ fn a_request_goes_to_another_port_of_this_or_another_adapter() {
     assert!(matches!(wrong, Err(Error::Closed(_))));
     let passive = second.ep();
     passive.accept(last.request, AcceptParams::default()).unwrap();
-    assert_eq!(second.established().ends.local.address, door.addresses()[0]);
-    client.established();
+    let made = second.established();
+    assert_eq!(made.ends.local.address, door.addresses()[0]);
+    assert_eq!([made.local, client.established().local], [Ok(()), Ok(())]);
     ping(&client, &second, (&active, &passive));
 }
 
