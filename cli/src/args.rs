@@ -1,4 +1,4 @@
-//! The command line, as clap reads it: the commands; each has its arguments in its own folder. No state, no IO.
+//! The command line for clap: all commands; each has its arguments in its own folder. No state, no IO.
 
 use clap::{Parser, Subcommand};
 
@@ -79,7 +79,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The name on the command line.
+    /// The command's name.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Demo(_) => "demo",

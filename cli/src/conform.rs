@@ -102,7 +102,7 @@ fn look(bench: &mut Bench) -> CliResult<Option<Played>> {
     }
 }
 
-/// The case that every run begins with; it counts for a requirement only if it finds a fault.
+/// The case that every run begins with; it is reported for a requirement only if it finds a fault.
 static FIRST_LOOK: Case = Case::both_ways("the first look", &[], Needs::Nothing, |b| b.look());
 
 /// The cases of a run.
@@ -125,7 +125,7 @@ fn play_all(bench: &mut Bench, args: &ConformArgs, out: &mut dyn Write) -> CliRe
     Ok(all)
 }
 
-/// A misspelt id or name would silently test nothing.
+/// Refuses unknown ids and names, which would silently test nothing.
 fn known(args: &ConformArgs) -> CliResult<()> {
     let all = catalogue::requirements();
     let unknown = |what: String| {
@@ -141,7 +141,7 @@ fn known(args: &ConformArgs) -> CliResult<()> {
     }
 }
 
-/// A selection without a case for the peer's role would pass without any test.
+/// Refuses a selection without a case for the peer's role, which would pass without any test.
 fn any(args: &ConformArgs) -> CliResult<()> {
     let (role, peer) = match args.listen {
         None => (Role::Responder, "listens"),
@@ -193,7 +193,7 @@ fn wanted(case: &Case, args: &ConformArgs, role: Role) -> bool {
     asked && picked && (case.role == Role::Both || case.role == role)
 }
 
-/// `None`: the peer is gone since an earlier case.
+/// `None`: the peer has been gone since an earlier case.
 fn play(bench: &mut Bench, case: &'static Case) -> Option<Played> {
     if bench.gone.is_some() {
         return None;
@@ -204,7 +204,7 @@ fn play(bench: &mut Bench, case: &'static Case) -> Option<Played> {
         if played { (case.play)(bench).into() } else { Verdict::Skip(case.needs.lacking().into()) };
     let presence = if played { bench.presence(&verdict) } else { Presence::There };
     if matches!(presence, Presence::Gone) {
-        // A peer that connects did not connect for this case; for one that listens, the check is behind it.
+        // A peer that connects was gone before this case; one that listens is checked after it.
         let absent = bench.role == Role::Initiator;
         bench.gone = Some(if absent { bench.last.unwrap_or(FIRST_LOOK.name) } else { case.name });
         if absent {
@@ -212,8 +212,7 @@ fn play(bench: &mut Bench, case: &'static Case) -> Option<Played> {
         }
     }
     bench.last = Some(case.name);
-    // Why a peer stopped connecting is not known. One that listens had gone, whatever it seemed to
-    // reply.
+    // The reason why a peer stopped connecting is not known. One that listens was gone, whatever it replied.
     let served = match presence {
         _ if bench.role == Role::Initiator => None,
         Presence::There => None,

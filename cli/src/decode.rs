@@ -28,7 +28,7 @@ use crate::values::Switch;
 /// Standard input, as a file name or a string.
 const STDIN: &str = "-";
 
-/// The most that `--hex -` reads.
+/// Bound of what `--hex -` reads.
 const MAX_HEX: u64 = 64 << 20;
 
 /// The kernel for CRC fields.

@@ -1,7 +1,7 @@
 //! `warpline demo`: moves a file to a second process and back by Send, RDMA Write and RDMA Read.
 //!
-//! Each side owns its end of the connection and its memory; see `proto` for the messages. When one
-//! dies the other learns it from the broken connection or the broken pipe, whichever is faster.
+//! Each side owns its end of the connection and its memory; see `proto` for the messages. When one dies, the
+//! other notices by the broken connection or the broken pipe, whichever comes first.
 
 mod args;
 mod child;

@@ -1,4 +1,4 @@
-//! Selection of the device for a command: the one of `--device`, or the first usable one. No state.
+//! Opens the device of a command: the one of `--device`, or the first usable one. No state.
 
 use itapi::{Ia, IaBuilder};
 

@@ -1,7 +1,7 @@
 //! `warpline devices`: lists devices, their capabilities, and what is missing. No state.
 //!
-//! The code of providers runs in second processes only, one for each listing and one for each device:
-//! a provider that crashes or hangs there is named, and the others are listed.
+//! Code of providers runs only in second processes, one for each listing and one for each device: if a provider
+//! crashes or hangs, the listing names it and goes on.
 
 mod args;
 mod child;
@@ -87,7 +87,7 @@ fn ask(
     words.push(format!("--limit={}", args.limit.as_secs_f64()).into());
     words.extend(open.map(|device| format!("--open={device}").into()));
     let step = |step: &str| match step.starts_with(child::LOADING) {
-        // A process of its own has the limit there, and ends it before.
+        // The second process has a shorter limit and ends it first.
         true => args.limit * 2,
         false => args.limit,
     };
@@ -169,7 +169,7 @@ fn port_text(number: usize, port: &Value) -> String {
     format!("    port {number}  {interface}, {state}, MTU {mtu}, {addresses}\n")
 }
 
-/// Limits by name, where the child has them in an order.
+/// Limits by name, in the child's order.
 fn machine_readable(mut provider: Value) -> Value {
     for device in provider["devices"].as_array_mut().into_iter().flatten() {
         if let Some(limits) = device.get_mut("limits") {

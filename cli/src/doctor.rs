@@ -1,5 +1,5 @@
-//! `warpline doctor`: what on this machine, or at a peer, keeps programs from working or from being fast; each finding
-//! with the command that mends it. It changes nothing, but removes state pages of processes that are dead.
+//! `warpline doctor`: checks this machine, or a peer, for causes of failure or low speed, and names the command
+//! that mends each. It changes nothing, except that it removes state pages of dead processes.
 
 mod args;
 mod host;
@@ -14,7 +14,7 @@ pub(crate) use args::DoctorArgs;
 
 use crate::error::{CliError, CliResult, Exit};
 
-/// How it stands.
+/// Result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum State {
     Ok,
@@ -35,11 +35,11 @@ impl State {
 /// One finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Finding {
-    /// What was looked at.
+    /// The name of the check.
     check: String,
     state: State,
     says: String,
-    /// The command that mends it, or what else to do.
+    /// The command that mends it, or other advice.
     remedy: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything; fails if a finding does.
+/// Runs all checks; fails if one of them does.
 pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> CliResult<()> {
     let findings = match &args.peer {
         Some(peer) => peer::findings(peer, args.limit)?,

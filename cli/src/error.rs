@@ -1,6 +1,6 @@
 //! Errors for the user: what went wrong, where, the probable cause, and what to do.
 //!
-//! Owns nothing; used by every command on the main thread. A dead peer becomes one of these.
+//! Owns nothing; used by every command on the main thread. A dead peer is such an error, too.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use crate::output;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// The operation ran and did not succeed: loss, mismatch, a lost peer.
+    /// The operation failed: loss, mismatch, a lost peer.
     Failed = 1,
     /// The command line makes no sense (clap uses the same number).
     Usage = 2,
@@ -23,18 +23,18 @@ pub(crate) enum Exit {
     Network = 4,
     /// A bug in warpline.
     Internal = 70,
-    /// A program to run that cannot be started (env(1) has the same number).
+    /// The program to run cannot be started (env(1) has the same number).
     NotStarted = 126,
-    /// A program to run that does not exist, likewise.
+    /// The program to run does not exist, likewise.
     NoProgram = 127,
 }
 
-/// Separates the remedy in messages of the layers below.
+/// Precedes the remedy in messages of the layers below.
 const TO_DO: &str = "; to do: ";
-/// Columns in front of a fact.
+/// Columns before a fact.
 const INDENT: usize = 9;
 
-/// A failure to be shown to the user.
+/// A failure to show to the user.
 #[derive(Debug, Error)]
 #[error("{what}")]
 pub(crate) struct CliError {
@@ -43,14 +43,14 @@ pub(crate) struct CliError {
     place: Option<String>,
     cause: Option<String>,
     remedy: Option<String>,
-    /// The reader of our output closed the pipe: no message.
+    /// The reader of the output closed the pipe: no message.
     quiet: bool,
 }
 
 pub(crate) type CliResult<T> = Result<T, CliError>;
 
 impl CliError {
-    /// Messages of the layers below end with a remedy; it becomes a fact of its own.
+    /// Splits the remedy off a message of the layers below.
     pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
         let mut what = what.into();
         let remedy = what.find(TO_DO).map(|at| {
@@ -79,13 +79,13 @@ impl CliError {
         }
     }
 
-    /// The same with where it happened, unless that is known.
+    /// Adds where it happened, unless that is known.
     pub(crate) fn or_at(mut self, place: &str) -> Self {
         self.place.get_or_insert_with(|| place.to_owned());
         self
     }
 
-    /// The same with another exit status.
+    /// Replaces the exit status.
     pub(crate) fn with_exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
@@ -150,7 +150,7 @@ impl CliError {
     }
 }
 
-/// Writing our own output failed.
+/// The error of writing the output.
 impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         let quiet = error.kind() == io::ErrorKind::BrokenPipe;
@@ -160,7 +160,7 @@ impl From<io::Error> for CliError {
     }
 }
 
-/// The access layer's messages are complete sentences already; they name both ends.
+/// The access layer's messages are complete and name both ends.
 impl From<itapi::Error> for CliError {
     fn from(error: itapi::Error) -> Self {
         match &error {
@@ -174,7 +174,7 @@ impl From<itapi::Error> for CliError {
     }
 }
 
-/// An error of the command line, in the form of all other errors.
+/// Converts clap's error to the form of all other errors.
 impl From<clap::Error> for CliError {
     fn from(error: clap::Error) -> Self {
         let text = error.to_string();

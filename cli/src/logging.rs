@@ -11,8 +11,8 @@ use crate::error::Exit;
 /// The default filter.
 const DEFAULT: &str = "warn";
 
-/// Logs to standard error as `RUST_LOG` says, else as `[log]` of the configuration file says, else
-/// warnings. A filter that cannot be read is reported and replaced by the default.
+/// Logs to standard error with the filter of `RUST_LOG`, of `[log]` in the configuration file, or else only
+/// warnings. A filter that cannot be parsed is reported and replaced by the default.
 pub(crate) fn init() {
     // A file that cannot be read is an error of the command, which reads it again.
     let Log { filter, format } = ual::Config::load().map_or_else(|_| Log::default(), |c| c.log);
@@ -34,7 +34,7 @@ pub(crate) fn init() {
     }
 }
 
-/// A panic is our bug: say so in one line and end with a status of its own.
+/// Reports a panic, which is a bug, in one line and exits with its own status.
 pub(crate) fn hide_panics() {
     std::panic::set_hook(Box::new(|info| {
         let place =

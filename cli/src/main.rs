@@ -1,5 +1,5 @@
-//! The command `warpline`. Owns nothing but the process: reads the command line, runs one command,
-//! and turns its result into a message and an exit status.
+//! The command `warpline`. Parses the command line, runs one command, and turns its result into a message and
+//! an exit status.
 
 #![forbid(unsafe_code)]
 
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     };
     logging::init();
     if !matches!(cli.command, Command::Provider(_) | Command::Devices(_)) {
-        // A provider that crashes must not take this command along.
+        // A provider that crashes must not end this command.
         import::probe_with(|library| provider::probe(library, provider::LOAD));
     }
     match dispatch(&cli.command) {

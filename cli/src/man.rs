@@ -1,5 +1,5 @@
-//! The manual pages: those of the commands from the text of `--help`, that of the configuration file from the
-//! file with every key. Packages are made with them. No state.
+//! Generates the manual pages: those of the commands from the text of `--help`, that of the configuration file
+//! from the file with every key. For packages. No state.
 
 use std::fs;
 use std::path::Path;

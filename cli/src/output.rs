@@ -2,7 +2,7 @@
 
 use itapi::NotLocal;
 
-/// What protects the octets of a connection: MPA's CRC, where there is MPA (revision 0: there is none).
+/// Text for the CRC of a connection: MPA's, or none without MPA (revision 0).
 pub(crate) fn crc(revision: u8, crc: bool) -> &'static str {
     match (revision, crc) {
         (0, _) => "no MPA",
@@ -11,7 +11,7 @@ pub(crate) fn crc(revision: u8, crc: bool) -> &'static str {
     }
 }
 
-/// What carries the FPDUs of a connection.
+/// Text for the carrier of a connection's FPDUs.
 pub(crate) fn carrier(local: Result<(), NotLocal>) -> String {
     match local {
         Ok(()) => "local stream".into(),
@@ -22,8 +22,8 @@ pub(crate) fn carrier(local: Result<(), NotLocal>) -> String {
 /// Columns of a terminal by default.
 const WIDTH: usize = 80;
 
-/// A table: the first row is the header; all columns but the first are right-aligned. A first cell
-/// with which the table would be too wide, and one that is alone, has a line of its own.
+/// A table: the first row is the header; all columns but the first are right-aligned. A first cell that would
+/// make the table too wide, or is the only one of its row, has a line of its own.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let mut widths: Vec<usize> = (0..columns)
@@ -55,8 +55,8 @@ pub(crate) fn wrapped(paragraph: &str) -> String {
     folded(paragraph, WIDTH, 2)
 }
 
-/// A paragraph in lines of at most `width` columns that break between words, the second and later ones
-/// indented by `indent`. Blanks at its beginning stay, and what they are in front of.
+/// A paragraph in lines of at most `width` columns that break between words, the second and later ones indented
+/// by `indent`. Leading blanks stay.
 pub(crate) fn folded(paragraph: &str, width: usize, indent: usize) -> String {
     let (mut text, mut column) = (String::new(), 0);
     for (n, word) in paragraph.trim_end().split(' ').enumerate() {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_fit() {
+    fn paragraphs_are_wrapped() {
         assert_eq!(wrapped("a b"), "a b\n");
         let long = wrapped(&"word ".repeat(40));
         assert!(long.lines().all(|line| line.len() <= WIDTH), "{long}");

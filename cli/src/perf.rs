@@ -1,8 +1,8 @@
 //! `warpline perf`: measures, always against raw TCP in the same run.
 //!
-//! A client leads: over a plain TCP connection ([`control`]) it sends the server the cases to measure,
-//! one by one, and queries its processor time. Each side owns its end of a measurement; when
-//! the other dies its connections break, which ends the measurement with an error.
+//! The client controls the server over a plain TCP connection ([`control`]): it sends the cases to measure, one
+//! by one, and queries the processor time. Each side owns its end of a measurement; when the other dies, its
+//! connections break, which ends the measurement with an error.
 
 mod args;
 mod case;

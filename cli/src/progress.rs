@@ -1,12 +1,12 @@
-//! Progress of a long operation on standard error: a moving line on a terminal, lines for scripts,
-//! or nothing. Used by one thread. Never on standard output, which is for results.
+//! Shows the progress of a long operation on standard error: a line that is redrawn on a terminal, lines for
+//! scripts, or nothing. Used by one thread. Never on standard output, which is for results.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-/// Redraw a terminal at most so often.
+/// Shortest time between redraws of a terminal.
 const REDRAW: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -42,15 +42,15 @@ impl Progress {
         Self { style, drawn: None }
     }
 
-    /// A fact worth a line of its own to a script.
+    /// Prints a line for scripts.
     pub(crate) fn note(&mut self, fact: &str) {
         if self.style == Style::Lines {
-            // Progress is a courtesy: a reader who went away does not stop the work.
+            // Ignored: a closed standard error must not stop the work.
             let _ = writeln!(stderr(), "{fact}");
         }
     }
 
-    /// `done` of `total` chunks of the named step.
+    /// Shows that `done` of `total` chunks of the named step are done.
     pub(crate) fn step(&mut self, name: &str, done: u64, total: u64) {
         match self.style {
             Style::Silent => {}

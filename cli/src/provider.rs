@@ -1,6 +1,6 @@
-//! `warpline provider check`: loads a provider's library, validates what it exports, runs the
-//! provider suite on it, and prints a report. A library may crash or hang, so all of it happens in
-//! a child process; the parent knows what the child was about to do.
+//! `warpline provider check`: loads a provider's library, validates what it exports, runs the provider suite on
+//! it, and prints a report. A library may crash or hang, so a child process does all of it and announces each
+//! step to the parent.
 
 mod args;
 mod child;
@@ -17,13 +17,13 @@ pub(crate) use args::ProviderArgs;
 use args::{CheckArgs, ProviderCommand};
 use report::Report;
 
-/// A step of the child, in the words of the report.
+/// A step of the child, as the report names it.
 const LOADING: &str = "loading the library";
-/// The one behind it.
+/// The next step.
 const STARTING: &str = "making the provider";
-/// A child that says nothing for so long hangs: every wait of the suite is shorter.
+/// A child without output for this long hangs: every wait of the suite is shorter.
 const HANG: Duration = Duration::from_secs(90);
-/// Loading hangs sooner: somebody waits for a listing.
+/// The same while loading; shorter, because a user waits for the listing.
 pub(crate) const LOAD: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(args: &ProviderArgs, out: &mut dyn Write) -> CliResult<()> {
@@ -56,7 +56,7 @@ fn check(args: &CheckArgs, out: &mut dyn Write) -> CliResult<()> {
     Err(error.at("provider check").hint("see spec/provider-guide.md"))
 }
 
-/// Text for people, as soon as it is known.
+/// Prints text as soon as it is known, unless the output is JSON.
 fn show(out: &mut dyn Write, json: bool, text: &str) -> CliResult<()> {
     if !json {
         out.write_all(text.as_bytes())?;

@@ -1,8 +1,8 @@
-//! A second process of this program, for code that may crash or hang: the code of providers. It says
-//! in lines of JSON on its standard output what it is about to do and what came of it.
+//! Runs a second process of this program, for code of providers, which may crash or hang. It reports in lines
+//! of JSON on its standard output each step before it begins, and the results.
 //!
-//! The parent owns the child and kills it when it says nothing for too long. The child dies with the
-//! thread that started it. Nothing is shared between two of them.
+//! The parent owns the child and kills it if a step takes too long. The child dies with the thread that started
+//! it. Two children share nothing.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -17,27 +17,27 @@ use serde_json::{Value, json};
 
 use crate::error::{CliError, CliResult, Exit};
 
-/// What a child may do.
+/// Limits of a child.
 pub(crate) struct Bounds<'a> {
-    /// How long a step may take, from its line to the next.
+    /// Time-out of a step, from its line to the next.
     pub(crate) step: &'a dyn Fn(&str) -> Duration,
-    /// How long it may take in all.
+    /// Time-out of the whole run.
     pub(crate) whole: Option<Duration>,
-    /// Whether it writes to our standard error, too.
+    /// Whether it inherits standard error.
     pub(crate) heard: bool,
 }
 
-/// A child that did not come to its end.
+/// How a child broke off.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Broken {
-    /// What it was about to do.
+    /// The step that it had begun.
     pub(crate) step: String,
-    /// What became of it.
+    /// How it ended, or that it hangs.
     pub(crate) why: String,
 }
 
-/// Runs this program with `args` and tells `hear` what it says, but for the lines that only begin a
-/// step. `None`: it ended as it should.
+/// Runs this program with `args` and passes its lines to `hear`, except those that begin a step. `None`: it
+/// completed.
 pub(crate) fn run(
     args: impl IntoIterator<Item = OsString>,
     bounds: &Bounds<'_>,
@@ -57,7 +57,7 @@ pub(crate) fn run(
         silence = Ok(Some("it hangs".to_owned()));
     }
     if !matches!(silence, Ok(None)) {
-        // It may be gone meanwhile.
+        // It may have ended meanwhile.
         let _ = child.kill();
     }
     let status = child.wait().map_err(failed)?;
@@ -78,14 +78,14 @@ fn ends(child: &Child, bound: Duration) -> bool {
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&bound)) != Ok(0)
 }
 
-/// What the child says, line by line.
+/// The child's output, line by line.
 fn lines(child: &mut Child) -> Receiver<String> {
     let (to, lines) = channel();
     if let Some(output) = child.stdout.take() {
         std::thread::spawn(move || {
             let lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
             let text = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
-            // Who listens no more has seen enough.
+            // The receiver is dropped when it needs no more.
             text.map(|line| to.send(line)).take_while(Result::is_ok).for_each(drop);
         });
     }
@@ -94,15 +94,15 @@ fn lines(child: &mut Child) -> Receiver<String> {
 
 struct Listener {
     lines: Receiver<String>,
-    /// Begun and not ended.
+    /// The step that has begun and not ended.
     step: Option<String>,
-    /// When the child said the last of its own lines.
+    /// When the child wrote its last protocol line.
     since: Instant,
     done: bool,
 }
 
 impl Listener {
-    /// Listens to the end, or says why it does not.
+    /// Reads the lines to the end; returns why if it gives up.
     fn listen(
         &mut self,
         bounds: &Bounds<'_>,
@@ -128,7 +128,7 @@ impl Listener {
         }
     }
 
-    /// A line of the child; a library may write to standard output too, which is passed over.
+    /// Handles a line of the child; skips output of the library.
     fn take(&mut self, line: &str, hear: &mut dyn FnMut(&Value) -> CliResult<()>) -> CliResult<()> {
         let Ok(said @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
             return Ok(());
@@ -143,25 +143,25 @@ impl Listener {
     }
 }
 
-/// In the child: what it is about to do.
+/// In the child: reports the step that begins.
 pub(crate) fn begin(out: &mut dyn Write, step: &str) -> CliResult<()> {
     say(out, &json!({ "begins": step }))
 }
 
-/// In the child: anything else.
+/// In the child: reports a result.
 pub(crate) fn say(out: &mut dyn Write, what: &Value) -> CliResult<()> {
     writeln!(out, "{what}")?;
     Ok(out.flush()?)
 }
 
-/// In the child: the last words.
+/// In the child: reports that all is done.
 pub(crate) fn done(out: &mut dyn Write) -> CliResult<()> {
     say(out, &json!({ "done": true }))
 }
 
-/// In the child, first: it is not to outlive its parent, whatever the code does that it runs.
+/// In the child, first: makes the kernel kill it when its parent ends.
 pub(crate) fn die_with_the_parent() {
-    // A kernel that cannot leaves a child behind when its parent is killed, as others do.
+    // Ignored: without it the child outlives a parent that is killed.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
@@ -172,7 +172,7 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// What libraries that are broken die of.
+/// Names of signals that end a broken library.
 fn name(signal: i32) -> String {
     let name = match signal {
         4 => "illegal instruction",

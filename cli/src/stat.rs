@@ -1,4 +1,5 @@
-//! `warpline stat`: what each process that publishes does, and each of its connections. It only reads files.
+//! `warpline stat`: shows the state of each process that publishes a state page, and of its connections. It
+//! only reads files.
 
 mod args;
 mod openmetrics;
@@ -20,7 +21,7 @@ pub(crate) use args::StatArgs;
 use crate::error::{CliError, CliResult, Exit};
 use pages::{Look, Seen};
 
-/// Prints once, again and again, or whenever somebody connects.
+/// Prints once, repeatedly, or for each HTTP request.
 pub(crate) fn run(args: &StatArgs, out: &mut dyn Write) -> CliResult<()> {
     if let Some(address) = args.listen {
         return serve::run(args, address, out);
@@ -51,7 +52,7 @@ fn print(
     if args.json {
         return Ok(writeln!(out, "{}", json(look))?);
     }
-    // Without an earlier look there are no rates, so a short time is looked at.
+    // Rates need two looks, so take the first a short time before.
     let (first, second);
     let (before, look) = match before {
         Some(before) => (before, look),
@@ -80,7 +81,7 @@ fn none(args: &StatArgs, look: &Look) -> CliError {
         .hint("see `warpline doctor`; processes of other users: `--all`, as root")
 }
 
-/// Everything there is, for programs. Names of fields are a contract.
+/// The JSON, with everything. Names of fields are a contract.
 fn json(look: &Look) -> Value {
     let processes: Vec<_> = look.processes.iter().map(process).collect();
     let troubles: Vec<_> =
@@ -158,7 +159,7 @@ fn connection(qp: &QueuePair) -> Value {
     })
 }
 
-/// How much time is between two looks.
+/// The time between two looks.
 pub(crate) fn between(before: &Look, look: &Look) -> Duration {
     look.at.saturating_duration_since(before.at).max(Duration::from_micros(1))
 }

@@ -1,10 +1,10 @@
-//! Values of the command line that several commands take: a switch, seconds, a port. No state.
+//! Parses values that several commands take: a switch, seconds, a port. No state.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-/// Port that rping uses.
+/// rping's port.
 pub(crate) const PING_PORT: u16 = 7174;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -28,7 +28,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// As [`parse_seconds`], and more than nothing.
+/// As [`parse_seconds`], but more than 0.
 pub(crate) fn parse_bound(text: &str) -> Result<Duration, String> {
     parse_seconds(text).and_then(|bound| match bound.is_zero() {
         true => Err("more than 0 seconds".to_owned()),

@@ -1,4 +1,4 @@
-//! `warpline verbs`, and where Warpline's libibverbs and librdmacm are: beside this program. No state.
+//! `warpline verbs`: finds Warpline's libibverbs and librdmacm, beside this program. No state.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -8,17 +8,16 @@ use clap::Args;
 
 use crate::error::{CliError, CliResult, Exit};
 
-/// Names by which programs look for them.
+/// Names by which programs load them.
 pub(crate) const SONAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
-/// Name of the library that leads programs into a view of the devices.
+/// Name of the library that redirects programs to a view of the devices.
 const VIEW: &str = "libwarpline-view.so.1";
 
-/// Where the libraries may be, seen from the directory of this program: as cargo builds them, as they are
-/// installed.
+/// Directories of the libraries, relative to that of this program: as built by cargo, as installed.
 const PLACES: [&str; 2] = ["verbs", "../lib/warpline/verbs"];
 
-/// What to say of the verbs libraries.
+/// Options of `warpline verbs`.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct VerbsArgs {
@@ -35,11 +34,11 @@ pub(crate) fn run(args: &VerbsArgs, out: &mut dyn Write) -> CliResult<()> {
     Ok(())
 }
 
-/// The two libraries.
+/// The directory of the two libraries.
 pub(crate) struct Libraries(PathBuf);
 
 impl Libraries {
-    /// Finds them, or says where they are not.
+    /// Finds them; the error says where it looked.
     pub(crate) fn find() -> CliResult<Self> {
         let program = std::env::current_exe().and_then(|path| path.canonicalize());
         let program =
@@ -61,7 +60,7 @@ impl Libraries {
         &self.0
     }
 
-    /// The library that leads programs into a view of the devices.
+    /// The library that redirects programs to a view of the devices.
     pub(crate) fn view(&self) -> CliResult<PathBuf> {
         let file = self.0.join(VIEW);
         if file.exists() {

@@ -1,5 +1,5 @@
-//! A stranger's decoder reads what we send: tcpdump captures a demo run in a network namespace of
-//! its own, tshark dissects it, and every FPDU must be DDP/RDMAP with a correct CRC.
+//! Tests the wire format with another decoder: tcpdump captures a demo run in a network namespace, tshark
+//! dissects it, and every FPDU must be DDP/RDMAP with a correct CRC.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use warpline_tests::netns::{Netns, have};
 use warpline_tests::skip;
 
-/// The discard port, where nobody listens in a new namespace.
+/// The discard port, which has no listener in a new namespace.
 const LAST_PORT: u16 = 9;
 
-/// A safety net against hangs.
+/// Bound of waits, to fail instead of hang.
 const HANG: Duration = Duration::from_secs(60);
 
 /// tcpdump on `lo` of a namespace, running.
@@ -48,14 +48,14 @@ impl Capture {
         let pid = tcpdump.id();
         let stderr = tcpdump.stderr.as_mut().expect("piped");
         let mut line = String::new();
-        // tcpdump says so once the capture is open; nothing sent later is missed.
+        // tcpdump prints this once the capture is open; nothing sent later is missed.
         BufReader::new(stderr).read_line(&mut line).expect("tcpdump speaks");
         assert!(line.contains("listening on"), "tcpdump: {line}");
         Self { tcpdump, pid }
     }
 
-    /// Ends the capture once everything sent so far is in the file: what is written comes in
-    /// order, and a refused connection to `LAST_PORT` is the last of it.
+    /// Ends the capture once all packets so far are in the file: they are in order, and the last is a refused
+    /// connection to `LAST_PORT`.
     fn stop(mut self, netns: &Netns, file: &Path) {
         let mut refused = netns.command(env!("CARGO_BIN_EXE_warpline"));
         let output = refused.args(["ping", &format!("127.0.0.1:{LAST_PORT}")]).output();
@@ -77,7 +77,7 @@ fn last_is_written(file: &Path) -> bool {
     !tshark.output().expect("tshark runs").stdout.is_empty()
 }
 
-/// Without the guesses at what our Sends carry: NFS and SMB they are not.
+/// Runs tshark without the dissectors that take the content of Sends for NFS and SMB.
 const NO_GUESSES: [&str; 4] =
     ["--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"];
 
@@ -114,7 +114,7 @@ fn demo_decodes(mtu: &str) {
         .command(env!("CARGO_BIN_EXE_warpline"))
         .args(["demo", "--chunk", "65536"])
         .arg(&file)
-        // Else shared memory carries the FPDUs.
+        // Otherwise shared memory carries the FPDUs.
         .env("WARPLINE_LOCAL", "off")
         .output()
         .expect("demo runs");

@@ -1,4 +1,4 @@
-//! Parses what the peer sent. Pure functions.
+//! Parses messages of the peer. Pure functions.
 
 use iwarp_proto::TerminateCode;
 use iwarp_proto::wire::ddp::Header;
@@ -34,8 +34,8 @@ pub(super) fn tagged(ulpdu: &[u8]) -> Option<(u32, u64, &[u8])> {
     }
 }
 
-/// A Terminate, as received and as a peer with C bit-fields on a little-endian machine means it:
-/// layer and type are swapped, and so are the flags [IOP-10].
+/// A Terminate as received, and as sent by a peer that uses C bit-fields on a little-endian machine: layer and
+/// type are swapped, and so are the flags [IOP-10].
 #[derive(Clone, Debug)]
 pub(super) struct Terminate {
     pub(super) repr: TerminateRepr,

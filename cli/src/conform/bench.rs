@@ -1,5 +1,5 @@
 //! Test bench of a conformance case: connections to the peer, and what is known about it. Main thread only.
-//! From one case to the next only the findings of the first probe are kept.
+//! Between cases it keeps only the findings of the first probe.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use super::peer::{Kind, Peer};
 use super::record::Record;
 use super::verdict::{Play, Role, Verdict, fail, skip};
 
-/// How long a peer's port may refuse us: some servers serve one connection and are started again.
+/// How long a peer's port may refuse connections: some servers serve one connection and are started again.
 const REFUSED: Duration = Duration::from_secs(10);
 
 /// How long a server that serves one connection may take to start again.
@@ -91,7 +91,7 @@ impl Bench {
         Ok(this)
     }
 
-    /// The peer's, or ours if it connects.
+    /// The peer's address, or ours if it connects.
     pub(super) const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -124,7 +124,7 @@ impl Bench {
         self.record.clone()
     }
 
-    /// A TCP connection with the peer, whoever makes it.
+    /// A TCP connection with the peer, in either role.
     pub(super) fn tcp(&mut self) -> Play<Link> {
         match &self.listener {
             Some(listener) => {
@@ -150,7 +150,7 @@ impl Bench {
                 Err(e)
                     if e.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < until =>
                 {
-                    // Whatever restarts the server does not notify us.
+                    // Retry: nothing notifies the tester when the server is started again.
                     std::thread::sleep(AGAIN);
                 }
                 Err(e) => return skip(format!("no TCP connection with {}: {e}", self.address)),
@@ -158,7 +158,7 @@ impl Bench {
         }
     }
 
-    /// The start-up frame for this peer where a case has none of its own.
+    /// The default start-up frame for this peer.
     pub(super) fn usual(&self) -> Ask {
         let mut ask = if self.peer.plain {
             Ask::plain(FrameKind::Request)
@@ -171,7 +171,7 @@ impl Bench {
         ask
     }
 
-    /// Sends a Request as initiator; returns the Reply, or what came instead.
+    /// Sends a Request as initiator; returns the Reply, or what was received instead.
     pub(super) fn ask(&mut self, ask: &Ask) -> Play<(Link, Result<Startup, Seen>)> {
         let mut link = self.tcp()?;
         link.write(&ask.octets());
@@ -194,25 +194,26 @@ impl Bench {
         }
     }
 
-    /// Sends a Request and is accepted; now we may send.
+    /// Sends a Request and fails unless it is accepted. Then the tester may send.
     pub(super) fn asked(&mut self, ask: &Ask) -> Play<Link> {
         let (mut link, _) = self.accepted(ask)?;
         self.pause(&mut link)?;
         Ok(link)
     }
 
-    /// Waits for the peer to be ready, which the wire does not show; it must send nothing.
+    /// Gives the peer time to be ready, which the wire does not show; it must send nothing.
     fn pause(&self, link: &mut Link) -> Play {
         if link.stirs(self.settle) && !link.startup.as_ref().is_some_and(|s| s.fixed.markers) {
             // [CONN-11]
             let seen = link.next_within(Duration::ZERO).text();
-            link.record().broken(&["CONN-11"], format!("before our first FPDU came {seen}"));
+            link.record()
+                .broken(&["CONN-11"], format!("before our first FPDU the peer sent {seen}"));
         }
         Ok(())
     }
 
-    /// As responder: takes the Request. One in the plain form, from a peer that begins with the
-    /// enhanced one, is its retry after the last case: it is not judged.
+    /// As responder: receives the Request. A plain one from a peer that begins with the enhanced form is its
+    /// retry after the last case, and is not judged.
     pub(super) fn requested(&mut self) -> Play<(Link, Startup)> {
         loop {
             let mut link = self.tcp()?;
@@ -225,13 +226,13 @@ impl Bench {
                     return Ok((link, request));
                 }
                 Err(seen) => {
-                    return fail(format!("instead of an MPA Request came {}", seen.text()));
+                    return fail(format!("expected an MPA Request, received {}", seen.text()));
                 }
             }
         }
     }
 
-    /// The Reply to a Request where a case has none of its own; with CRC on.
+    /// The default Reply to a Request, with CRC on.
     pub(super) fn usual_reply(request: &Startup) -> Ask {
         let mut reply = Ask::plain(FrameKind::Reply);
         reply.revision = request.fixed.revision;
@@ -243,7 +244,7 @@ impl Bench {
         reply
     }
 
-    /// Replies, and waits for the peer's first message; now we may send.
+    /// Replies and waits for the peer's first message. Then the tester may send.
     pub(super) fn replied(&mut self, mut link: Link, request: &Startup, reply: &Ask) -> Play<Link> {
         link.write(&reply.octets());
         let crc = reply.crc || request.fixed.crc;
@@ -251,12 +252,12 @@ impl Bench {
         match link.next() {
             Seen::Ulpdu(ulpdu) => link.first = Some(ulpdu),
             Seen::Nothing => return skip("the peer connects and sends nothing"),
-            other => return fail(format!("instead of a first FPDU came {}", other.text())),
+            other => return fail(format!("expected a first FPDU, received {}", other.text())),
         }
         Ok(link)
     }
 
-    /// A connection in full operation on which we may send, whoever made it.
+    /// A connection in full operation, in either role, on which the tester may send.
     pub(super) fn operating(&mut self) -> Play<Link> {
         if self.role == Role::Responder {
             let ask = self.usual();
@@ -294,7 +295,7 @@ impl Bench {
     }
 }
 
-/// STag and TO come back as they were; nothing else does.
+/// The response must have the request's STag and TO, and no payload.
 fn probe_response(link: &Link, ulpdu: &[u8]) -> Play {
     let ids = &["RDMAP-05", "RDMAP-06", "DDP-10"];
     match answer::tagged(ulpdu) {
@@ -314,7 +315,7 @@ fn accept(listener: &TcpListener, wait: Duration) -> Option<TcpStream> {
     loop {
         match listener.accept() {
             Ok((stream, _)) => return stream.set_nonblocking(false).ok().map(|()| stream),
-            // Also a peer that ended again at once.
+            // Also if the peer ended again at once.
             Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
             Err(_) => return None,
         }

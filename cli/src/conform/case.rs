@@ -1,13 +1,13 @@
 //! A conformance case: what it tries, what it needs of the peer, the requirements that it shows. Plain values.
 //!
-//! A case tests the peer in one point on a fresh connection. The main thread plays one case at a time.
+//! A case tests one aspect of the peer on a fresh connection. The main thread plays one case at a time.
 
 use super::bench::Bench;
 use super::verdict::{Needs, Play, Role};
 
-/// One thing to try.
+/// One test of the peer.
 pub(super) struct Case {
-    /// What is tried, in a few words.
+    /// Its name, which says what is tried.
     pub(super) name: &'static str,
     /// Requirements that the response shows.
     pub(super) ids: &'static [&'static str],

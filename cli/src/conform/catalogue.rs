@@ -8,7 +8,7 @@ use super::{
     ending, extensions, framing, initiator, negotiation, reads, responder, tagged, untagged,
 };
 
-/// Every case, in the order in which they are played.
+/// All cases, in the order in which they are played.
 pub(super) fn cases() -> impl Iterator<Item = &'static Case> {
     [
         responder::CASES,
@@ -33,7 +33,7 @@ pub(super) struct Requirement {
     pub(super) level: String,
 }
 
-/// The requirements of iWARP out of the list, as it was built in.
+/// The requirements of iWARP, from the built-in list.
 pub(super) fn requirements() -> Vec<Requirement> {
     #[derive(Deserialize)]
     struct File {
@@ -45,7 +45,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
     all.into_iter().filter(is_iwarp).collect()
 }
 
-/// Requirements that every FPDU, Read Response or Terminate shows, besides those of the cases.
+/// Requirements that are checked in every FPDU, Read Response or Terminate, besides those of the cases.
 pub(super) const ON_THE_WAY: &[&str] = &[
     "MPA-02", "MPA-09", "MPA-10", "MPA-11", "MPA-22", "MPA-26", "MPA-36", "MPA-38", "CONN-19",
     "DDP-05", "DDP-16", "RDMAP-20", "RDMAP-21", "RDMAP-22", "RDMAP-30", "RDMAP-31", "VERBS-10",
@@ -62,7 +62,7 @@ const OTHERS: &str = "a note about other implementations";
 const TEXT: &str = "an open point of the texts";
 const MSS: &str = "needs to know the segment size of the peer's TCP";
 
-/// A case for a peer in this role shows it.
+/// Whether a case for a peer in this role shows it.
 pub(super) fn has_case(id: &str, role: Role) -> bool {
     let of_role = |case: &&Case| case.role == role || case.role == Role::Both;
     cases().filter(of_role).any(|case| case.ids.contains(&id))
@@ -75,7 +75,7 @@ pub(super) fn unseen(id: &str, role: Role) -> &'static str {
     match role {
         Role::Responder if elsewhere => "shown by a peer that connects (--listen)",
         Role::Initiator if elsewhere => "shown by a peer that listens",
-        _ if ON_THE_WAY.contains(&id) => "nothing that came shows it",
+        _ if ON_THE_WAY.contains(&id) => "nothing that was received shows it",
         _ => hidden(id),
     }
 }

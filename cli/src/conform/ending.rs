@@ -81,12 +81,12 @@ pub(super) const CASES: &[Case] = &[
         b.terminated(|s| s.header.qn = 0, &word(TerminateCode::new(0, 0, 0)))
     }),
     Case::both_ways("orderly end of the peer's", &["VERBS-05", "DDP-18"], Needs::Target, |b| {
-        check(b.told_to_end(b'd')? == End::Fin, || "a reset came, due is a FIN".into())
+        check(b.told_to_end(b'd')? == End::Fin, || "received a reset, expected a FIN".into())
     }),
     Case::both_ways("abrupt end of the peer's", &["VERBS-07"], Needs::Target, |b| {
-        check(b.told_to_end(b'a')? == End::Reset, || "a FIN came, due is a reset".into())
+        check(b.told_to_end(b'a')? == End::Reset, || "received a FIN, expected a reset".into())
     }),
-    // Last: after all other cases the peer must still serve.
+    // The last case: after all others the peer must still serve.
     Case::both_ways(
         "after all this the peer still serves",
         &["SEC-18", "SEC-10"],
@@ -102,30 +102,30 @@ fn word(code: TerminateCode) -> [u8; 4] {
     TerminateRepr::bare(code).emit_word()
 }
 
-/// A FIN and nothing else.
+/// Expects a FIN and nothing else.
 fn ends_quietly(link: &mut Link) -> Play {
     match link.next() {
         Seen::End(End::Fin) => Ok(()),
-        other => fail(format!("came {}, due is a FIN", other.text())),
+        other => fail(format!("received {}, expected a FIN", other.text())),
     }
 }
 
-/// A FIN or a reset, behind one Terminate at most.
+/// Expects a FIN or a reset, after one Terminate at most.
 fn ends(link: &mut Link) -> Play {
     let mut terminates = 0;
     loop {
         match link.next() {
             Seen::End(_) => {
-                return check(terminates <= 1, || format!("{terminates} Terminates came"));
+                return check(terminates <= 1, || format!("received {terminates} Terminates"));
             }
             Seen::Ulpdu(ulpdu) => terminates += i32::from(answer::terminate(&ulpdu).is_some()),
-            other => return fail(format!("came {}, due is the end", other.text())),
+            other => return fail(format!("received {}, expected the end", other.text())),
         }
     }
 }
 
 impl Bench {
-    /// The peer ends the stream at our Terminate and sends none back; it may refuse a malformed one.
+    /// Sends a Terminate: the peer must end the stream and send none itself; it may refuse a malformed one.
     fn terminated(&mut self, spoil: fn(&mut Untagged<'_>), payload: &[u8]) -> Play {
         let mut link = self.operating()?;
         let mut segment = Untagged::new(Opcode::Terminate, 1, payload);
@@ -141,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// How the target ends a connection on command.
+    /// Commands the target to end the connection; returns how it does.
     fn told_to_end(&mut self, letter: u8) -> Play<End> {
         let mut link = self.operating()?;
         let msn = link.next_send_msn();
@@ -149,7 +149,7 @@ impl Bench {
         link.send(&frames::send(msn, &told));
         match link.next() {
             Seen::End(end) => Ok(end),
-            other => fail(format!("told to end, the peer answered with {}", other.text())),
+            other => fail(format!("commanded to end, the peer sent {}", other.text())),
         }
     }
 }

@@ -86,7 +86,7 @@ pub(super) const CASES: &[Case] = &[
             let part = |word: u64| (word >> (16 * field)) as u16;
             sum | u64::from(part(before).wrapping_add(part(add.data))) << (16 * field)
         });
-        check(after == due, || format!("{before:#x} became {after:#x}, due is {due:#x}"))
+        check(after == due, || format!("{before:#x} became {after:#x}, expected {due:#x}"))
     }),
     Case::both_ways("CmpSwap", &["EXT-05", "EXT-07", "EXT-10"], Needs::Target, |b| {
         let mut link = b.operating()?;
@@ -97,7 +97,7 @@ pub(super) const CASES: &[Case] = &[
         b.atomic(&mut link, swap(place, before, 0x1122_3344, 0xffff_ffff))?;
         let after = b.atomic(&mut link, fetch_add(place, 0))?;
         let due = before & !0xffff_ffff | 0x1122_3344;
-        check(after == due, || format!("{before:#x} became {after:#x}, due is {due:#x}"))
+        check(after == due, || format!("{before:#x} became {after:#x}, expected {due:#x}"))
     }),
     Case::both_ways("atomics and Reads in order", &["EXT-11", "EXT-13"], Needs::Target, |b| {
         let mut link = b.operating()?;
@@ -195,7 +195,7 @@ fn atomic_response(link: &mut Link) -> Play<AtomicResponseRepr> {
 }
 
 impl Bench {
-    /// A peer may lack an operation, but must refuse it as the RFC requires.
+    /// Expects the refusal that the RFC requires of a peer without the operation.
     fn taken_or_refused(&mut self, segment: Untagged<'_>) -> Play {
         let mut link = self.operating()?;
         let mut segment = segment;
@@ -217,7 +217,7 @@ impl Bench {
                 None => Ok(()),
             },
             Seen::Nothing => skip("the peer takes it and shows nothing"),
-            other => fail(format!("came {}, due is a Terminate 0/2/6", other.text())),
+            other => fail(format!("received {}, expected a Terminate 0/2/6", other.text())),
         }
     }
 
@@ -238,7 +238,7 @@ impl Bench {
         self.refuses(link, &ulpdu, LENGTH)
     }
 
-    /// Executes it; returns the value before.
+    /// Executes an atomic; returns the value before.
     fn atomic(&self, link: &mut Link, request: AtomicRequestRepr) -> Play<u64> {
         let msn = link.next_read_msn();
         link.send(&frames::atomic_request(msn, request));
@@ -247,7 +247,7 @@ impl Bench {
         Ok(response.original)
     }
 
-    /// An atomic may execute only when its response is due, so nothing is sent behind it.
+    /// A peer may execute an atomic only when its response is due, so nothing is sent after it.
     fn bad_atomic(&mut self, spoil: fn(&mut AtomicRequestRepr), refusal: Refusal) -> Play {
         let mut link = self.operating()?;
         let mut request = fetch_add(self.grants(&link)?.both, 1);

@@ -34,7 +34,7 @@ impl FpduCheck {
         Self { record, crc, markers, position: 0, due: HashMap::new() }
     }
 
-    /// Octets that are not an FPDU.
+    /// Records octets that are not an FPDU.
     pub(super) fn bad(&self, error: ProtocolError) {
         let ids: &[&str] = match error {
             ProtocolError::Crc => CRC,
@@ -44,7 +44,7 @@ impl FpduCheck {
         self.record.broken(ids, format!("the peer sent an invalid FPDU: {error}"));
     }
 
-    /// A valid one.
+    /// Checks a valid FPDU.
     pub(super) fn fpdu(&mut self, wire: &[u8], ulpdu: &[u8]) {
         let options = DecodeOptions {
             crc: self.crc.then_some(crc32c),
@@ -91,7 +91,7 @@ impl FpduCheck {
         let due = self.due.entry(header.qn).or_insert((1, 0));
         if (header.msn, header.mo) != *due {
             let text = format!(
-                "the peer sent MSN {} MO {} on queue {}, due is MSN {} MO {}",
+                "the peer sent MSN {} MO {} on queue {}, expected MSN {} MO {}",
                 header.msn, header.mo, header.qn, due.0, due.1
             );
             self.record.broken(&["DDP-06", "DDP-07"], text);

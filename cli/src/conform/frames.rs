@@ -1,4 +1,4 @@
-//! ULPDUs and start-up frames, right and wrong. Pure functions over the codec of `iwarp-proto`.
+//! Builds ULPDUs and start-up frames, correct and wrong. Pure functions over the codec of `iwarp-proto`.
 
 use iwarp_proto::Stag;
 use iwarp_proto::wire::ddp::{Control, TaggedRepr, UntaggedRepr};
@@ -10,7 +10,7 @@ pub(super) fn crc32c(crc: u32, octets: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, octets)
 }
 
-/// RDMAP's control octet for a nibble, assigned or not.
+/// RDMAP's control octet for an opcode, assigned or not.
 pub(super) const fn rdmap(nibble: u8) -> u8 {
     0x40 | nibble
 }
@@ -73,7 +73,7 @@ pub(super) fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
     Untagged::new(Opcode::Send, msn, payload).octets()
 }
 
-/// The sink of our own Reads: no memory is behind it, responses are checked as they arrive.
+/// The sink of the tester's Reads. It is no memory: responses are checked as they arrive.
 pub(super) const SINK: (u32, u64) = (0x5173_a600, 0x0000_1234_5678_9abc);
 
 /// A Read of `size` octets of the peer's.
@@ -106,7 +106,7 @@ pub(super) struct Ask {
     pub(super) reserved: u8,
     pub(super) block: Option<EnhancedRepr>,
     pub(super) data: Vec<u8>,
-    /// PD_Length, if not the true one.
+    /// PD_Length, if it is to be wrong.
     pub(super) length: Option<u16>,
 }
 

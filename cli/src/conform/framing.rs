@@ -53,7 +53,7 @@ pub(super) const CASES: &[Case] = &[
                 link.send(&frames::send(msn, &b"echo this"[..length]));
                 let seen = link.next();
                 let same = matches!(&seen, Seen::Ulpdu(u) if answer::payload(u) == &b"echo this"[..length]);
-                check(same, || format!("{length} octets came back as {}", seen.text()))?;
+                check(same, || format!("{length} octets were returned as {}", seen.text()))?;
             }
             Ok(())
         },
@@ -139,7 +139,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// A frame whose PAD is not zero; with the CRC of it, or of a PAD of zeros.
+/// A frame whose PAD is not zero, with the CRC over it or over a PAD of zeros.
 fn padded(link: &mut Link, ulpdu: &[u8], right: bool) -> Vec<u8> {
     let mut frame = link.frame(ulpdu);
     let (pad, crc) = (2 + ulpdu.len(), frame.len() - 4);
@@ -167,7 +167,7 @@ fn not_placed(bench: &mut Bench) -> Play {
     check(before == after, || "octets of the refused Write are in memory".into())
 }
 
-/// The longest FPDU that can be announced, with a CRC that matches.
+/// The longest FPDU that ULPDU_Length allows, with a correct CRC.
 fn too_long(bench: &mut Bench) -> Play {
     let mut ulpdu = frames::write(1, 0, &[]);
     ulpdu.resize(usize::from(u16::MAX), 0);
@@ -175,8 +175,8 @@ fn too_long(bench: &mut Bench) -> Play {
     bench.refuses(link, &ulpdu, LENGTH)
 }
 
-/// An FPDU right behind the Reply must not be lost (RFC 5044 section 7.1.5). The FPDU is one that any
-/// peer refuses, so that the case works with every application.
+/// An FPDU immediately after the Reply must not be lost (RFC 5044 section 7.1.5). Any peer refuses this FPDU,
+/// so that the case works with every application.
 fn at_once(bench: &mut Bench) -> Play {
     const CONNECTIONS: usize = 60;
     let (mut late, mut lost) = (0, 0);
@@ -208,7 +208,7 @@ impl Bench {
         self.refuses_octets(link, &frame, &ulpdu, CRC)
     }
 
-    /// A good FPDU around a ULPDU that is shorter than its header.
+    /// A valid FPDU around a ULPDU that is shorter than its header.
     fn short(&mut self, ulpdu: &[u8]) -> Play {
         let mut link = self.operating()?;
         let frame = link.frame(ulpdu);

@@ -16,7 +16,7 @@ use super::verdict::{Needs, Play, Role, check, fail, skip};
 /// Longest time that a peer may wait for a Reply; standards name none.
 const STALE: Duration = Duration::from_secs(60);
 
-/// In which nothing may come.
+/// How long the peer must send nothing.
 const QUIET: Duration = Duration::from_millis(300);
 
 const fn case(
@@ -54,7 +54,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     case("nothing behind the request", &["CONN-08", "CONN-34"], |b| {
         let (mut link, _) = b.requested()?;
-        check(!link.stirs(QUIET), || "something came before the reply".into())
+        check(!link.stirs(QUIET), || "the peer sent something before the reply".into())
     }),
     case("reply octet by octet", &["CONN-34", "CONN-08"], |b| {
         b.reply(|_| {}, |link, octets| octets.iter().for_each(|octet| link.write(&[*octet])))
@@ -161,7 +161,7 @@ fn c_cleared(bench: &mut Bench) -> Play {
     link.operate(true, request.fixed.markers, false);
     match link.next() {
         Seen::Ulpdu(_) | Seen::End(_) => Ok(()),
-        other => fail(format!("came {}", other.text())),
+        other => fail(format!("received {}", other.text())),
     }
 }
 
@@ -186,11 +186,11 @@ fn big_ord(bench: &mut Bench) -> Play {
                     link.record().broken(&["RDMAP-20", "IOP-10"], what);
                 }
                 let either = fits(terminate.repr.code) || fits(terminate.swapped.code);
-                check(either, || format!("Terminate {}, due is 2/0/6", terminate.repr.code))
+                check(either, || format!("Terminate {}, expected 2/0/6", terminate.repr.code))
             }
             None => skip("the peer goes on: it may have room for 16382 Reads"),
         },
-        other => fail(format!("came {}, due is a Terminate 2/0/6", other.text())),
+        other => fail(format!("received {}, expected a Terminate 2/0/6", other.text())),
     }
 }
 
@@ -203,7 +203,7 @@ fn rtr(bench: &mut Bench) -> Play {
     link.write(&reply.octets());
     link.operate(reply.crc, request.fixed.markers, false);
     let seen = link.next_within(bench.patience);
-    let Seen::Ulpdu(ulpdu) = &seen else { return fail(format!("came {}", seen.text())) };
+    let Seen::Ulpdu(ulpdu) = &seen else { return fail(format!("received {}", seen.text())) };
     let payload = answer::payload(ulpdu);
     let right = match answer::kind(ulpdu) {
         Some(Opcode::Write) => block.rtr_write && payload.is_empty(),
@@ -237,18 +237,18 @@ fn no_rtr(bench: &mut Bench) -> Play {
     let terminate = if let Seen::Ulpdu(ulpdu) = &seen { answer::terminate(ulpdu) } else { None };
     let fits = |code: iwarp_proto::TerminateCode| (code.layer, code.etype, code.code) == (2, 0, 7);
     check(terminate.is_some_and(|t| fits(t.repr.code) || fits(t.swapped.code)), || {
-        format!("came {}, due is a Terminate 2/0/7", seen.text())
+        format!("received {}, expected a Terminate 2/0/7", seen.text())
     })
 }
 
-/// The peer ends the connection and sends no FPDU; with `told` a Terminate is allowed.
+/// Expects that the peer ends the connection and sends no FPDU; with `told` a Terminate is allowed.
 fn dropped(link: &mut Link, told: bool) -> Play {
     match link.next() {
         Seen::End(_) => Ok(()),
         Seen::Ulpdu(ulpdu) if told && answer::terminate(&ulpdu).is_some() => {
             check(link.ends(link.patience()).is_some(), || "the connection stays".into())
         }
-        other => fail(format!("came {}, due is the end", other.text())),
+        other => fail(format!("received {}, expected the end", other.text())),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Sends something wrong and judges how it is refused: which Terminate, with which headers, alone,
-//! last, and followed by an orderly end. Main thread only.
+//! Sends malformed octets and judges the refusal: code and headers of the Terminate, nothing after it, then an
+//! orderly end. Main thread only.
 
 use iwarp_proto::TerminateCode;
 use iwarp_proto::wire::ddp::Header;
@@ -18,9 +18,9 @@ pub(super) type Code = (u8, u8, u8);
 /// What a refusal must look like.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
-    /// Terminates that fit; the first is the one that the standard names.
+    /// Acceptable Terminates; the first is the one that the standard names.
     pub(super) codes: &'static [Code],
-    /// An end without a Terminate fits too.
+    /// An end without a Terminate is acceptable, too.
     pub(super) silence: bool,
 }
 
@@ -33,32 +33,32 @@ impl Refusal {
         Self { codes, silence: true }
     }
 
-    /// Layer, type and code that fit, as received or swapped.
+    /// Whether a code, as received or swapped, is acceptable.
     fn fits(&self, code: TerminateCode) -> bool {
         self.codes.contains(&(code.layer, code.etype, code.code))
     }
 }
 
-/// What came until the end.
+/// What was received until the end.
 struct Reaction {
     terminates: Vec<Vec<u8>>,
-    /// Came behind the Terminate.
+    /// Something was received after the Terminate.
     behind: bool,
-    /// A message behind the refused one was executed.
+    /// A message after the refused one was executed.
     carried_out: bool,
     end: Seen,
 }
 
 impl Bench {
-    /// Sends `ulpdu` in a good FPDU; it must be refused.
+    /// Sends `ulpdu` in a valid FPDU; it must be refused.
     pub(super) fn refuses(&mut self, link: Link, ulpdu: &[u8], refusal: Refusal) -> Play {
         let mut link = link;
         let wire = link.frame(ulpdu);
         self.refuses_octets(link, &wire, ulpdu, refusal)
     }
 
-    /// Sends `wire`, which contains the bad `ulpdu`; it must be refused, and a good message right
-    /// behind it must have no effect.
+    /// Sends `wire`, which contains the bad `ulpdu`; it must be refused, and a valid message immediately after
+    /// it must have no effect.
     pub(super) fn refuses_octets(
         &mut self,
         mut link: Link,
@@ -66,10 +66,10 @@ impl Bench {
         ulpdu: &[u8],
         refusal: Refusal,
     ) -> Play {
-        // Good on its own, but behind a fault: RFC 5041 7.1, RFC 5044 8 [DDP-16, MPA-38].
+        // Valid, but after a fault: RFC 5041 7.1, RFC 5044 8 [DDP-16, MPA-38].
         let read = answer::kind(ulpdu) == Some(Opcode::ReadRequest);
         let behind = if read && self.peer.ird.is_none_or(|ird| ird < 2) {
-            // A second Read at once would be a fault of its own.
+            // A second outstanding Read would be another fault.
             Vec::new()
         } else {
             let msn = link.read_msn + u32::from(read);
@@ -91,16 +91,18 @@ impl Bench {
             return match after.end {
                 Seen::End(_) if refusal.silence => Ok(()),
                 Seen::End(end) => fail(format!(
-                    "the connection ended with a {} and without a Terminate, due is {}",
+                    "the connection ended with a {} and without a Terminate, expected {}",
                     end.text(),
                     wanted(refusal),
                 )),
                 _ if after.carried_out => {
-                    fail(format!("the peer goes on, due is a Terminate {}", wanted(refusal)))
+                    fail(format!("the peer goes on, expected a Terminate {}", wanted(refusal)))
                 }
-                other => {
-                    fail(format!("came {}, due is a Terminate {}", other.text(), wanted(refusal)))
-                }
+                other => fail(format!(
+                    "received {}, expected a Terminate {}",
+                    other.text(),
+                    wanted(refusal)
+                )),
             };
         };
         manners(link, &after);
@@ -109,7 +111,7 @@ impl Bench {
             link.record().kept(&["RDMAP-31", "SEC-18", "MPA-37"]);
             return Ok(());
         }
-        fail(format!("Terminate {meant}, due is {}", wanted(refusal)))
+        fail(format!("Terminate {meant}, expected {}", wanted(refusal)))
     }
 }
 
@@ -141,13 +143,13 @@ fn reaction(link: &mut Link) -> Reaction {
     }
 }
 
-/// One Terminate, nothing behind it, then FIN.
+/// Checks that there is one Terminate, nothing after it, then FIN.
 fn manners(link: &Link, after: &Reaction) {
     let record = link.record();
     match (after.terminates.len(), after.behind) {
         (1, false) => record.kept(&["RDMAP-24", "MPA-39", "DDP-16", "MPA-38"]),
-        (1, true) => record.broken(&["RDMAP-24"], "something came behind the Terminate"),
-        _ => record.broken(&["RDMAP-24"], "more than one Terminate came"),
+        (1, true) => record.broken(&["RDMAP-24"], "something was received after the Terminate"),
+        _ => record.broken(&["RDMAP-24"], "more than one Terminate was received"),
     }
     match &after.end {
         Seen::End(End::Fin) => record.kept(&["RDMAP-27", "VERBS-10"]),
@@ -184,7 +186,7 @@ fn judge_form(link: &Link, terminate: &Terminate, ulpdu: &[u8], refusal: Refusal
     meant.code
 }
 
-/// Checks which headers of the refused segment the Terminate must carry, and does.
+/// Checks that the Terminate carries the headers of the refused segment that it must.
 fn judge_headers(link: &Link, meant: &TerminateRepr, ulpdu: &[u8]) {
     let record = link.record();
     let (header, read) = due_headers(meant.code, ulpdu);

@@ -1,5 +1,5 @@
-//! One TCP connection with the peer under test: start-up frames, FPDUs, and how it ended. Belongs to
-//! its case. Every wait is bounded; a peer that died or stopped sending is a result.
+//! One TCP connection with the peer under test: start-up frames, FPDUs, and how it ended. Belongs to its case.
+//! Every wait has a time-out; a peer that died or stopped sending is a result.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -30,7 +30,7 @@ impl End {
     }
 }
 
-/// What came next.
+/// What was received next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Seen {
     /// A ULPDU.
@@ -59,7 +59,7 @@ impl Seen {
 pub(super) struct Startup {
     pub(super) fixed: StartupRepr,
     pub(super) block: Option<EnhancedRepr>,
-    /// Behind the block.
+    /// Private data after the block.
     pub(super) data: Vec<u8>,
 }
 
@@ -72,9 +72,9 @@ pub(super) struct Link {
     tx: Tx,
     rx: Rx,
     fpdu_check: FpduCheck,
-    /// Next of ours on queue 0.
+    /// The tester's next MSN on queue 0.
     pub(super) send_msn: u32,
-    /// Next of ours on queue 1.
+    /// The tester's next MSN on queue 1.
     pub(super) read_msn: u32,
     /// The peer's first message, sent on its own (peers that connect).
     pub(super) first: Option<Vec<u8>>,
@@ -82,7 +82,7 @@ pub(super) struct Link {
     pub(super) startup: Option<Startup>,
 }
 
-/// A start-up frame for people.
+/// The name of a start-up frame in reports.
 const fn due(kind: FrameKind) -> &'static str {
     match kind {
         FrameKind::Request => "an MPA Request",
@@ -92,7 +92,7 @@ const fn due(kind: FrameKind) -> &'static str {
 
 impl Link {
     pub(super) fn new(stream: TcpStream, record: Rc<Record>, patience: Duration) -> Self {
-        // Without it, small frames wait for acknowledgements; nothing breaks.
+        // Without it small frames wait for acknowledgements, which does no harm.
         let _ = stream.set_nodelay(true);
         // A peer that reads nothing must not block us.
         let _ = stream.set_write_timeout(Some(patience));
@@ -120,7 +120,7 @@ impl Link {
         self.fpdu_check = FpduCheck::new(self.record.clone(), crc, inward);
     }
 
-    /// Writes octets as they are. A peer that has gone is noticed when its response is read.
+    /// Writes octets as they are. Whether the peer is gone shows when its response is read.
     pub(super) fn write(&mut self, octets: &[u8]) {
         self.record.octets(Way::Sent, octets);
         let _ = self.stream.write_all(octets);
@@ -145,7 +145,7 @@ impl Link {
         self.write(&frame);
     }
 
-    /// No more octets from us.
+    /// Sends a FIN.
     pub(super) fn fin(&mut self) {
         self.record.event("FIN sent");
         // The peer may have closed first.
@@ -164,13 +164,13 @@ impl Link {
         self.patience
     }
 
-    /// Reads more until `until`; false: nothing came, or nothing more will.
+    /// Reads more until `until`; false: nothing was received, or the stream has ended.
     fn fill(&mut self, until: Instant) -> bool {
         if self.end.is_some() {
             return false;
         }
         let left = until.saturating_duration_since(Instant::now());
-        // Zero would wait for ever.
+        // Zero means no time-out.
         let _ = self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
         let mut octets = [0; 16 * 1024];
         match self.stream.read(&mut octets) {
@@ -204,7 +204,7 @@ impl Link {
         Ok(())
     }
 
-    /// Whether anything at all comes within `time`: octets or the end.
+    /// Whether octets or the end of the stream arrive within `time`.
     pub(super) fn stirs(&mut self, time: Duration) -> bool {
         let until = Instant::now() + time;
         while self.pending.is_empty() && self.end.is_none() && Instant::now() < until {
@@ -213,7 +213,7 @@ impl Link {
         !self.pending.is_empty() || self.end.is_some()
     }
 
-    /// How it ended, if it ends within `time`; what comes before is skipped.
+    /// How the connection ended, if it ends within `time`; octets before are skipped.
     pub(super) fn ends(&mut self, time: Duration) -> Option<End> {
         let until = Instant::now() + time;
         while self.end.is_none() && Instant::now() < until {
@@ -227,7 +227,7 @@ impl Link {
         self.pending.len()
     }
 
-    /// The peer's start-up frame, or what came instead.
+    /// The peer's start-up frame, or what was received instead.
     pub(super) fn startup_frame(&mut self, kind: FrameKind) -> Result<Startup, Seen> {
         let until = Instant::now() + self.patience;
         self.gather(StartupRepr::LEN, until)?;
@@ -238,7 +238,7 @@ impl Link {
         })?;
         let length = usize::from(fixed.private_data_len);
         if fixed.kind != kind {
-            let text = format!("the key is that of {}, due is {}", due(fixed.kind), due(kind));
+            let text = format!("the key is that of {}, expected {}", due(fixed.kind), due(kind));
             self.record.broken(&["CONN-01"], text.as_str());
             return Err(Seen::Bad(text));
         }
@@ -288,8 +288,8 @@ impl Link {
         }
     }
 
-    /// The next message within the peer's time. Zero-length RDMA Writes are skipped; zero-length Reads,
-    /// which peers use as keep-alive, get their response.
+    /// The next message within the response time-out. Skips zero-length RDMA Writes and responds to zero-length
+    /// Reads, which peers use as keep-alive.
     pub(super) fn next(&mut self) -> Seen {
         let until = Instant::now() + self.patience;
         loop {

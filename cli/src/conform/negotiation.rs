@@ -18,18 +18,20 @@ pub(super) const CASES: &[Case] = &[
     Case::to_responder("ORD 0x3fff: not negotiated", &["CONN-26"], Needs::Nothing, |b| {
         let block = b.block(&enhanced(4, NO_NEGOTIATION))?;
         check(block.ird == NO_NEGOTIATION, || {
-            format!("IRD {} came back, due is 16383", block.ird)
+            format!("the reply has IRD {}, expected 16383", block.ird)
         })?;
-        check(block.ord <= 4, || format!("ORD {} came back for IRD 4", block.ord))
+        check(block.ord <= 4, || format!("the reply has ORD {} for IRD 4", block.ord))
     }),
     Case::to_responder("IRD 0x3fff: not negotiated", &["CONN-26"], Needs::Nothing, |b| {
         let block = b.block(&enhanced(NO_NEGOTIATION, 2))?;
-        check(block.ord == NO_NEGOTIATION, || format!("ORD {} came back, due is 16383", block.ord))
+        check(block.ord == NO_NEGOTIATION, || {
+            format!("the reply has ORD {}, expected 16383", block.ord)
+        })
     }),
     Case::to_responder("A=0: B, C and D mean nothing", &["CONN-27"], Needs::Nothing, |b| {
         let block = b.block(&with_rtr(false, true, true, true))?;
         let set = block.peer_to_peer || block.rtr_send || block.rtr_write || block.rtr_read;
-        check(!set, || "A, B, C or D came back set for A=0".into())
+        check(!set, || "the reply to A=0 has A, B, C or D set".into())
     }),
     Case::to_responder(
         "peer-to-peer, every RTR offered",
@@ -93,7 +95,7 @@ fn with_rtr(a: bool, b: bool, c: bool, d: bool) -> Ask {
 fn ord_fits(bench: &mut Bench) -> Play {
     for (ird, ord) in [(0, 0), (1, 1), (4, 2), (16, 16), (200, 200), (0x3ffe, 0x3ffe)] {
         let block = bench.block(&enhanced(ird, ord))?;
-        check(block.ord <= ird, || format!("ORD {} came back for IRD {ird}", block.ord))?;
+        check(block.ord <= ird, || format!("the reply has ORD {} for IRD {ird}", block.ord))?;
     }
     Ok(())
 }
@@ -113,9 +115,9 @@ impl Bench {
         let Some(block) = link.startup.as_ref().and_then(|reply| reply.block) else {
             return skip("the peer does not know the enhanced form");
         };
-        check(block.peer_to_peer, || "A=0 came back for A=1".into())?;
+        check(block.peer_to_peer, || "the reply to A=1 has A=0".into())?;
         let any = block.rtr_send || block.rtr_write || block.rtr_read;
-        check(any, || "none of B, C and D came back for A=1".into())?;
+        check(any, || "the reply to A=1 has none of B, C and D".into())?;
         Ok((link, block))
     }
 }

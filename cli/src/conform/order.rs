@@ -2,10 +2,10 @@
 
 use itapi::RemoteRange;
 
-/// Begins the private data of the target's Reply, and of a Request with commands for it.
+/// Beginning of the private data of the target's Reply, and of a Request with its configuration.
 pub(super) const MAGIC: &[u8; 4] = b"WLC1";
 
-/// Octets of each receive of the target's.
+/// Octets of each receive that the target posts.
 pub(super) const MESSAGE: usize = 64;
 
 /// The target's configuration in a Request: how many receives to post, and whether to send first.
@@ -13,8 +13,8 @@ pub(super) fn target_request(receives: u8, speak: bool) -> Vec<u8> {
     [&MAGIC[..], &[receives, speak.into()]].concat()
 }
 
-/// A message that is a command: `r` read, `w` write and then send a message, `s` send `number` octets,
-/// `d` disconnect, `a` abort. Reads are made `number` times at once and their octets thrown away.
+/// A message that is a command: `r` read, `w` write and then send a message, `s` send `number` octets, `d`
+/// disconnect, `a` abort. The target posts `number` Reads at once and discards their octets.
 pub(super) fn command(letter: u8, number: u8, range: RemoteRange) -> Vec<u8> {
     [&[b'!', letter, number][..], &range.to_octets()].concat()
 }

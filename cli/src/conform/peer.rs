@@ -1,5 +1,5 @@
-//! What kind of program the peer is, as far as the wire shows, and what cases can use: messages that
-//! it reacts to, memory that it grants, Reads that it posts. Main thread only.
+//! Detects what kind of program the peer is, and what cases can use: messages that it reacts to, memory that it
+//! grants, Reads that it posts. Main thread only.
 
 use iwarp_proto::wire::rdmap::{Opcode, ReadRequestRepr};
 
@@ -11,7 +11,7 @@ use super::order::{MAGIC, target_request};
 use super::verdict::{Needs, Play, Role, Stop, fail, skip};
 use crate::ping::wire::{INFO_LEN, Info};
 
-/// The address of our memory that peers get, to read it.
+/// Address of the tester's memory that peers may read.
 pub(super) const OUR_SOURCE: Info =
     Info { address: 0x0000_7700_0000_1000, key: 0x7e57_0100, size: 61 };
 
@@ -20,9 +20,9 @@ pub(super) const OUR_SOURCE: Info =
 pub(super) enum Kind {
     /// `warpline conform --serve`.
     Target,
-    /// Reads what a first Send names.
+    /// An rping server: reads the memory that a first Send describes.
     RpingServer,
-    /// Its first Send names memory of its own.
+    /// An rping client: its first Send describes its memory.
     RpingClient,
     #[default]
     Unknown,
@@ -49,7 +49,7 @@ pub(super) struct Peer {
     pub(super) plain: bool,
     /// Begins with the enhanced form when it connects.
     pub(super) enhanced: bool,
-    /// Its IRD, from its start-up frame.
+    /// The IRD in its start-up frame.
     pub(super) ird: Option<u16>,
 }
 
@@ -157,7 +157,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A message that the peer reacts to, as segments that end at `cuts`, with this opcode.
+    /// Sends a message that the peer reacts to, as segments that end at `cuts`, with this opcode.
     pub(super) fn say(&self, link: &mut Link, opcode: Opcode, cuts: &[usize]) {
         let content = self.words();
         let msn = link.next_send_msn();
@@ -196,7 +196,7 @@ impl Bench {
         if right { Ok(()) } else { fail(format!("the message was answered with {}", seen.text())) }
     }
 
-    /// Memory of the peer's; an rping client sends its sink's address only after its source was read.
+    /// The peer's memory. An rping client sends the address of its sink only after its source was read.
     pub(super) fn memory(&self, link: &mut Link) -> Play<Memory> {
         if self.peer.kind == Kind::Target {
             let grants = self.grants(link)?;
@@ -212,7 +212,7 @@ impl Bench {
         let sink = if let Seen::Ulpdu(ulpdu) = &seen { advert(ulpdu) } else { None };
         match sink {
             Some(sink) => Ok(Memory { source: Range::of(source), sink: Range::of(sink) }),
-            None => fail(format!("a go-ahead was answered with {}", seen.text())),
+            None => fail(format!("after a go-ahead the peer sent {}", seen.text())),
         }
     }
 
@@ -263,7 +263,7 @@ impl Bench {
             if (stag, to) != (frames::SINK.0, due) {
                 link.record().broken(
                     &["RDMAP-05", "DDP-05", "DDP-08"],
-                    format!("a Read Response names {stag:08x} {to:016x}, due is {due:016x}"),
+                    format!("a Read Response names {stag:08x} {to:016x}, expected {due:016x}"),
                 );
             }
             data.extend_from_slice(payload);
@@ -292,7 +292,7 @@ impl Bench {
             if let Seen::Ulpdu(ulpdu) = &seen { answer::read_request(ulpdu) } else { None };
         match request {
             Some(request) if is_ours(&request) => Ok(request),
-            _ => fail(format!("told to read, the peer answered with {}", seen.text())),
+            _ => fail(format!("commanded to read, the peer sent {}", seen.text())),
         }
     }
 }

@@ -117,7 +117,7 @@ pub(super) const CASES: &[Case] = &[
             let mut link = b.operating()?;
             let request = b.made_to_read(&mut link)?;
             link.answer_read(&request, &[0x41; 61]);
-            // The target throws it away; an rping server goes on.
+            // The target discards it; an rping server goes on.
             match link.next_within(Duration::from_millis(300)) {
                 Seen::Ulpdu(ulpdu) if answer::terminate(&ulpdu).is_some() => {
                     fail(format!("the response got a {}", answer::describe(&ulpdu)))
@@ -179,7 +179,7 @@ fn reads_in_order(bench: &mut Bench) -> Play {
     Ok(())
 }
 
-/// Nothing is read from the socket, so that Reads accumulate at the peer.
+/// Reads nothing from the socket, so that Reads accumulate at the peer.
 fn too_many_reads(bench: &mut Bench) -> Play {
     let mut link = bench.operating()?;
     let memory = bench.memory(&mut link)?;
@@ -195,7 +195,7 @@ fn too_many_reads(bench: &mut Bench) -> Play {
     loop {
         let seen = link.next_within(link.patience());
         let Seen::Ulpdu(ulpdu) = &seen else {
-            return fail(format!("came {} without a Terminate", seen.text()));
+            return fail(format!("received {} without a Terminate", seen.text()));
         };
         match (answer::kind(ulpdu), answer::terminate(ulpdu)) {
             (_, Some(terminate)) => {
@@ -203,7 +203,7 @@ fn too_many_reads(bench: &mut Bench) -> Play {
                     [(1, 2, 2), (0, 2, 7), (1, 2, 3)].contains(&(code.layer, code.etype, code.code))
                 };
                 let either = fits(terminate.repr.code) || fits(terminate.swapped.code);
-                return check(either, || format!("{}, due is 1/2/2", terminate.repr.code));
+                return check(either, || format!("{}, expected 1/2/2", terminate.repr.code));
             }
             (Some(Opcode::ReadResponse), None) => answered += u64::from(answer::last(ulpdu)),
             _ => {}
@@ -225,10 +225,10 @@ fn ord_is_kept(bench: &mut Bench) -> Play {
         let request =
             if let Seen::Ulpdu(ulpdu) = &seen { answer::read_request(ulpdu) } else { None };
         let Some(request) = request else {
-            return fail(format!("Read {number}: came {}", seen.text()));
+            return fail(format!("Read {number}: received {}", seen.text()));
         };
         let next = link.stirs(Duration::from_millis(50));
-        check(!next, || "a second Read came while one was outstanding, ORD is 1".into())?;
+        check(!next, || "received a second Read while one was outstanding; ORD is 1".into())?;
         link.answer_read(&request, &[0x42; 61]);
     }
     Ok(())
@@ -257,7 +257,7 @@ impl Bench {
         self.refuses_read(link, place, 16, refusal)
     }
 
-    /// A Read of 16 octets from an STag that the peer never gave, with a further fault.
+    /// A Read of 16 octets from an unknown STag, with a further fault.
     fn bad_read(
         &mut self,
         spoil: fn(&mut iwarp_proto::wire::rdmap::ReadRequestRepr),
@@ -270,7 +270,7 @@ impl Bench {
         self.refuses(link, &ulpdu, refusal)
     }
 
-    /// A Read Request without octets to read whose message is wrong.
+    /// A malformed Read Request of length 0.
     fn bad_request(&mut self, spoil: fn(&mut Untagged<'_>), refusal: Refusal) -> Play {
         let link = self.operating()?;
         let request = frames::read_of(0, 1, 1).emit();

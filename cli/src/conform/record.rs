@@ -1,15 +1,15 @@
-//! The octets of one case on the wire, and the faults found outside its own question. Shared by the case's
-//! connections and dropped with them; one thread.
+//! Records the octets of one case on the wire, and faults of requirements that the case does not test. Shared
+//! by the case's connections and dropped with them; one thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::verdict::Verdict;
 
-/// Octets of one transfer that are kept: enough for every header that matters.
+/// Octets kept of one transfer: enough for every header.
 const KEPT: usize = 1024;
 
-/// Which way.
+/// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     Sent,
@@ -32,15 +32,15 @@ impl Way {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) way: Way,
-    /// Of an event.
+    /// Text of an event.
     pub(super) text: &'static str,
-    /// The first ones.
+    /// The first octets.
     pub(super) octets: Vec<u8>,
-    /// All of them.
+    /// Length of the transfer in octets.
     pub(super) length: usize,
 }
 
-/// Faults found outside the case's own question.
+/// A verdict for requirements that the case does not test.
 #[derive(Clone, Debug)]
 pub(super) struct Finding {
     pub(super) ids: Vec<&'static str>,
@@ -69,7 +69,7 @@ impl Record {
 
     fn push(&self, entry: Entry) {
         let mut entries = self.entries.borrow_mut();
-        // Octet by octet is one line.
+        // Octets that are sent one at a time are one line.
         if let Some(last) = entries.last_mut()
             && entry.way != Way::Event
             && last.way == entry.way
@@ -82,12 +82,12 @@ impl Record {
         entries.push(entry);
     }
 
-    /// Records a fault outside the case's own question.
+    /// Records a fault of requirements that the case does not test.
     pub(super) fn broken(&self, ids: &[&'static str], text: impl Into<String>) {
         self.found(ids, Verdict::Fail(text.into()));
     }
 
-    /// Records that a requirement outside the case's own question is met.
+    /// Records that requirements that the case does not test are met.
     pub(super) fn kept(&self, ids: &[&'static str]) {
         self.found(ids, Verdict::Pass);
     }

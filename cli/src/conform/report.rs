@@ -1,4 +1,4 @@
-//! The report: a verdict for every requirement, the octets behind every failure. No state.
+//! The report: a verdict for every requirement, and the octets of every failure. No state.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,7 +20,7 @@ const TRANSFERS: usize = 12;
 
 /// The wire does not show it.
 const UNTESTED: &str = "not testable";
-/// A peculiarity of other implementations that this peer has, or has not.
+/// A known peculiarity of implementations, which this peer has or has not.
 const SEEN: &str = "seen";
 const NOT_SEEN: &str = "not seen";
 
@@ -101,7 +101,7 @@ impl Report {
         let cases = crate::output::count(count as u64, "case");
         let why = match self.role {
             Role::Initiator => "no longer connected",
-            Role::Responder | Role::Both => "served nobody",
+            Role::Responder | Role::Both => "accepted no connection",
         };
         Some(format!("{cases} not played: the peer {why} after \"{last}\""))
     }
@@ -159,7 +159,7 @@ impl Report {
         Ok(())
     }
 
-    /// Each failure with its octets; equal failures are counted once more, not repeated.
+    /// Each failure with its octets; equal failures are counted, not repeated.
     fn failed_cases(&self, out: &mut dyn Write) -> CliResult<()> {
         let mut told: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
         for played in self.played.iter().filter(|played| played.fails()) {
@@ -262,7 +262,7 @@ pub(super) fn line_of(played: &Played) -> String {
     let name = played.case.name;
     match &played.verdict {
         Verdict::Fail(why) => format!("fail {name}: {why}"),
-        _ if played.fails() => format!("fail {name}: outside its own question"),
+        _ if played.fails() => format!("fail {name}: in a requirement that it does not test"),
         Verdict::Pass => format!("pass {name}"),
         Verdict::Skip(why) => format!("skip {name}: {why}"),
     }

@@ -37,7 +37,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::to_responder("C=1 is answered with C=1", &["CONN-03", "MPA-13"], Needs::Nothing, |b| {
         let (_, reply) = b.accepted(&Ask::plain(FrameKind::Request))?;
-        check(reply.fixed.crc, || "C=0 came back for C=1".into())
+        check(reply.fixed.crc, || "the reply to C=1 has C=0".into())
     }),
     Case::to_responder("CRC on: it is generated and checked", &["MPA-13"], Needs::Probe, |b| {
         let mut link = b.operating()?;
@@ -96,7 +96,7 @@ pub(super) const CASES: &[Case] = &[
         |b| {
             let mut ask = Ask::plain(FrameKind::Request);
             (ask.data, ask.length) = (vec![0x55; 8], Some(16));
-            // Repeated: a miscount at the peer shows only after several.
+            // Several times: a wrong count at the peer shows only then.
             (0..8).try_for_each(|_| b.closes(&ask.octets(), true))
         },
     ),
@@ -166,20 +166,24 @@ fn enhanced(ird: u16, ord: u16) -> Ask {
 
 fn revision_1(bench: &mut Bench) -> Play {
     let (_, reply) = bench.accepted(&Ask::plain(FrameKind::Request))?;
-    check(reply.fixed.revision == 1, || format!("revision {} came back", reply.fixed.revision))?;
-    check(!reply.fixed.enhanced, || "S=1 came back for S=0".into())
+    check(reply.fixed.revision == 1, || {
+        format!("the reply has revision {}", reply.fixed.revision)
+    })?;
+    check(!reply.fixed.enhanced, || "the reply to S=0 has S=1".into())
 }
 
 fn revision_2_plain(bench: &mut Bench) -> Play {
     let mut ask = Ask::plain(FrameKind::Request);
     ask.revision = 2;
     let (_, reply) = bench.accepted(&ask)?;
-    check(!reply.fixed.enhanced, || "S=1 came back for S=0".into())
+    check(!reply.fixed.enhanced, || "the reply to S=0 has S=1".into())
 }
 
 fn enhanced_form(reply: &Startup) -> Play {
-    check(reply.fixed.revision >= 2, || format!("revision {} came back", reply.fixed.revision))?;
-    check(reply.fixed.enhanced, || "S=0 came back for S=1".into())?;
+    check(reply.fixed.revision >= 2, || {
+        format!("the reply has revision {}", reply.fixed.revision)
+    })?;
+    check(reply.fixed.enhanced, || "the reply to S=1 has S=0".into())?;
     check(reply.block.is_some(), || "the reply has no room for its block".into())
 }
 
@@ -233,7 +237,7 @@ fn reserved_bits(bench: &mut Bench) -> Play {
     ask.reserved = 0x0f;
     let (_, reply) = bench.accepted(&ask)?;
     let reserved = reply.fixed.reserved;
-    check(reserved == 0, || format!("the reply has reserved bits {reserved:#x}, due is 0"))
+    check(reserved == 0, || format!("the reply has reserved bits {reserved:#x}, expected 0"))
 }
 
 fn rejected_bit(bench: &mut Bench) -> Play {
@@ -244,7 +248,7 @@ fn rejected_bit(bench: &mut Bench) -> Play {
         Ok(reply) if reply.fixed.rejected => {
             let stays = link.ends(Duration::from_millis(300)).is_none();
             let what = if stays { "although the peer goes on" } else { "and the peer closes" };
-            fail(format!("R=1 came back, {what}: R means nothing in a request"))
+            fail(format!("the reply has R=1, {what}: R means nothing in a request"))
         }
         Ok(_) => Ok(()),
         Err(seen) => fail(format!("answered with {}", seen.text())),
@@ -260,7 +264,7 @@ fn drip(bench: &mut Bench) -> Play {
     for octet in &octets[..last] {
         link.write(&[*octet]);
     }
-    check(!link.stirs(front), || "something came before the request was complete".into())?;
+    check(!link.stirs(front), || "the peer sent something before the request was complete".into())?;
     link.write(&octets[last..]);
     match link.startup_frame(FrameKind::Reply) {
         Ok(_) => Ok(()),
@@ -274,7 +278,7 @@ fn revision_0(bench: &mut Bench) -> Play {
     match bench.ask(&ask)?.1 {
         Ok(reply) if reply.fixed.revision == 0 && !reply.fixed.rejected => {
             let both = reply.fixed.markers && reply.fixed.crc;
-            check(both, || "revision 0 came back without M=1 and C=1".into())
+            check(both, || "the reply of revision 0 lacks M=1 or C=1".into())
         }
         _ => Ok(()),
     }
@@ -284,11 +288,11 @@ fn first_fpdu(bench: &mut Bench) -> Play {
     let mut ask = bench.usual();
     ask.data = super::order::target_request(4, true);
     let (mut link, _) = bench.accepted(&ask)?;
-    check(!link.stirs(Duration::from_millis(300)), || "the peer spoke first".into())?;
+    check(!link.stirs(Duration::from_millis(300)), || "the peer sent first".into())?;
     link.send(&frames::write(1, 0, &[]));
     match link.next() {
         Seen::Ulpdu(ulpdu) if super::answer::payload(&ulpdu) == b"unasked" => Ok(()),
-        other => fail(format!("released by an FPDU, the peer answered with {}", other.text())),
+        other => fail(format!("after the first FPDU the peer sent {}", other.text())),
     }
 }
 
@@ -302,17 +306,17 @@ fn bad_first_fpdu(bench: &mut Bench) -> Play {
     match link.next() {
         Seen::Ulpdu(ulpdu) if super::answer::terminate(&ulpdu).is_some() => Ok(()),
         Seen::End(_) => Ok(()),
-        other => fail(format!("came {}", other.text())),
+        other => fail(format!("received {}", other.text())),
     }
 }
 
 impl Bench {
-    /// A well-formed request with so much private data of the application's.
+    /// Sends a well-formed request with `octets` octets of application private data.
     fn takes_private_data(&mut self, ask: &Ask, octets: usize) -> Play {
         let mut ask = ask.clone();
         let mut takes = |octets: usize, this: &mut Self| -> Play<bool> {
             ask.data = vec![0x5a; octets];
-            // A reply with R=1 is a reply.
+            // A reply with R=1 is a reply, too.
             Ok(this.ask(&ask)?.1.is_ok())
         };
         if takes(octets, self)? {
@@ -326,7 +330,7 @@ impl Bench {
         fail(format!("a request with {octets} octets gets no reply; {most} is the most"))
     }
 
-    /// The peer closes and sends nothing.
+    /// Expects that the peer closes and sends nothing.
     fn closes(&mut self, octets: &[u8], fin: bool) -> Play {
         let mut link = self.tcp()?;
         link.write(octets);
@@ -341,7 +345,7 @@ impl Bench {
         }
     }
 
-    /// The peer closes, or rejects.
+    /// Expects that the peer closes or rejects.
     fn refused_at_start(&mut self, octets: &[u8]) -> Play {
         let mut link = self.tcp()?;
         link.write(octets);
@@ -353,20 +357,21 @@ impl Bench {
         }
     }
 
-    /// An unknown revision: the peer closes, or replies with one that it supports.
+    /// Sends an unknown revision: the peer must close, or reply with one that it supports.
     fn unknown_revision(&mut self, revision: u8) -> Play {
         let mut ask = Ask::plain(FrameKind::Request);
         ask.revision = revision;
         match self.ask(&ask)?.1 {
             Ok(reply) if !reply.fixed.rejected && reply.fixed.revision > 2 => {
-                fail(format!("revision {} came back", reply.fixed.revision))
+                fail(format!("the reply has revision {}", reply.fixed.revision))
             }
             Ok(_) | Err(Seen::End(End::Fin | End::Reset)) => Ok(()),
             Err(other) => fail(format!("answered with {}", other.text())),
         }
     }
 
-    /// The peer ends a connection on which `octets` come one at a time, `pause` apart, and no more.
+    /// Expects that the peer ends a connection on which `octets` arrive one at a time, `pause` apart, and then
+    /// nothing.
     fn gives_up(&mut self, octets: &[u8], pause: Duration) -> Play {
         let mut link = self.tcp()?;
         let started = Instant::now();

@@ -1,12 +1,12 @@
 //! Target program for a tester: accepts every connection, echoes, grants memory, executes commands.
 //!
-//! A Request whose private data begins with [`MAGIC`] says how many receives to post, and whether to
-//! speak first. The Reply's private data: [`MAGIC`], then the ranges of five regions: for everything,
-//! to be read, to be written, of another protection zone, and one that is this connection's alone.
-//! A message is sent back, unless it is a command: letter, number, range (see [`super::order::command`]).
+//! A Request whose private data begins with [`MAGIC`] says how many receives to post, and whether to send
+//! first. The Reply's private data: [`MAGIC`], then the ranges of five regions: read and write, read only,
+//! write only, of another protection zone, and one that only this connection may use. A message is sent back,
+//! unless it is a command: letter, number, range (see [`super::order::command`]).
 //!
-//! The table of connections is shared by the accepting and the working thread; a connection leaves it
-//! when it ends, however it ends.
+//! The accepting and the working thread share the table of connections; a connection is removed whenever it
+//! ends.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -22,7 +22,7 @@ use super::args::ConformArgs;
 use super::order::{MAGIC, MESSAGE};
 use crate::error::{CliError, CliResult};
 
-/// Octets of the region for everything, and of a write on command.
+/// Octets of the read and write region, and of a write on command.
 const REGION: usize = 128 * 1024;
 
 struct Target {
@@ -31,7 +31,7 @@ struct Target {
     region: Lmr,
     grants: Vec<u8>,
     connections: Mutex<HashMap<EpId, Connection>>,
-    /// Keep the ranges in `grants` valid.
+    /// Keeps the ranges in `grants` valid.
     _others: Vec<Lmr>,
 }
 
@@ -44,7 +44,7 @@ struct Connection {
 /// Serves until stopped.
 pub(super) fn run(args: &ConformArgs, address: &str, out: &mut dyn Write) -> CliResult<()> {
     ual::raise_descriptors()?;
-    // It does not request CRC, so that a tester can leave it off.
+    // The target does not request CRC, so that a tester can leave it off.
     let ia = Ia::builder().policy(|policy| policy.crc = Crc::Off).open()?;
     let target = Arc::new(Target::new(&ia)?);
     let listen = ia.listen_builder(address)?.backlog(64).listen().map_err(|error| {
@@ -58,7 +58,7 @@ pub(super) fn run(args: &ConformArgs, address: &str, out: &mut dyn Write) -> Cli
     worker.spawn(move || working.work(quiet))?;
     loop {
         let request = listen.request()?;
-        // A tester's connections mostly end badly.
+        // Ignored: most connections of a tester fail.
         let _ = target.accept(request);
     }
 }
@@ -93,7 +93,7 @@ impl Target {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<EpId, Connection>> {
-        // Every change of the table is whole.
+        // No change of the table can be left half done.
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,7 +105,7 @@ impl Target {
             ep.post_recv(buffer)?;
         }
         let own = self.pz.lmr(MESSAGE).remote_read().remote_write().register()?;
-        // The Reply may have no room for it.
+        // The ranges may not fit the Reply.
         let grants = match told.len() {
             2 => [&self.grants[..], &own.remote().to_octets()].concat(),
             _ => Vec::new(),
@@ -115,7 +115,7 @@ impl Target {
             return request.start_accept(&ep, &grants);
         }
         request.accept(&ep, &grants)?;
-        // Before any FPDU of the tester's: it must wait for one.
+        // Posted before the tester's first FPDU: the stack must not send it earlier.
         ep.post(Work::send(b"unasked"))?;
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Target {
             let message = buffer.to_vec();
             if message.first() == Some(&b'!') {
                 drop(ep.post_recv(buffer));
-                // The tester notices the missing response.
+                // Ignored: the tester notices the missing response.
                 let _ = self.obey(&ep, &message);
                 return;
             }

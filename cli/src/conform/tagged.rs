@@ -151,7 +151,7 @@ fn read_back(bench: &mut Bench) -> Play {
         }
         other => other?,
     };
-    check(back == octets, || "other octets came back than were written".into())
+    check(back == octets, || "the octets read are not those written".into())
 }
 
 fn long_write(bench: &mut Bench) -> Play {
@@ -163,7 +163,7 @@ fn long_write(bench: &mut Bench) -> Play {
     let mut octets = 0;
     loop {
         let seen = link.next();
-        let Seen::Ulpdu(ulpdu) = &seen else { return fail(format!("came {}", seen.text())) };
+        let Seen::Ulpdu(ulpdu) = &seen else { return fail(format!("received {}", seen.text())) };
         if answer::kind(ulpdu) != Some(Opcode::Write) {
             let all = octets == LENGTH;
             return check(all, || format!("{} after {octets} octets of a Write", seen.text()));
@@ -180,7 +180,7 @@ fn long_write(bench: &mut Bench) -> Play {
 }
 
 impl Bench {
-    /// A Write of 4 octets to an STag that the peer never gave, with a further fault.
+    /// A Write of 4 octets to an unknown STag, with a further fault.
     fn bad_write(&mut self, spoil: fn(&mut Tagged<'_>), refusal: Refusal) -> Play {
         let link = self.operating()?;
         let mut segment = Tagged::new(Opcode::Write, UNKNOWN, 0x1000, b"1234");

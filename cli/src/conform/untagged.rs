@@ -275,10 +275,12 @@ fn long_message(bench: &mut Bench) -> Play {
     let mut octets = 0;
     loop {
         let seen = link.next();
-        let Seen::Ulpdu(ulpdu) = &seen else { return fail(format!("came {}", seen.text())) };
+        let Seen::Ulpdu(ulpdu) = &seen else { return fail(format!("received {}", seen.text())) };
         octets += answer::payload(ulpdu).len();
         if answer::last(ulpdu) {
-            return check(octets == LENGTH, || format!("{octets} octets came, {LENGTH} are due"));
+            return check(octets == LENGTH, || {
+                format!("received {octets} octets, expected {LENGTH}")
+            });
         }
     }
 }
@@ -306,7 +308,7 @@ impl Bench {
         self.reacts(&mut link)
     }
 
-    /// An rping client accepts a message only when its source has been read.
+    /// Reads an rping client's source: it accepts a message only after that.
     fn ready_to_hear(&self, link: &mut Link) -> Play {
         if self.peer.kind != Kind::RpingClient {
             return Ok(());
@@ -324,14 +326,16 @@ impl Bench {
         segment.header.ulp_word = stag;
         let ulpdu = segment.octets();
         link.send(&ulpdu);
-        // Not followed by anything: a peer that takes it reacts as to any message.
+        // Nothing is sent after it: a peer that accepts it reacts as to any message.
         match link.next() {
             Seen::Ulpdu(first) if answer::terminate(&first).is_none() => {
                 let stays = link.ends(Duration::from_millis(200)).is_none();
                 let what = if stays { "and stays" } else { "and leaves" };
-                fail(format!("the peer takes it for a Send {what}, due is a Terminate 0/1/9"))
+                fail(format!("the peer takes it for a Send {what}, expected a Terminate 0/1/9"))
             }
-            Seen::Nothing => fail("nothing came and the connection stays, due is Terminate 0/1/9"),
+            Seen::Nothing => {
+                fail("received nothing, and the connection stays open, expected Terminate 0/1/9")
+            }
             _ => {
                 let link = self.operating()?;
                 let mut segment = Untagged::new(Opcode::SendInvalidate, link.send_msn, &words);

@@ -20,18 +20,18 @@ pub(super) enum Needs {
     Nothing,
     /// It responds to zero-length RDMA Reads, which shows that its connection still works.
     Probe,
-    /// What it does with a message is known.
+    /// How it reacts to a message is known.
     Message,
-    /// Memory of its is known.
+    /// Memory that it grants is known.
     Memory,
-    /// It reads our memory on command.
+    /// It reads the tester's memory on command.
     Reader,
     /// It is `warpline conform --serve`.
     Target,
 }
 
 impl Needs {
-    /// Why a case cannot be played.
+    /// The text why a case cannot be played.
     pub(super) const fn lacking(self) -> &'static str {
         match self {
             Self::Nothing => "the peer cannot be reached",
@@ -39,7 +39,7 @@ impl Needs {
                 "the peer does not respond to a zero-length RDMA Read, so nothing shows it"
             }
             Self::Message => "what the peer does with a message is not known",
-            Self::Memory => "no memory of the peer's is known",
+            Self::Memory => "no memory of the peer is known",
             Self::Reader => "nothing makes the peer read our memory",
             Self::Target => "needs a peer that executes commands: warpline conform --serve",
         }
@@ -52,7 +52,7 @@ pub(super) enum Verdict {
     Pass,
     /// What the peer did, and should have done.
     Fail(String),
-    /// Why it is not known.
+    /// The reason why there is no verdict.
     Skip(String),
 }
 
@@ -76,12 +76,12 @@ impl From<Play> for Verdict {
     }
 }
 
-/// The peer did not do what the requirement says.
+/// The case fails: the peer broke a requirement.
 pub(super) fn fail<T>(text: impl Into<String>) -> Play<T> {
     Err(Stop::Fail(text.into()))
 }
 
-/// No verdict is possible.
+/// The case ends without a verdict.
 pub(super) fn skip<T>(text: impl Into<String>) -> Play<T> {
     Err(Stop::Skip(text.into()))
 }

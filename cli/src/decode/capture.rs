@@ -8,7 +8,7 @@ use std::io::Read;
 
 use crate::error::{CliError, CliResult};
 
-/// Larger packets do not exist; a larger length means a damaged file.
+/// Longest packet; a larger length means a damaged file.
 const MAX_PACKET: u32 = 1 << 20;
 
 /// One captured packet.
@@ -174,7 +174,7 @@ fn open_pcap<R: Read>(source: &mut Source<R>, big: bool) -> CliResult<Format> {
     Ok(Format::Pcap { big, link: u32_at(&head, 16, big) as u16 })
 }
 
-/// Reads a section header behind its type; returns the byte order.
+/// Reads a section header after its type; returns the byte order.
 fn open_section<R: Read>(source: &mut Source<R>) -> CliResult<bool> {
     let offset = source.offset.saturating_sub(4);
     let mut head = [0; 8];
@@ -192,7 +192,7 @@ fn open_section<R: Read>(source: &mut Source<R>) -> CliResult<bool> {
     Ok(big)
 }
 
-/// Reads a block behind its type; returns its body.
+/// Reads a block after its type; returns its body.
 fn read_block<R: Read>(source: &mut Source<R>, offset: u64, big: bool) -> CliResult<Vec<u8>> {
     let mut head = [0; 4];
     source.fill(&mut head, "a block length")?;

@@ -36,7 +36,7 @@ pub(super) fn startup_flags(octets: &[u8]) -> Option<Flags> {
         .then_some(Flags { markers: flags & 0x80 != 0, crc: flags & 0x40 != 0 })
 }
 
-/// One direction, by its ends.
+/// Identifies one direction by source and destination.
 type Key = (SocketAddr, SocketAddr);
 
 /// All connections.
@@ -48,15 +48,15 @@ pub(super) struct Connections {
 #[derive(Default)]
 struct Direction {
     stream: Stream,
-    /// In order, not explained yet.
+    /// Octets in order, not explained yet.
     pending: Vec<u8>,
     /// Position in the stream of the first octet of `pending`.
     base: u64,
-    /// Its start-up frame's, once seen.
+    /// The flags of its start-up frame, once seen.
     flags: Option<Flags>,
     /// Octets of full operation explained.
     operated: u64,
-    /// Nothing more can be explained.
+    /// Set when the rest cannot be explained.
     over: bool,
 }
 
@@ -103,7 +103,7 @@ impl Connections {
             return Ok(());
         }
         self.explain(key, renderer)?;
-        // A reply also decides how to read the other direction.
+        // A reply also tells how to read the other direction.
         self.explain(reverse, renderer)?;
         if let Err(hole) = pushed {
             renderer.note(

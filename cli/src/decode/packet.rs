@@ -17,7 +17,7 @@ pub(super) struct Segment<'a> {
     pub(super) fin: bool,
     pub(super) rst: bool,
     pub(super) payload: &'a [u8],
-    /// Octets of payload on the wire; more than `payload` if the capture was cut.
+    /// Octets of payload on the wire; more than `payload` if the capture was truncated.
     pub(super) wire_len: usize,
 }
 
@@ -29,11 +29,11 @@ pub(super) struct Datagram<'a> {
     /// Its IP header.
     pub(super) ip: Ip,
     pub(super) payload: &'a [u8],
-    /// Octets of payload on the wire; more than `payload` if the capture was cut.
+    /// Octets of payload on the wire; more than `payload` if the capture was truncated.
     pub(super) wire_len: usize,
 }
 
-/// What a packet holds that can be explained.
+/// The content of a packet that can be explained.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Held<'a> {
     Segment(Segment<'a>),
@@ -56,7 +56,7 @@ pub(super) fn link_known(link: u16) -> bool {
 /// What a packet of link type `link` holds.
 pub(super) fn held(link: u16, data: &[u8]) -> Option<Held<'_>> {
     let ip = match link {
-        // NULL and LOOP: address family, which the IP version says again
+        // NULL and LOOP: address family; redundant, as the IP version says it
         0 | 108 => data.get(4..)?,
         1 => ethernet(data, 12)?,
         12 | 14 | 101 | 228 | 229 => data,

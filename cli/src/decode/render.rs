@@ -8,11 +8,11 @@ use serde_json::{Value as Json, json};
 use crate::error::CliResult;
 use crate::output::count;
 
-/// A frame or packet, of whichever protocol.
+/// A frame or packet of any protocol.
 pub(super) struct Frame {
     pub(super) what: String,
     pub(super) offset: usize,
-    /// Octets that are there.
+    /// Octets that were captured.
     pub(super) length: usize,
     /// Octets that it should have.
     pub(super) full_length: usize,
@@ -47,7 +47,7 @@ pub(super) enum Value {
 pub(super) struct Violation {
     pub(super) requirement: &'static str,
     pub(super) text: String,
-    /// What a receiver does.
+    /// How a receiver reacts.
     pub(super) consequence: String,
     /// The first octets of the Terminate that it sends.
     pub(super) terminate: Option<u16>,

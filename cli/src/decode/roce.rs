@@ -31,7 +31,7 @@ pub(super) fn datagram(datagram: &Datagram<'_>, renderer: &mut Renderer<'_>) -> 
     let mut frame = Frame::from(explain(datagram.payload, seal));
     frame.full_length = frame.full_length.max(datagram.wire_len);
     if !whole {
-        // What the capture left out is not the sender's fault.
+        // Octets that were not captured are no fault of the sender.
         frame.fields.iter_mut().for_each(|field| field.violation = None);
     }
     renderer.frame(Some((datagram.from, datagram.to)), 0, &frame)

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// Octets kept behind a gap before it counts as lost.
+/// Octets kept after a gap before it counts as lost.
 const MAX_WAITING: usize = 16 << 20;
 
 /// One direction of a connection, in order.
@@ -48,7 +48,7 @@ impl Stream {
             _ => (0, self.position + ahead as u64),
         };
         self.accept(start, payload.get(skip..).unwrap_or_default(), out);
-        // An old segment that was cut loses nothing.
+        // A truncated old segment leaves no gap.
         let cut = payload.len() < wire_len && wire_len > skip;
         if cut || self.waiting_octets > MAX_WAITING {
             return Err(Hole { position: self.position });
@@ -88,7 +88,7 @@ impl Stream {
         self.next = self.next.map(|n| n.wrapping_add(octets.len() as u32));
     }
 
-    /// True if segments wait behind a gap.
+    /// True if segments wait after a gap.
     pub(super) fn has_hole(&self) -> bool {
         !self.waiting.is_empty()
     }

@@ -1,6 +1,6 @@
-//! The second process of the demo: receives every chunk, sums it, and sends it back by the current
-//! operation. One thread does that; a second one only watches the pipe from the parent, whose end
-//! means that the parent died. Whichever notices first reports it, and the process ends.
+//! The second process of the demo: receives every chunk, adds it to a checksum, and sends it back by the
+//! current operation. One thread does that; a second one watches the pipe from the parent, which ends when the
+//! parent dies. The thread that notices first reports it, and the process ends.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write, stderr, stdin, stdout};
@@ -16,7 +16,7 @@ use super::link::{Happened, Link, message_in, unexpected};
 use super::proto::{Hello, Message, Operation, Plan, RECEIVES, WINDOW};
 use crate::error::{CliError, CliResult, Exit};
 
-/// A parent that started us connects at once.
+/// Time-out of the parent's connection, which comes at once.
 const PARENT_CONNECTS: Duration = Duration::from_secs(10);
 
 /// Progress, and whether a thread has reported the end.
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &DemoPeerArgs) -> CliResult<()> {
     watch_parent(args.parent, progress.clone());
     let result = serve(args, &progress);
     if !progress.claim() {
-        // The watcher reports the reason, and ends the process.
+        // The watching thread reports the reason and ends the process.
         loop {
             std::thread::park();
         }
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &DemoPeerArgs) -> CliResult<()> {
     })
 }
 
-/// Ends this process when the parent's end of our standard input goes.
+/// Ends this process when the parent closes its end of the standard input.
 fn watch_parent(parent: u32, progress: Arc<Progress>) {
     std::thread::spawn(move || {
         let mut nothing = [0; 64];
@@ -118,7 +118,7 @@ struct Mirror {
     link: Link,
     hello: Hello,
     store: Lmr,
-    /// Buffers on their way back.
+    /// Buffers that are being sent back.
     echoing: u64,
     /// Buffers that wait to be sent back.
     waiting: VecDeque<Buffer>,
@@ -174,7 +174,7 @@ impl Mirror {
         self.link.say(Message::Checksum(sum))
     }
 
-    /// As [`Link::next`]; a buffer whose Send is done takes the next Send.
+    /// As [`Link::next`]; after a Send, posts its buffer as a receive and sends the next one back.
     fn next(&mut self) -> CliResult<Happened> {
         let happened = self.link.next()?;
         if let Happened::Sent(Some(buffer)) = happened {
@@ -196,7 +196,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Adds chunk `index` in the store to a checksum.
+    /// Adds chunk `index` in the store to the checksum.
     fn sum(&mut self, sum: u32, index: u64) -> CliResult<u32> {
         self.check(index)?;
         let place = self.plan().place_of(index);
@@ -224,7 +224,7 @@ impl Mirror {
         known.then_some(()).ok_or_else(|| unexpected(Some(Message::Done(index))))
     }
 
-    /// Waits for the parent's good-bye and for the end of the connection.
+    /// Waits for the parent's `Bye` and for the end of the connection.
     fn finish(&mut self) -> CliResult<()> {
         loop {
             if let Happened::Received(buffer) = self.next()? {

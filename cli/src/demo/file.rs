@@ -1,5 +1,5 @@
-//! The file that the demo moves. Owned by the parent's main thread, read chunk by chunk, so its
-//! size does not matter. A file that changes its size meanwhile is an error.
+//! The file that the demo moves. Owned by the parent's main thread, read chunk by chunk, so its size does not
+//! matter. A file whose size changes meanwhile is an error.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

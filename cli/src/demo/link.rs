@@ -1,5 +1,5 @@
-//! One end of the demo's connection: posts, takes completions, and turns everything that ends the
-//! connection into an error that names both ends. Owned by one thread.
+//! One end of the demo's connection: posts, takes completions, and returns errors that name both ends. Owned by
+//! one thread.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use itapi::{Buffer, Completion, ConnEvent, Ep, Error, Evd, Operation, WcStatus, 
 use super::proto::Message;
 use crate::error::{CliError, CliResult, Exit};
 
-/// Longest time without any message from a peer on the same machine.
+/// Time-out of a wait for the peer, which is on the same machine.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long the reason of a broken connection may take to arrive behind its completions.
+/// How long the reason of a broken connection may arrive after its completions.
 const REASON: Duration = Duration::from_millis(500);
 
 /// A completion.
@@ -52,7 +52,7 @@ impl Link {
         self.post(Work::send(&message.encode()))
     }
 
-    /// Waits for something to happen.
+    /// Waits for a completion.
     pub(super) fn next(&self) -> CliResult<Happened> {
         loop {
             let completion = self.evd.wait(SILENCE).map_err(|e| self.broken(e))?;
@@ -78,7 +78,7 @@ impl Link {
         self.ep.disconnect().map_err(|e| self.broken(e))
     }
 
-    /// True if the connection ends in an orderly way within the policy's time.
+    /// True if the connection ends in an orderly way within the policy's close time-out.
     pub(super) fn peer_closes(&self) -> CliResult<bool> {
         let end = self.ep.ended(Duration::from_secs(3)).map_err(|e| self.broken(e))?;
         Ok(matches!(end, Some(ConnEvent::Disconnected { .. })))

@@ -1,6 +1,6 @@
-//! The first process of the demo: starts the second, sends the file through it by each operation,
-//! and compares every octet that comes back. One thread. If the second process dies, the connection
-//! breaks or its pipe ends, and the error names it and what was lost.
+//! The first process of the demo: starts the second, sends the file through it by each operation, and compares
+//! every octet that comes back. One thread. If the second process dies, the connection breaks or its pipe ends;
+//! the error names the process and what was lost.
 
 use std::process::ExitStatus;
 use std::time::Instant;
@@ -147,20 +147,20 @@ fn transfer(
 struct Mover<'a> {
     link: Link,
     source: &'a Source,
-    /// Where RDMA Reads of the peer fetch chunks, and RDMA Writes of ours start.
+    /// Source of the peer's RDMA Reads and of our RDMA Writes.
     outgoing: Lmr,
-    /// Where RDMA Writes of the peer put them back, and RDMA Reads of ours end.
+    /// Sink of the peer's RDMA Writes and of our RDMA Reads.
     incoming: Lmr,
     /// The peer's memory.
     store: RemoteRange,
-    /// For Sends of chunks.
+    /// Buffers for Sends of chunks.
     free: Vec<Buffer>,
-    /// The outstanding chunks, as they were read from the file.
+    /// The outstanding chunks as read from the file.
     held: [Vec<u8>; WINDOW as usize],
     back: Vec<u8>,
     /// Chunks that came back in this operation.
     finished: u64,
-    /// Messages of ours and the peer's in this operation.
+    /// Messages in both directions in this operation.
     messages: u64,
     /// Sends without their completion.
     sending: u64,
@@ -227,7 +227,7 @@ impl<'a> Mover<'a> {
         Ok(Row { operation, octets, messages, seconds: 0.0, checksum: sum })
     }
 
-    /// A Send needs a buffer, and an earlier one may be incomplete although its echo is back.
+    /// Waits for a free buffer: a Send may be incomplete although its echo has arrived.
     fn ready(&self, operation: Operation) -> bool {
         operation != Operation::SendRecv || !self.free.is_empty()
     }
@@ -276,7 +276,7 @@ impl<'a> Mover<'a> {
                 let message = self.take(buffer)?;
                 match (operation, message) {
                     (Operation::Write, Message::Ack(index)) if index == self.finished => {
-                        // The RDMA Write that brought it.
+                        // The RDMA Write that moved it.
                         self.messages += 1;
                         self.arrived()?;
                         Ok(true)

@@ -1,5 +1,5 @@
-//! The second process, as the first sees it: started from the same executable; it writes its address
-//! to a pipe and ends when the first one ends. Owned by the parent's main thread.
+//! Starts the second process of the demo from the same executable, and reads its address from a pipe. It ends
+//! when the first process ends. Owned by the parent's main thread.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,10 +14,10 @@ use crate::error::{CliError, CliResult, Exit};
 /// How long a process whose connection ended may take to end.
 const DEATH: Duration = Duration::from_millis(500);
 
-/// How long a process that was told good-bye may take to end.
+/// How long a process may take to end after `Bye`.
 const GOODBYE: Duration = Duration::from_secs(10);
 
-/// The second process. Killed when dropped; its standard input ends when we do.
+/// The second process. Killed when dropped; its standard input ends when this process ends.
 pub(super) struct Peer {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -58,7 +58,7 @@ impl Peer {
         })
     }
 
-    /// Waits until it ends, after the good-bye.
+    /// Waits until it ends, after `Bye`.
     pub(super) fn wait(&mut self) -> CliResult<ExitStatus> {
         match self.ended(GOODBYE) {
             Some(status) => Ok(status),
@@ -96,7 +96,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,8 +1,8 @@
 //! Messages between the two processes of the demo. No state, no IO.
 //!
-//! The parent connects with a [`Hello`] as private data; the child replies with the range of its
-//! store. Chunks travel by the operation at hand; [`Message`]s (16 octets, by Send) say which chunk
-//! is where. Two chunks are outstanding at any time, each in its own half of the memory on both sides:
+//! The parent connects with a [`Hello`] as private data; the child replies with the range of its store. Each
+//! operation moves the chunks in its own way; [`Message`]s (16 octets, by Send) say which chunk is where. Two
+//! chunks are outstanding at a time, each in its own half of the memory on both sides:
 //!
 //! | operation | there | back |
 //! |---|---|---|
@@ -10,16 +10,16 @@
 //! | RDMA Write | parent writes to the store, `Done` | child writes to the parent's sink, `Ack` |
 //! | RDMA Read | `Ready`; child reads the parent's source, `Done` | parent reads the child's store |
 //!
-//! After the last chunk of an operation the parent says `End` and the child answers with the
-//! `Checksum` of what it received.
+//! After the last chunk of an operation the parent sends `End`, and the child replies with the `Checksum` of
+//! what it received.
 
 use itapi::RemoteRange;
 
 /// Chunks outstanding.
 pub(super) const WINDOW: u64 = 2;
 
-/// Receives that each side keeps posted at most. Behind two chunks in flight there may be two
-/// whose echo waits, one message, and one to spare, so that every message finds a receive.
+/// Receives that each side keeps posted at most. Two chunks in flight, two whose echo is not sent yet, one
+/// message, and one spare, so that every message finds a receive.
 pub(super) const RECEIVES: usize = 6;
 
 /// Octets of a [`Message`].
@@ -86,8 +86,8 @@ impl Plan {
     }
 }
 
-/// The parent's private data. Both memories have [`Plan::window_len`] octets, so that their lengths are
-/// not sent: InfiniBand carries 53 octets.
+/// The parent's private data. Both memories have [`Plan::window_len`] octets, so their lengths are not sent:
+/// private data on InfiniBand has 53 octets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hello {
     pub(super) plan: Plan,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn words_survive_the_way() {
+    fn messages_survive_encoding() {
         let plan = Plan { octets: 1 << 33, chunk: 65536 };
         let len = plan.window_len() as u64;
         let source = RemoteRange { context: RmrContext(7), addr: 1 << 40, len };

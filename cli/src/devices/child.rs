@@ -16,10 +16,10 @@ use crate::error::{CliError, CliResult, Exit};
 use crate::provider;
 use crate::second::{begin, die_with_the_parent, done, say};
 
-/// Beginning of the step in which a library is tried in a process of its own.
+/// First words of the step that tries a library in another process.
 pub(super) const LOADING: &str = "loading ";
 
-/// Bound on trying a library. Set once.
+/// Time-out of trying a library. Set once.
 static LIMIT: OnceLock<Duration> = OnceLock::new();
 /// The current step, which continues when a library has been tried.
 static STEP: Mutex<String> = Mutex::new(String::new());
@@ -104,7 +104,7 @@ fn attrs_json(attrs: &RnicAttrs) -> Value {
         "firmware": attrs.firmware,
         "connection_model": connection_model(attrs.connection_model),
         "capabilities": capabilities(attrs.capabilities),
-        // In the order in which people read them.
+        // In the order of the listing.
         "limits": limits(attrs),
     })
 }
@@ -122,7 +122,7 @@ fn capabilities(all: Capabilities) -> Vec<String> {
 }
 
 fn limits(a: &RnicAttrs) -> Vec<(&'static str, u64)> {
-    // Of a connection manager of its own; else MPA's limits hold.
+    // Only with a connection manager of its own; otherwise MPA's limits apply.
     let private = [
         ("max_private_connect", a.max_private_connect.into()),
         ("max_private_accept", a.max_private_accept.into()),

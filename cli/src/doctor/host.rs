@@ -1,5 +1,5 @@
-//! What concerns this machine and this user: limits, the kernel's settings, the configuration, devices. Only reads,
-//! and pings itself.
+//! Checks of this machine and this user: limits, kernel settings, configuration, devices. Only reads, and pings
+//! itself.
 
 use std::process::{Command, Stdio};
 
@@ -58,7 +58,7 @@ fn page_directory() -> Finding {
     }
 }
 
-/// What `warpline devices --json` says: providers run in processes of their own there.
+/// The output of `warpline devices --json`, which runs providers in other processes.
 fn devices() -> Option<Value> {
     let command = std::env::current_exe().ok()?;
     let output =
@@ -167,7 +167,7 @@ fn buffers(name: &str) -> Finding {
         true => Finding::warn(
             name,
             format!(
-                "a socket has at most {most} octets: too few for a fast network with a long way"
+                "a socket has at most {most} octets: too few for a fast network with a long delay"
             ),
             format!("sysctl -w net.ipv4.{name}=\"{} 6291456\"", parts[..parts.len() - 1].join(" ")),
         ),
@@ -202,11 +202,11 @@ fn tracing() -> Finding {
     let filtered = status.lines().any(|line| line.starts_with("Seccomp:") && !line.ends_with('0'));
     let scope = scope.map_or("no yama".into(), |scope| format!("ptrace_scope {scope}"));
     let filter = if filtered { "system calls are filtered (seccomp)" } else { "no seccomp filter" };
-    // State pages and questions need neither.
+    // State pages and question sockets need neither.
     Finding::ok("tracing", format!("{scope}, {filter}"))
 }
 
-/// Addresses to ping: of each port the first ones that need no scope.
+/// Addresses to ping: the first ones of each port that need no scope.
 fn addresses(devices: &Option<Value>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for port in devices.iter().flat_map(|all| {
@@ -268,7 +268,7 @@ fn try_ping(address: &str) -> Result<String, String> {
             })
         }
     };
-    // It has ended with its one client, or never will.
+    // It ends with its one client; kill it if the client failed.
     let _ = server.kill();
     let _ = server.wait();
     result

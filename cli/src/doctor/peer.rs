@@ -1,5 +1,5 @@
-//! Tries each start-up of RFC 5044 and RFC 6581 with a peer, on a connection of its own. Each wait for a reply has
-//! a time-out; nothing is sent behind the start-up.
+//! Tries each start-up of RFC 5044 and RFC 6581 with a peer, on a connection of its own. Each wait for a reply
+//! has a time-out; nothing is sent after the start-up.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ const MARKERS: u8 = 0x80;
 const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 
-/// A way to start up: what is asked for.
+/// A kind of start-up request.
 struct Way {
     name: &'static str,
     revision: u8,
@@ -88,7 +88,7 @@ fn ask(address: SocketAddr, way: &Way, limit: Duration) -> Result<(u8, u8), Stri
     };
     let mut stream = TcpStream::connect_timeout(&address, limit).map_err(said)?;
     stream.set_read_timeout(Some(limit)).map_err(said)?;
-    // RFC 6581 9.2: IRD and ORD of one each, in front of private data.
+    // RFC 6581 9.2: IRD and ORD of one each, before private data.
     let enhanced: &[u8] = if way.revision == 2 { &[0, 1, 0, 1] } else { &[] };
     let mut request = b"MPA ID Req Frame".to_vec();
     request.extend([way.flags | if enhanced.is_empty() { 0 } else { 0x10 }, way.revision]);

@@ -1,4 +1,4 @@
-//! What concerns the processes that publish: files of the dead, and libraries of several versions.
+//! Checks of the processes that publish state pages: files of dead processes, versions of the library.
 
 use super::Finding;
 use crate::error::CliResult;

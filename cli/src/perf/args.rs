@@ -1,4 +1,4 @@
-//! The command line of `warpline perf`, as clap reads it. No state, no IO.
+//! The command line of `warpline perf` for clap. No state, no IO.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -77,11 +77,11 @@ pub(crate) struct LocalArgs {
 /// Whether connections go through shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Local {
-    /// They have to.
+    /// They must.
     On,
-    /// They never do.
+    /// They must not.
     Off,
-    /// One after the other.
+    /// Each case with and without.
     Both,
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Octets that a side sends from or receives into, over and over, unless one message is longer.
+/// Octets of the memory that a side sends from or receives into repeatedly, unless one message is longer.
 pub(super) const WORKING_SET: usize = 1 << 20;
-/// Receives for small messages, and the most octets that they take.
+/// Number of receives for small messages, and bound of their octets.
 const WINDOW: u32 = 512;
 const WINDOW_OCTETS: u32 = 1 << 20;
 /// Longest message.
@@ -83,7 +83,7 @@ pub(crate) enum Server {
 }
 
 impl Server {
-    /// How long an application computes.
+    /// How long the application computes at a time.
     pub(super) const TURN: Duration = Duration::from_millis(10);
 }
 
@@ -107,24 +107,23 @@ pub(super) struct Case {
     pub(super) crc: Option<bool>,
     /// Both sides wait; else both poll.
     pub(super) wait: bool,
-    /// They wait for the dispatcher's descriptor with epoll, as event loops do. Earlier builds do not
-    /// have it.
+    /// They wait for the dispatcher's descriptor with epoll, as event loops do. Absent in earlier builds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) fd: bool,
     /// How long a waiting side spins before it sleeps; `None`: the policy's.
     pub(super) spin_us: Option<u32>,
-    /// Connections on one host go through shared memory, or never do; `None`: as the policy says. Earlier
-    /// builds do not know it.
+    /// Whether connections on one host must use shared memory or must not; `None`: as the policy says. Absent
+    /// in earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) local: Option<bool>,
-    /// The server's receives are shared by its endpoints.
+    /// The server's endpoints share one receive queue.
     pub(super) srq: bool,
-    /// What the server's application does, if not what the client's does.
+    /// What the server's application does, if it differs from the client's.
     pub(super) server: Option<Server>,
 }
 
 impl Case {
-    /// With default values for everything else.
+    /// A case with default values for everything else.
     pub(super) fn new(op: Op, mode: Mode, size: u32) -> Self {
         let size = if op == Op::FetchAdd || mode == Mode::Connect { 8 } else { size };
         Self {
@@ -145,7 +144,7 @@ impl Case {
         }
     }
 
-    /// Refuses values that make no sense. The server calls it, too: it does not trust the client.
+    /// Refuses invalid values. The server calls it, too: it does not trust the client.
     pub(super) fn check(&self) -> Result<(), String> {
         let within = |name, value: u32, most: u32| match value {
             0 => Err(format!("{name} is at least 1")),
@@ -180,7 +179,7 @@ impl Case {
         if !self.op.takes_receives() {
             return 0;
         }
-        // As many as perftest posts, unless they would not stay in the cache.
+        // As many as perftest posts, unless they would exceed the cache.
         let small = (WINDOW_OCTETS / self.size.max(1)).min(WINDOW);
         (4 * self.depth).max(small).max(8)
     }
@@ -190,17 +189,17 @@ impl Case {
         (self.window() / 2).max(1)
     }
 
-    /// One message of so many is signalled.
+    /// One message in this many is signalled.
     pub(super) fn signal_every(&self) -> u32 {
         (self.depth / 4).clamp(1, 16)
     }
 
-    /// Octets of a side's region: the working set, and twice a message for round trips.
+    /// Octets of a side's region: the working set; for round trips two messages.
     pub(super) fn region_len(&self) -> usize {
         (2 * self.size as usize).max(WORKING_SET)
     }
 
-    /// The plain TCP program of the same shape, and the best one.
+    /// The references for this case: the plain TCP program of the same shape, and the best one.
     pub(super) fn references(&self) -> [Reference; 2] {
         let (size, wait, threads) = (self.size, self.wait, self.threads);
         let same = match self.mode {
@@ -237,7 +236,7 @@ impl Case {
         }
     }
 
-    /// The case without its size: cases that differ in size only are one line of a chart.
+    /// The text without the size: cases that differ only in size are one line of a chart.
     pub(super) fn series(&self) -> String {
         let without = Self { depth: default_depth(self.mode, self.size), ..*self };
         without.to_string().replace(&format!(", {}", octets(self.size)), "")
@@ -299,7 +298,7 @@ pub(super) fn octets(octets: u32) -> String {
     }
 }
 
-/// Small messages need many outstanding ones; a few large ones fill any pipe.
+/// The default depth: small messages need many outstanding ones, large ones few.
 pub(super) fn default_depth(mode: Mode, size: u32) -> u32 {
     match mode {
         Mode::Lat | Mode::Connect => 1,
@@ -314,9 +313,9 @@ pub(super) fn default_depth(mode: Mode, size: u32) -> u32 {
 pub(super) enum Reference {
     /// One write per message, one read after the other, on one connection per thread.
     Messages { size: u32, wait: bool, threads: u32 },
-    /// The same to each of so many connections in turn, by one thread.
+    /// The same over many connections in turn, by one thread.
     Many { size: u32, wait: bool, conns: u32 },
-    /// So many outstanding requests of 16 octets, each answered by one write.
+    /// Outstanding requests of 16 octets, each with a response of one write.
     Requests { size: u32, depth: u32, wait: bool, threads: u32 },
     /// The best stream: frames of 65,000 octets, 16 per write, several per read.
     Frames,
@@ -326,8 +325,8 @@ pub(super) enum Reference {
     Echo { size: u32, wait: bool },
     /// The same, by programs that sleep in epoll.
     Evented { size: u32 },
-    /// The same, where a thread sleeps in epoll and reads, and wakes another by an eventfd, which
-    /// sleeps in epoll for that: two threads are woken for each message.
+    /// The same with two threads: one sleeps in epoll and reads, and wakes the other, which sleeps in epoll for
+    /// an eventfd. Each message wakes both.
     Handed { size: u32 },
     /// A request of 8 octets there, a message back; the result is the whole round trip.
     Fetch { size: u32, wait: bool },

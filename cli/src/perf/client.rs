@@ -1,5 +1,5 @@
-//! The measuring side over IT-API: connections to a server, phases of a measurement, the end.
-//! Each thread owns its worker; this owns them between phases.
+//! The client of a measurement over IT-API: connects, runs the phases, disconnects. Each thread owns its worker
+//! during a phase.
 
 mod connect;
 mod ping;
@@ -18,16 +18,16 @@ use super::meter::Count;
 use super::worker::{Worker, open};
 use crate::error::{CliError, CliResult, Exit};
 
-/// Octets of the receives that only credits and counts come into.
+/// Octets of the client's receives, which only take credits and counts.
 const MAIL: usize = 64;
 
-/// See the module.
+/// The connections of a case, by thread.
 pub(super) struct Client {
     threads: Vec<Thread>,
     _ia: Ia,
 }
 
-/// The load of one thread.
+/// What one thread measures.
 enum Thread {
     Stream(Stream),
     Ping(Ping),
@@ -63,7 +63,7 @@ impl Client {
         Ok(Self { threads: workers.into_iter().zip(remotes).map(thread).collect(), _ia: ia })
     }
 
-    /// Measures for so long.
+    /// Measures for `length`.
     pub(super) fn phase(&mut self, length: Duration) -> CliResult<Count> {
         match &mut self.threads[..] {
             [one] => one.phase(length),
@@ -95,7 +95,7 @@ impl Client {
                 stream.leave()?;
             }
             for ep in &thread.worker().eps {
-                // The server may have ended it first.
+                // The server may have disconnected first.
                 let _ = ep.start_disconnect(itapi::Disconnect::Graceful);
             }
         }
@@ -133,7 +133,7 @@ pub(super) fn single(
     Ok((ia, worker, remotes))
 }
 
-/// One more connection of a worker; each side learns the other's memory.
+/// Adds a connection to a worker; the start-up exchanges the memory ranges.
 fn join(worker: &mut Worker, address: SocketAddr) -> CliResult<RemoteRange> {
     let octets = match worker.case.mode {
         Mode::Lat => MAIL.max(worker.case.size as usize),
@@ -144,7 +144,7 @@ fn join(worker: &mut Worker, address: SocketAddr) -> CliResult<RemoteRange> {
     Ok(remote(&established.private_data)?)
 }
 
-/// The server's memory, as it told us.
+/// The server's memory, from its private data.
 fn remote(told: &[u8]) -> itapi::Result<RemoteRange> {
     RemoteRange::from_octets(told)
         .ok_or_else(|| Error::Argument("the server did not send the address of its memory".into()))

@@ -1,6 +1,6 @@
 //! The control protocol of client and server: lines of JSON over a TCP connection of its own, next to the
-//! connections that are measured. Owned by one thread at either side. A peer that sends anything
-//! else, or nothing, is an error within seconds; one that dies ends the connection.
+//! connections that are measured. Owned by one thread at either side. A peer that sends something else, or
+//! nothing, is an error within seconds.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ pub(super) const PORT: u16 = 18_515;
 /// The protocol version: both ends must have the same cases.
 const VERSION: u32 = 1;
 
-/// For connecting, and for the first answer.
+/// For connecting, and for the first reply.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// For every other reply: a measurement starts and ends with connections only.
@@ -33,17 +33,17 @@ const LONGEST_LINE: u64 = 4096;
 pub(super) enum Request {
     /// The first one.
     Hello { warpline_perf: u32 },
-    /// Serve a measurement: the answer is `Ready`.
+    /// Serve a measurement: the reply is `Ready`.
     Case(Case),
-    /// Serve a measurement of raw TCP: the answer is `Ready`.
+    /// Serve a measurement of raw TCP: the reply is `Ready`.
     Raw(Reference),
-    /// Processor time so far: the answer is `Used`.
+    /// Processor time so far: the reply is `Used`.
     Used,
-    /// The measurement is over: the answer is `Done`.
+    /// The measurement is over: the reply is `Done`.
     End,
 }
 
-/// An answer of the server.
+/// A reply of the server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
@@ -134,7 +134,7 @@ impl Control {
         local.map_err(|error| self.failed(error.to_string()))
     }
 
-    /// Sends a request and waits for the answer; a failure at the server is an error.
+    /// Sends a request and waits for the reply; a failure at the server is an error.
     pub(super) fn ask(&mut self, request: &Request) -> CliResult<Answer> {
         self.ask_within(ANSWER, request)
     }
@@ -165,7 +165,7 @@ impl Control {
             Ok(0) => Ok(None),
             Ok(_) => match serde_json::from_slice(&line) {
                 Ok(heard) => Ok(Some(heard)),
-                Err(_) => Err(self.stranger("what it sends is not of this protocol")),
+                Err(_) => Err(self.stranger("what it sends does not belong to this protocol")),
             },
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 Err(self.stranger("it says nothing"))
@@ -179,9 +179,9 @@ impl Control {
         set.map_err(|error| self.failed(error.to_string()))
     }
 
-    /// An answer that was not requested.
+    /// The error of a reply that was not requested.
     pub(super) fn confused(&self, answer: &Answer) -> CliError {
-        self.failed(format!("it answers {answer:?}, which was not requested"))
+        self.failed(format!("it sent {answer:?}, which was not requested"))
     }
 
     fn failed(&self, what: String) -> CliError {
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// The error of a question on a control connection whose other end does not reply.
+    /// The error of a request on a control connection whose other end does not reply.
     fn unanswered(beyond: impl FnOnce(&mut TcpStream)) -> CliError {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

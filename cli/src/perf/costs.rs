@@ -1,6 +1,6 @@
-//! `warpline perf costs`: what RDMA costs beside moving octets: registration by size, with and
-//! without pinning, against copying and against reuse; first touch; objects; connections. One
-//! thread of this process measures; a second process takes what is written to it.
+//! `warpline perf costs`: measures the costs of RDMA besides data transfer: registration by size, with and
+//! without pinning, compared with copying and with reuse; first touch; objects; connections. One thread of this
+//! process measures; a second process is the peer.
 
 mod memory;
 mod objects;
@@ -24,11 +24,11 @@ use super::rounds::Session;
 use crate::error::CliResult;
 use crate::output::table;
 
-/// Octets of the memory that is registered and moved.
+/// Sizes of the memory that is registered and moved.
 const SIZES: [u32; 8] =
     [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
-/// A figure needs so many runs, whatever they take.
+/// Least number of runs for a figure.
 const FEWEST: u32 = 5;
 
 /// What is printed.
@@ -40,7 +40,7 @@ struct Report {
     machine: Machine,
 }
 
-/// Measures all of it.
+/// Runs all measurements and prints the report.
 pub(super) fn run(args: &CostsArgs, out: &mut dyn Write) -> CliResult<()> {
     let mut machine = Machine::here();
     let second = Second::start(Some(1), args.device.as_deref())?;
@@ -60,7 +60,8 @@ pub(super) fn run(args: &CostsArgs, out: &mut dyn Write) -> CliResult<()> {
     }
 }
 
-/// The least that `once` says it took, over so much time; in microseconds. What else runs only adds.
+/// The least time that `once` returns, over runs during `slice`; in microseconds. The least, because other
+/// processes only add to it.
 fn least_us(slice: Duration, mut once: impl FnMut() -> CliResult<Duration>) -> CliResult<f64> {
     let begin = Instant::now();
     let (mut least, mut runs) = (Duration::MAX, 0);
@@ -156,7 +157,7 @@ fn lines(
     Ok(write!(out, "{}", table(&rows))?)
 }
 
-/// A value that there may not be.
+/// A value, or a dash.
 fn maybe(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), number)
 }

@@ -1,13 +1,14 @@
-//! How long one cache line takes from a processor to another and back: what no way through memory is faster than.
+//! Measures the round trip of one cache line between two processors, a lower bound of any exchange through
+//! memory.
 //!
-//! Two threads, each on a processor of its own, for some milliseconds; they share two words. No other state.
+//! Two threads, each on its own processor, run for some milliseconds; they share two words. No other state.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use super::machine::pin;
 
-/// Round trips of a measurement, and measurements, of which the middle one counts.
+/// Round trips of a measurement, and measurements; the result is the median.
 const TRIPS: u32 = 20_000;
 const ROUNDS: usize = 9;
 
@@ -19,7 +20,7 @@ struct Line(AtomicU32);
 pub(super) fn line_round_trip() -> Option<f64> {
     let (there, back) = (Line::default(), Line::default());
     let (there, back) = (&there, &back);
-    // Both are placed before either begins to spin.
+    // Both threads are pinned before either begins to spin.
     let placed = std::sync::Barrier::new(2);
     let place = |nth| {
         let own = pin(nth);

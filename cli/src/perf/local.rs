@@ -1,6 +1,6 @@
-//! `warpline perf local` and `warpline perf run`: measure against a second process of our own, or
-//! against somebody's. The second process belongs to the first: killed when dropped, and by the
-//! system when the first dies.
+//! `warpline perf local` and `warpline perf run`: measure against a second process of this program, or against
+//! a server. The second process belongs to the first: killed when dropped, and by the kernel when the first
+//! dies.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,9 +20,9 @@ use super::report::{Report, charts};
 use super::rounds::{Plan, Session};
 use crate::error::{CliError, CliResult, Exit};
 
-/// Of the whole matrix.
+/// Default time of the whole matrix.
 const MATRIX: Duration = Duration::from_secs(80);
-/// Of one measurement, where somebody said what.
+/// Default time of one measurement that the command line chose.
 const ONE: Duration = Duration::from_secs(1);
 
 /// Measures against a server.
@@ -39,7 +39,7 @@ pub(super) fn local(args: &LocalArgs, out: &mut dyn Write) -> CliResult<()> {
     let (cases, plan) = chosen(&args.what)?;
     let mut machine = Machine::here();
     let pinned = !args.unpinned && cases.iter().all(|case| case.threads == 1);
-    // Started first: it inherits where this process may run.
+    // Started before this process is pinned, because it inherits the affinity.
     let second = Second::start_at(args.address, pinned.then_some(1), args.what.device.as_deref())?;
     let several = std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
     machine.line_us = (pinned && several).then(line_round_trip).flatten();
@@ -92,7 +92,7 @@ pub(super) fn has_mpa(device: Option<&str>) -> CliResult<bool> {
     Ok(ia.attrs().connection_model == ConnectionModel::LlpStream)
 }
 
-/// The cases as they are for a device with MPA; each of them once where CRC makes no difference.
+/// The cases for a device with MPA; for one without, each once, as there is no CRC.
 pub(super) fn suited(cases: Vec<Case>, mpa: bool) -> Vec<Case> {
     if mpa {
         return cases;
@@ -161,7 +161,7 @@ impl Second {
 
 impl Drop for Second {
     fn drop(&mut self) {
-        // Already gone is as good.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

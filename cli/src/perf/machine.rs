@@ -1,5 +1,5 @@
-//! What figures depend on: kernel, processors, congestion control, what else runs. Reads `/proc`;
-//! what is not there counts as nothing.
+//! Describes the machine of a measurement: kernel, processors, congestion control, load. Reads `/proc`; a
+//! missing value counts as 0 or empty.
 
 use std::fs::read_to_string;
 use std::io::Write;
@@ -11,10 +11,10 @@ use serde::Serialize;
 use crate::error::CliResult;
 use crate::output::wrapped;
 
-/// More than this part of the machine used by others: the figures say nothing.
+/// If other processes use more than this part of the machine, the figures are worthless.
 const NOISY: f64 = 0.15;
 
-/// A machine, for the reader of figures.
+/// The machine, as reported with the figures.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Machine {
     kernel: String,
@@ -23,17 +23,17 @@ pub(super) struct Machine {
     congestion_control: String,
     /// Seconds since 1970.
     time: u64,
-    /// Each process has a processor of its own.
+    /// Each process is pinned to its own processor.
     pub(super) pinned: bool,
     /// Half a round trip of one cache line between the two processors, before the measurements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) line_us: Option<f64>,
-    /// The part of the machine, 0 to 1, that other processes used meanwhile.
+    /// The part of the machine, 0 to 1, that other processes used during the measurements.
     pub(super) foreign_cpu: Option<f64>,
 }
 
 impl Machine {
-    /// This one, now.
+    /// This machine, now.
     pub(super) fn here() -> Self {
         let info = read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": "));
@@ -50,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// What the reader of a table must know.
+    /// The lines above a table.
     pub(super) fn print(&self, out: &mut dyn Write) -> CliResult<()> {
         let Self { kernel, cpu, cores, congestion_control, .. } = self;
         let line =
@@ -75,9 +75,9 @@ fn line(path: &str) -> String {
     read_to_string(path).map_or_else(|_| "?".into(), |text| text.trim().into())
 }
 
-/// Keeps this process on the `nth` of the processors that it may use; false if there are not so many.
-/// To be called before it has other threads. Without it the scheduler puts both sides on one
-/// processor in one round and on two in the next, which changes round trips by ten times.
+/// Pins this process to the `nth` of the processors that it may use; false if there are fewer. To be called
+/// before it has other threads. Otherwise the scheduler puts both sides on one processor in one round and on
+/// two in the next, which changes round trips tenfold.
 pub(super) fn pin(nth: usize) -> bool {
     let Ok(allowed) = sched_getaffinity(None) else { return false };
     let processor = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).nth(nth);
@@ -94,14 +94,14 @@ pub(super) fn cpu_us() -> f64 {
     used.tv_sec as f64 * 1e6 + used.tv_nsec as f64 / 1e3
 }
 
-/// Octets of this process in memory.
+/// Resident octets of this process.
 pub(super) fn resident() -> u64 {
     let status = read_to_string("/proc/self/status").unwrap_or_default();
     let field = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
     field.and_then(|kib| kib.trim().parse().ok()).map_or(0, |kib: u64| kib * 1024)
 }
 
-/// Processor time of the machine and of two processes, from a moment on.
+/// Processor time that the machine and two processes used since a start.
 #[derive(Debug)]
 pub(super) struct Usage {
     peer: Option<u32>,
@@ -116,12 +116,12 @@ struct Times {
 }
 
 impl Usage {
-    /// From now on; `peer` is the second process, if it is on this machine.
+    /// Starts now; `peer` is the second process, if it is on this machine.
     pub(super) fn start(peer: Option<u32>) -> Self {
         Self { peer, begin: Times::now(peer) }
     }
 
-    /// The part of the machine, 0 to 1, that others have used.
+    /// The part of the machine, 0 to 1, that other processes used.
     pub(super) fn foreign(&self) -> f64 {
         let now = Times::now(self.peer);
         let [all, idle, own] = [

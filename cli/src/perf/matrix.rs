@@ -18,17 +18,17 @@ pub(super) fn cases(what: &WhatArgs) -> Vec<Case> {
         }
     }
     let extra = [
-        // Posts in lists.
+        // Lists of work requests.
         Case { list: 32, depth: 256, ..Case::new(Op::Write, Mode::Rate, 8) },
         Case { list: 32, depth: 256, ..Case::new(Op::Send, Mode::Rate, 8) },
         Case { list: 32, depth: 256, ..Case::new(Op::Send, Mode::Rate, 64) },
-        // The rest of the targets.
+        // Cases of the other targets.
         Case::new(Op::Write, Mode::Bw, 1 << 10),
         Case { depth: 1, ..Case::new(Op::Write, Mode::Bw, 4 << 10) },
         Case::new(Op::Send, Mode::Lat, 64 << 10),
         Case { wait: true, spin_us: Some(0), ..Case::new(Op::Send, Mode::Lat, 8) },
         Case { wait: true, ..Case::new(Op::Write, Mode::Connect, 8) },
-        // Event loops. The descriptor is a way to wait, though nobody named it.
+        // Event loops, which wait for the descriptor.
         Case { wait: true, fd: true, ..Case::new(Op::Send, Mode::Lat, 8) },
     ];
     let waits = what.waits();

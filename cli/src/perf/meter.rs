@@ -4,27 +4,27 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// Nanoseconds: what takes longer is counted as this.
+/// Longest latency in nanoseconds; longer ones count as this.
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits of a latency.
 const DIGITS: u8 = 3;
 
-/// What one thread has done in a measurement, or all of them.
+/// What one thread, or all threads, did in a measurement.
 #[derive(Debug, Default)]
 pub(super) struct Count {
-    /// Messages, all of them received.
+    /// Messages that were received.
     pub(super) messages: u64,
-    /// Until the last one was confirmed.
+    /// Time until the last one was confirmed.
     pub(super) elapsed: Duration,
-    /// Times of single messages.
+    /// Latencies of single messages.
     pub(super) latencies: Latencies,
-    /// Messages of the connection that had the fewest, as a part of the mean.
+    /// Messages of the connection with the fewest, as a part of the mean.
     pub(super) slowest: Option<f64>,
 }
 
 impl Count {
-    /// Of threads that ran at once.
+    /// The sum of threads that ran at once.
     pub(super) fn join(parts: impl IntoIterator<Item = Self>) -> Self {
         parts.into_iter().fold(Self::default(), |mut all, part| {
             all.messages += part.messages;
@@ -39,18 +39,18 @@ impl Count {
     }
 }
 
-/// Latencies of single messages, however many: a histogram of nanoseconds with three digits.
+/// Latencies of single messages: a histogram of nanoseconds with three significant digits.
 #[derive(Debug, Default)]
 pub(super) struct Latencies(Option<Histogram<u64>>);
 
 impl Latencies {
-    /// One more.
+    /// Adds a latency.
     pub(super) fn add(&mut self, latency: Duration) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.0.get_or_insert_with(histogram).saturating_record(nanos);
     }
 
-    /// Those of another thread, too.
+    /// Adds those of another thread.
     fn join(&mut self, other: Self) {
         match (&mut self.0, other.0) {
             // Both have the same bounds.
@@ -60,7 +60,7 @@ impl Latencies {
         }
     }
 
-    /// The values below which so many parts of a thousand lie, in microseconds; `None`: no times.
+    /// Quantiles, given in thousandths, in microseconds; `None`: no times.
     pub(super) fn permille<const N: usize>(&self, parts: [u32; N]) -> Option<[f64; N]> {
         let all = self.0.as_ref()?;
         let micros = |part| all.value_at_quantile(f64::from(part) / 1e3) as f64 / 1e3;
@@ -72,7 +72,7 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("bounds of a histogram, in order")
 }
 
-/// Round trips, one after the other.
+/// Measures round trips, one after the other.
 #[derive(Debug)]
 pub(super) struct Rounds {
     begin: Instant,
@@ -88,7 +88,7 @@ impl Rounds {
         Self { begin: now, last: now, end: now + length, count: Count::default() }
     }
 
-    /// A round trip ended, and the next begins; true when the time is up.
+    /// Ends a round trip and begins the next; true when the time is up.
     pub(super) fn ended(&mut self) -> bool {
         let now = Instant::now();
         self.count.latencies.add(now - self.last);
@@ -97,7 +97,7 @@ impl Rounds {
         now >= self.end
     }
 
-    /// What there was.
+    /// The result.
     pub(super) fn count(mut self) -> Count {
         self.count.elapsed = self.last - self.begin;
         self.count
@@ -107,7 +107,7 @@ impl Rounds {
 /// One figure over all rounds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Summary {
-    /// The middle one.
+    /// The median.
     pub(super) median: f64,
     /// The smallest.
     pub(super) min: f64,
@@ -116,7 +116,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Of the rounds' values; `None` if there are none.
+    /// Summarizes the values of the rounds; `None` if there are none.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -149,7 +149,7 @@ mod tests {
         assert!(seen.iter().zip([1.0, 500.0, 990.0, 1000.0]).all(|(s, w)| near(*s, w)), "{seen:?}");
     }
 
-    // The tail is of the whole measurement: what comes late counts as what comes first.
+    // The tail covers the whole measurement: late latencies count as early ones do.
     #[test]
     fn late_latencies_count_as_early_ones() {
         let mut latencies = Latencies::default();

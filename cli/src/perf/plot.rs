@@ -9,7 +9,7 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 290.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
-/// Told apart by most eyes.
+/// Colours that most people can distinguish.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#666666"];
 
@@ -17,22 +17,22 @@ const COLOURS: [&str; 8] =
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) name: String,
-    /// What others are compared with.
+    /// Whether it is a reference.
     pub(super) dashed: bool,
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Sizes in octets go to the right, by powers of two.
+/// A chart: sizes in octets on the horizontal axis, by powers of two.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
     pub(super) title: String,
     pub(super) unit: String,
-    /// Upwards by powers of ten.
+    /// The vertical axis is logarithmic.
     pub(super) log: bool,
     pub(super) series: Vec<Series>,
 }
 
-/// From values to places.
+/// Maps values to coordinates.
 struct Scale {
     x: (f64, f64),
     y: (f64, f64),
@@ -40,7 +40,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// `None`: there is nothing to show.
+    /// `None`: there are no points.
     fn of(chart: &Chart) -> Option<Self> {
         let points = || chart.series.iter().flat_map(|series| &series.points);
         let good = |value: &f64| value.is_finite() && *value > 0.0;
@@ -69,7 +69,7 @@ impl Scale {
         HEIGHT - BOTTOM - (y - self.y.0) / (self.y.1 - self.y.0) * (HEIGHT - TOP - BOTTOM)
     }
 
-    /// Values with a line across.
+    /// Values with a grid line.
     fn steps(&self) -> Vec<f64> {
         if self.log {
             return (self.y.0 as i32..=self.y.1 as i32).map(|power| 10f64.powi(power)).collect();
@@ -117,7 +117,7 @@ fn draw(out: &mut String, chart: &Chart, scale: &Scale) -> std::fmt::Result {
         )?;
     }
     for power in scale.x.0.ceil() as i32..=scale.x.1.floor() as i32 {
-        // Every other label where they would touch.
+        // Every other label if all would overlap.
         if scale.x.1 - scale.x.0 > 14.0 && power % 2 != 0 {
             continue;
         }
@@ -138,7 +138,7 @@ fn draw(out: &mut String, chart: &Chart, scale: &Scale) -> std::fmt::Result {
 
 fn line(out: &mut String, scale: &Scale, series: &Series, n: usize) -> std::fmt::Result {
     let colour = COLOURS[n % COLOURS.len()];
-    // Dashes tell raw TCP; finer ones a second turn through the colours.
+    // Dashes mark raw TCP, finer ones series beyond the number of colours.
     let dash = match (series.dashed, n / COLOURS.len()) {
         (true, _) => "7 4",
         (false, 0) => "none",
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_point_and_nonsense_are_no_trouble() {
+    fn one_point_and_invalid_values_do_not_panic() {
         let text = svg(&[chart(true, &[(1.0, 1.0)]), chart(false, &[(f64::NAN, f64::INFINITY)])]);
         assert_eq!(text.matches("<circle").count(), 2);
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");

@@ -1,8 +1,8 @@
 //! Raw TCP references: a plain program, and the fastest stream that we can write.
 //!
-//! A client's end runs phase after phase; at the end of each the server has confirmed all of it.
-//! Each loop belongs to the thread that calls it and owns its memory. A peer that dies is an error
-//! for whoever sends and the end of the stream for whoever receives.
+//! The client runs phase after phase; at the end of each, the server confirms all messages. Each loop belongs
+//! to the thread that calls it and owns its memory. The death of a peer is an error for the sender and the end
+//! of the stream for the receiver.
 
 mod evented;
 mod frames;
@@ -27,7 +27,7 @@ const MORE: u8 = 0;
 const LAST: u8 = 1;
 /// Octets of a request for a message.
 const REQUEST: usize = 16;
-/// Octets there, and back, of a connection that is only made to be measured.
+/// Octets in each direction of a connection when connecting is measured.
 const HANDSHAKE: usize = 64;
 
 /// The client's end.
@@ -50,7 +50,7 @@ impl Raw {
         Ok(Self { reference, address, streams: streams.collect::<io::Result<_>>()? })
     }
 
-    /// Measures for so long.
+    /// Measures for `length`.
     pub(super) fn phase(&mut self, length: Duration) -> io::Result<Count> {
         let (reference, address) = (self.reference, self.address);
         if let Reference::Many { size, .. } = reference {
@@ -71,7 +71,7 @@ impl Raw {
         }
     }
 
-    /// Ends it.
+    /// Ends the measurement.
     pub(super) fn close(self) -> io::Result<()> {
         if self.reference == Reference::Connect {
             TcpStream::connect(self.address)?.write_all(&[LAST; HANDSHAKE])?;
@@ -92,7 +92,7 @@ fn send(reference: Reference, stream: &mut TcpStream, length: Duration) -> io::R
         Reference::Evented { size } => evented::ping(stream, size as usize, length, Wakes::One),
         Reference::Handed { size } => evented::ping(stream, size as usize, length, Wakes::Two),
         Reference::Fetch { size, .. } => plain::ping(stream, 8, size as usize, length),
-        // Theirs are not one stream.
+        // These have several streams.
         Reference::Many { .. } | Reference::Connect => Ok(Count::default()),
     }
 }
@@ -140,8 +140,8 @@ fn receive(reference: Reference, mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// As a plain program does; the best stream also goes without pacing, which loopback does not need.
-/// Who may not take cubic takes reno.
+/// Socket options of a plain program; the best stream also turns off pacing, which loopback does not need.
+/// Where cubic is not permitted it takes reno.
 fn prepare(stream: TcpStream, reference: Reference) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     match reference {

@@ -1,4 +1,4 @@
-//! Results: from samples to medians and ratios, as JSON and as a table. No state.
+//! The report: medians and ratios of all samples, as JSON and as a table. No state.
 
 use std::io::Write;
 
@@ -21,7 +21,7 @@ pub(super) struct Report {
     machine: Machine,
 }
 
-/// Of one case. Names of fields are a contract.
+/// Results of one case. Names of fields are a contract.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     pub(super) op: Op,
@@ -73,7 +73,7 @@ impl Report {
         Self { results, targets, machine }
     }
 
-    /// For people: tables, what their columns mean, and how it compares with raw TCP.
+    /// The text: tables, the meaning of their columns, and a comparison with raw TCP.
     pub(super) fn print(&self, targets: bool, out: &mut dyn Write) -> CliResult<()> {
         self.machine.print(out)?;
         // With and without, each row says so itself.
@@ -109,13 +109,13 @@ impl Report {
         self.compare(out)
     }
 
-    /// Whether a column says something about any result.
+    /// Whether a column has a value in any result.
     fn has(&self, column: &Column) -> bool {
         self.results.iter().any(|one| (column.of)(one).is_some())
     }
 
-    /// A line for each operation: large messages for bandwidth, small ones for rate and latency, as
-    /// they are measured first: with CRC and polling, unless told otherwise.
+    /// A line for each operation: large messages for bandwidth, small ones for rate and latency, of the first
+    /// such case (by default with CRC and polling).
     fn compare(&self, out: &mut dyn Write) -> CliResult<()> {
         let mut ops: Vec<Op> = self.results.iter().map(|one| one.op).collect();
         ops.sort_by_key(|&op| op as u8);
@@ -124,9 +124,9 @@ impl Report {
         if !lines.is_empty() {
             writeln!(
                 out,
-                "\nBeside raw TCP here: bandwidth beside the best stream, message rate and"
+                "\nCompared with raw TCP here: bandwidth with the best stream, message rate and"
             )?;
-            writeln!(out, "latency beside a plain program of the same shape")?;
+            writeln!(out, "latency with a plain program of the same shape")?;
         }
         lines.iter().try_for_each(|line| Ok(write!(out, "{}", wrapped(line))?))
     }
@@ -134,7 +134,7 @@ impl Report {
     /// `RDMA Write: 0.94 of the bandwidth, 11 times the rate, 1.1 times the latency`.
     fn compared(&self, op: Op) -> Option<String> {
         let of = |mode| self.results.iter().filter(move |one| one.op == op && one.mode == mode);
-        // Of equals the first.
+        // The first of equals.
         let least = |mode| of(mode).min_by_key(|one| one.size)?.ratio_same;
         let most = of(Mode::Bw).min_by_key(|one| std::cmp::Reverse(one.size));
         let parts = [
@@ -149,7 +149,7 @@ impl Report {
     }
 }
 
-/// What a table for people says of a result; all the rest is in the JSON.
+/// A column of the table; the JSON has all values.
 struct Column {
     name: &'static str,
     meaning: &'static str,
@@ -159,7 +159,7 @@ struct Column {
 const COLUMNS: &[Column] = &[
     Column {
         name: "median",
-        meaning: "the middle one of all rounds, in the unit of the title",
+        meaning: "the median of all rounds, in the unit of the title",
         of: |one| Some(number(one.value)),
     },
     Column {
@@ -199,7 +199,7 @@ const COLUMNS: &[Column] = &[
     },
 ];
 
-/// The results under their operations.
+/// The results, grouped by operation.
 fn lines(rows: &[&Outcome], columns: &[&Column]) -> Vec<Vec<String>> {
     let header = columns.iter().map(|column| column.name.into());
     let mut lines = vec![std::iter::once(String::new()).chain(header).collect()];
@@ -214,7 +214,7 @@ fn lines(rows: &[&Outcome], columns: &[&Column]) -> Vec<Vec<String>> {
     lines
 }
 
-/// A ratio in words, before what it is of.
+/// A ratio in words, to put before its reference.
 fn times(ratio: f64) -> String {
     match ratio {
         many if many >= 10.0 => format!("{many:.0} times"),
@@ -295,7 +295,7 @@ impl Outcome {
     }
 }
 
-/// Size against value, a chart per mode, with the lines of raw TCP.
+/// Charts of value against size, one per mode, with lines for raw TCP.
 pub(super) fn charts(report: &Report) -> Vec<Chart> {
     let modes = [
         (Mode::Bw, "Bandwidth", false),
@@ -308,7 +308,7 @@ pub(super) fn charts(report: &Report) -> Vec<Chart> {
             let Some(value) = value else { return };
             let point = (f64::from(size), value);
             match series.iter_mut().find(|known| known.name == name) {
-                // A reference serves many results.
+                // A reference belongs to many results; draw it once.
                 Some(known) if known.points.contains(&point) => {}
                 Some(known) => known.points.push(point),
                 None => series.push(Series { name, dashed, points: vec![point] }),
@@ -337,7 +337,7 @@ fn cpu(samples: &[Sample], case: &Case, side: usize) -> Option<f64> {
     Some(Summary::of(samples.iter().map(|sample| sample.cpu_us(case)[side]))?.median)
 }
 
-/// With as many digits as say something.
+/// A number with its significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),

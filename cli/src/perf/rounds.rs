@@ -1,5 +1,5 @@
-//! The leading process: measures cases and their references in turn, round after round. Owns the
-//! control connection; a server that dies ends it all with an error.
+//! Runs the rounds of a measurement: cases and their references in turn. Owns the control connection; if the
+//! server dies, the run fails.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use super::raw::{FRAME, Raw};
 use super::worker::Worker;
 use crate::error::{CliError, CliResult, Exit};
 
-/// The first part of a measurement warms up: one in so many.
+/// The first part of a measurement, one in this many, warms up.
 const WARM_UP: u32 = 5;
 
-/// Shorter measurements say nothing.
+/// Shortest measurement with a meaningful result.
 const SHORTEST: Duration = Duration::from_millis(20);
 
 /// One measurement of a round.
@@ -55,7 +55,7 @@ impl Sample {
         }
     }
 
-    /// As the figure of a case.
+    /// The figure of a case: bandwidth, rate, connections or latency.
     pub(super) fn value(&self, case: &Case) -> f64 {
         let octets_per_second = self.messages_per_second * self.octets;
         match case.mode {
@@ -66,7 +66,7 @@ impl Sample {
         }
     }
 
-    /// Processor time at either side of a message of the case's size.
+    /// Processor time at either side for a message of the case's size.
     pub(super) fn cpu_us(&self, case: &Case) -> [f64; 2] {
         let part = match case.mode {
             Mode::Bw | Mode::Rate => f64::from(case.size) / self.octets,
@@ -76,7 +76,7 @@ impl Sample {
     }
 }
 
-/// What is measured.
+/// A case or a reference.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum What {
     Ours(Case),
@@ -102,7 +102,7 @@ impl What {
         }
     }
 
-    /// Round trips of which half counts.
+    /// Whether the figure is half a round trip.
     fn is_halved(self) -> bool {
         match self {
             Self::Ours(case) => case.mode == Mode::Lat && !case.op.is_answered(),
@@ -129,13 +129,13 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// What was measured of a reference.
+    /// The samples of a reference.
     pub(super) fn of(&self, reference: Reference) -> &[Sample] {
         let found = self.references.iter().find(|(known, _)| *known == reference);
         found.map_or(&[], |(_, samples)| samples)
     }
 
-    /// Those of another session, too.
+    /// Adds the samples of another session.
     pub(super) fn extend(&mut self, other: Self) {
         for row in other.rows {
             row.samples.into_iter().for_each(|sample| self.add(What::Ours(row.case), sample));
@@ -163,14 +163,14 @@ impl Figures {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) rounds: u32,
-    /// Time of all of it; else of each measurement.
+    /// `time` is for the whole run; else for each measurement.
     pub(super) in_all: bool,
     pub(super) time: Duration,
-    /// Raw TCP, too.
+    /// Whether to measure raw TCP, too.
     pub(super) raw: bool,
 }
 
-/// A leading process and its server.
+/// The client's connection to its server.
 pub(super) struct Session {
     control: Control,
     device: Option<String>,
@@ -208,7 +208,7 @@ impl Session {
         Ok(figures)
     }
 
-    /// Has the server serve a case; where.
+    /// Makes the server serve a case; returns the address.
     pub(super) fn serve(&mut self, case: Case) -> CliResult<SocketAddr> {
         self.ready(&Request::Case(case))
     }
@@ -259,7 +259,7 @@ impl Session {
         })
     }
 
-    /// Where the server serves what was asked for.
+    /// Sends a request to serve; returns the address.
     fn ready(&mut self, request: &Request) -> CliResult<SocketAddr> {
         match self.control.ask(request)? {
             Answer::Ready { port } => Ok(SocketAddr::new(self.control.peer().ip(), port)),
@@ -275,7 +275,7 @@ impl Session {
         }
     }
 
-    /// The measurement is over.
+    /// Tells the server that the measurement is over.
     pub(super) fn end(&mut self) -> CliResult<()> {
         match self.control.ask(&Request::End)? {
             Answer::Done => Ok(()),
@@ -311,8 +311,8 @@ fn raw_failed(error: std::io::Error) -> CliError {
     CliError::new(Exit::Network, format!("raw TCP: {error}")).at("perf")
 }
 
-/// What a round measures: each reference once, close to the cases that it is for; the best stream,
-/// which serves many, again for each kind of them.
+/// The order of a round: each reference once, next to its cases; the best stream, which belongs to many cases,
+/// once for each kind of them.
 fn order(cases: &[Case], raw: bool) -> Vec<What> {
     let mut order: Vec<What> = Vec::new();
     let mut last = None;
@@ -330,16 +330,15 @@ fn order(cases: &[Case], raw: bool) -> Vec<What> {
     order
 }
 
-/// How far a run is, how long each measurement may take, and a line on standard error for whoever
-/// waits.
+/// Divides the time of a run among its measurements, and shows the progress on standard error.
 struct Pace {
     plan: Plan,
     begin: Instant,
     step: u32,
     steps: u32,
-    /// When the last measurement began, and the time that it was given.
+    /// When the last measurement began, and its allotted time.
     last: Option<(Instant, Duration)>,
-    /// What measurements take beyond the time that they are given: connecting, ending.
+    /// Time that measurements take beyond the allotted: connecting, ending.
     beyond: Duration,
     shown: bool,
 }
@@ -354,7 +353,7 @@ impl Pace {
     fn next(&mut self, what: What) -> Duration {
         let now = Instant::now();
         if let Some((began, given)) = self.last {
-            // A moving average: one that was held up says little about the next.
+            // A moving average, so that one delayed measurement has little effect.
             self.beyond = (7 * self.beyond + (now - began).saturating_sub(given)) / 8;
         }
         let slice = if self.plan.in_all {

@@ -1,5 +1,5 @@
-//! `warpline perf scale`: many connections, threads and endpoints at once, idle connections, and
-//! whether what is large leaves what is small its turn. Against a second process, as `perf local`.
+//! `warpline perf scale`: measures many connections, threads and endpoints, idle connections, and fairness
+//! between large and small messages. Against a second process, as `perf local`.
 
 mod idle;
 mod ping;
@@ -28,12 +28,12 @@ struct Scale {
     ping_beside_read: Vec<PingTimes>,
 }
 
-/// Measures all of it.
+/// Runs all measurements and prints the report.
 pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
     let device = args.device.as_deref();
     let mut machine = Machine::here();
     let plan = Plan { rounds: args.rounds, in_all: false, time: args.slice, raw: true };
-    // Threads first: they need all processors.
+    // Threads first: they need all processors, before this process is pinned.
     let mpa = has_mpa(device)?;
     let mut figures = threads(device, plan, mpa)?;
     let second = Second::start(Some(1), device)?;
@@ -56,7 +56,7 @@ pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
     scale.idle.print(out)
 }
 
-/// One thread and two, on processes that may run anywhere.
+/// Measures one thread and two, in processes that are not pinned.
 fn threads(device: Option<&str>, plan: Plan, mpa: bool) -> CliResult<Figures> {
     let second = Second::start(None, device)?;
     let mut session = Session::connect(second.address(), device)?;
@@ -65,7 +65,7 @@ fn threads(device: Option<&str>, plan: Plan, mpa: bool) -> CliResult<Figures> {
     session.measure(&suited(vec![two, Case { threads: 2, ..two }], mpa), plan)
 }
 
-/// Everything else that is a matter of cases.
+/// Measures the other cases.
 fn connections(most: u32) -> Vec<Case> {
     let write = Case { crc: Some(false), ..Case::new(Op::Write, Mode::Bw, 64 << 10) };
     let mut cases = Vec::new();
@@ -77,11 +77,11 @@ fn connections(most: u32) -> Vec<Case> {
     cases.extend([1, 4, 16, 64].map(|conns| Case { conns, ..rate }));
     let receives = Case { conns: 16, ..Case::new(Op::Send, Mode::Bw, 4 << 10) };
     cases.extend([false, true].map(|srq| Case { srq, ..receives }));
-    // Fairness: the slowest of them against the mean.
+    // Fairness: the slowest connection against the mean.
     cases.push(Case { conns: most.min(100), ..Case::new(Op::Send, Mode::Bw, 4 << 10) });
     cases.push(Case { wait: true, ..Case::new(Op::Write, Mode::Connect, 8) });
     cases
 }
 
-/// Time of each figure that is not a matter of cases.
+/// Time of each figure that is not a case.
 const SLICE: Duration = Duration::from_secs(1);

@@ -1,6 +1,5 @@
-//! `warpline perf serve`: serves whatever clients ask for. A thread per client hears what it wants
-//! and starts the measurement's own threads; a client that dies, or talks nonsense, ends its own
-//! thread and nothing else.
+//! `warpline perf serve`: serves the measurements of clients. A thread per client reads its requests and starts
+//! the threads of a measurement; a client that dies or breaks the protocol ends only its own thread.
 
 mod echo;
 mod service;
@@ -44,7 +43,7 @@ pub(super) fn run(args: &ServeArgs, out: &mut dyn Write) -> CliResult<()> {
     loop {
         let (stream, peer) = listener.accept().map_err(refuse)?;
         let device = args.device.clone();
-        // The client has the last word on its own measurement; nobody else is concerned.
+        // The client reports its own failure; other clients are not concerned.
         std::thread::spawn(move || {
             if let Err(error) = client(stream, peer, device) {
                 let _ = std::io::stderr().write_all(error.render(80).as_bytes());
@@ -53,7 +52,7 @@ pub(super) fn run(args: &ServeArgs, out: &mut dyn Write) -> CliResult<()> {
     }
 }
 
-/// The wildcard and the usual port where nothing else is said.
+/// The address to serve at; the defaults are the wildcard and the usual port.
 fn listener_address(text: &str) -> CliResult<SocketAddr> {
     let whole = match text {
         "" => "[::]".to_owned(),
@@ -97,7 +96,7 @@ fn used() -> Answer {
     Answer::Used { cpu_us: machine::cpu_us(), resident: machine::resident() }
 }
 
-/// What a measurement's thread does.
+/// A measurement to serve.
 enum Work {
     Case(Case, SocketAddr, Option<String>),
     Raw(Reference, SocketAddr),
@@ -106,7 +105,7 @@ enum Work {
 impl Work {
     fn start(self, announce: Sender<u16>, over: Arc<AtomicBool>) -> JoinHandle<CliResult<()>> {
         let announce = move |port| {
-            // The control thread waits for it, unless its client is gone.
+            // The control thread waits for the result, unless its client is gone.
             let _ = announce.send(port);
         };
         std::thread::spawn(move || match self {

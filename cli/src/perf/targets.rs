@@ -1,5 +1,4 @@
-//! What this stack wants to reach, as ratios to raw TCP of the same run, and whether it does. No
-//! state.
+//! Performance targets, as ratios to raw TCP of the same run, and whether they are met. No state.
 
 use std::io::Write;
 
@@ -17,7 +16,7 @@ enum Bound {
     AtMost(f64),
 }
 
-/// A target, and the results that it is for.
+/// A target, and the results that it applies to.
 struct Target {
     name: &'static str,
     bound: Bound,
@@ -185,7 +184,7 @@ fn both_sides(o: &Outcome) -> f64 {
     o.cpu_us_per_msg_local + o.cpu_us_per_msg_remote
 }
 
-/// Of every result that a target is for.
+/// The verdicts on all results that a target applies to.
 pub(super) fn verdicts(results: &[Outcome]) -> Vec<Verdict> {
     let of = |target: &'static Target| {
         results.iter().filter(|o| (target.is_for)(o)).filter_map(|o| {
@@ -200,7 +199,7 @@ pub(super) fn verdicts(results: &[Outcome]) -> Vec<Verdict> {
     TARGETS.iter().flat_map(of).collect()
 }
 
-/// As a table, if there is one.
+/// The verdicts as a table, if there are any.
 pub(super) fn print(verdicts: &[Verdict], out: &mut dyn Write) -> CliResult<()> {
     if verdicts.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! One thread's part of a measurement, at either side: a dispatcher, a region, endpoints. Owned by
-//! that thread. When the peer dies, the receives that are always posted complete with an error.
+//! One thread's objects in a measurement, at either side: a dispatcher, a region, endpoints. Owned by that
+//! thread. When the peer dies, the posted receives complete with an error.
 
 mod ping_pong;
 
@@ -20,21 +20,21 @@ use super::case::{Case, INLINE, Mode};
 use crate::device::builder;
 use crate::error::{CliError, CliResult, Exit};
 
-/// Nothing at all from the peer for so long: a safety net, not an expectation.
+/// Time-out of a wait for the peer, so that nothing hangs.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long the reason of a broken connection may take to arrive behind its completions.
+/// How long the reason of a broken connection may arrive after its completions.
 pub(super) const REASON: Duration = Duration::from_millis(500);
 
-/// Receives beyond those for messages: the empty Send that ends a phase, credits, its answer.
+/// Receives beyond those for messages: for the empty Send that ends a phase, its reply, and credits.
 pub(super) const SPARE: u32 = 8;
 
-/// Requests in each queue of a connection that is only made to be measured.
+/// Depth of each queue when connecting is measured.
 pub(super) const BARE: u32 = 4;
 
-/// An adapter as the case wants it.
+/// Opens an adapter with the policy of the case.
 pub(super) fn open(case: &Case, device: Option<&str>, serving: bool) -> Result<Ia> {
-    // The client decides; a server that does not ask for CRC does as it is asked.
+    // The client decides: a server that does not request CRC follows the client's request.
     let crc = if case.crc == Some(true) && !serving { Crc::Require } else { Crc::Off };
     let (spin, local) = (case.spin_us, case.local);
     let policy = move |policy: &mut Policy| {
@@ -51,7 +51,7 @@ pub(super) fn open(case: &Case, device: Option<&str>, serving: bool) -> Result<I
     builder(device).policy(policy).open()
 }
 
-/// See the module.
+/// The objects of one thread.
 pub(super) struct Worker {
     pub(super) case: Case,
     pub(super) pz: Pz,
@@ -59,15 +59,15 @@ pub(super) struct Worker {
     pub(super) region: Lmr,
     pub(super) eps: Vec<Ep>,
     srq: Option<Srq>,
-    /// Octets that are copied while posting.
+    /// Longest message in octets that is copied when posted.
     inline: u32,
     places: HashMap<EpId, usize>,
-    /// Has the dispatcher's descriptor, where that is waited for.
+    /// epoll set with the dispatcher's descriptor, if the case waits for it.
     set: Option<OwnedFd>,
 }
 
 impl Worker {
-    /// For `conns` connections. `receives`: how many each of them posts.
+    /// Objects for `conns` connections.
     pub(super) fn new(ia: &Ia, case: Case, conns: u32, serving: bool) -> Result<Self> {
         let pz = ia.pz()?;
         let receives = conns * receives(&case, serving);
@@ -85,7 +85,7 @@ impl Worker {
         Ok(Self { case, pz, evd, region, eps, srq, inline, places, set })
     }
 
-    /// An endpoint with its receives posted, all into the same memory: nobody looks at it.
+    /// An endpoint with its receives posted. They share memory, as their content is not used.
     pub(super) fn serving_ep(&mut self) -> Result<Ep> {
         let ep = self.build(true)?;
         let size = self.case.size as usize;
@@ -96,7 +96,7 @@ impl Worker {
         Ok(self.add(ep))
     }
 
-    /// An endpoint with a few receives of its own memory posted, each of so many octets.
+    /// An endpoint with a few posted receives of `octets` octets each, with memory of their own.
     pub(super) fn leading_ep(&mut self, octets: usize) -> Result<Ep> {
         let ep = self.build(false)?;
         for buffer in self.pz.buffers(SPARE as usize, octets)? {
@@ -105,7 +105,7 @@ impl Worker {
         Ok(self.add(ep))
     }
 
-    /// An endpoint that is only made to be measured.
+    /// An endpoint for measuring connecting.
     pub(super) fn bare_ep(&self) -> EpBuilder<'_> {
         self.pz.ep(&self.evd).depth(BARE, BARE).max_pieces(1)
     }
@@ -125,18 +125,18 @@ impl Worker {
         ep
     }
 
-    /// The octets of a message that is copied while posting, if it is so small.
+    /// The message's octets, if it is small enough to be copied when posted.
     pub(super) fn small<'a>(&self, octets: &'a [u8; INLINE as usize]) -> Option<&'a [u8]> {
         octets.get(..self.case.size as usize).filter(|octets| octets.len() <= self.inline as usize)
     }
 
-    /// Which of the endpoints it is.
+    /// Index of an endpoint.
     pub(super) fn place(&self, ep: EpId) -> Option<usize> {
-        // No search on the way of every message where there is nothing to search.
+        // No search per message if there is only one.
         if self.eps.len() == 1 { Some(0) } else { self.places.get(&ep).copied() }
     }
 
-    /// Posts a receive where the endpoint takes them from.
+    /// Posts a receive to the shared queue or the endpoint.
     pub(super) fn post_recv(&self, ep: &Ep, local: impl Into<Local>) -> Result<()> {
         match &self.srq {
             Some(srq) => srq.post_recv(local)?,
@@ -145,7 +145,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Posts receives where the endpoint takes them from, all of them.
+    /// Posts all receives to the shared queue or the endpoint.
     pub(super) fn post_recv_all(&self, ep: &Ep, locals: &mut Vec<Local>) -> Result<()> {
         while !locals.is_empty() {
             match &self.srq {
@@ -156,7 +156,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The next completion; `None`: a polling side found nothing, or a waiting one lost patience.
+    /// The next completion; `None`: polling found none, or waiting timed out.
     pub(super) fn next(&self, patience: Duration) -> Result<Option<Completion>> {
         match &self.set {
             Some(set) => self.next_in(set, patience),
@@ -165,7 +165,7 @@ impl Worker {
         }
     }
 
-    /// As an event loop does: takes until there is none, then sleeps in epoll.
+    /// Takes a completion as an event loop does: polls until there is none, then sleeps in epoll.
     fn next_in(&self, set: &OwnedFd, patience: Duration) -> Result<Option<Completion>> {
         let mut begin = None;
         loop {
@@ -173,7 +173,7 @@ impl Worker {
                 return Ok(Some(completion));
             }
             let waited = begin.get_or_insert_with(Instant::now).elapsed();
-            // None: longer than the system can express, so for ever.
+            // None: longer than the system can express, so no time-out.
             let timeout = rustix::event::Timespec::try_from(patience.saturating_sub(waited)).ok();
             let mut events = [const { MaybeUninit::uninit() }; 1];
             match epoll::wait(set, &mut events, timeout.as_ref()) {
@@ -184,7 +184,7 @@ impl Worker {
         }
     }
 
-    /// Adds completions to `out`; a waiting side waits for one.
+    /// Appends completions to `out`; a waiting side waits for one.
     pub(super) fn some(&self, out: &mut Vec<Completion>) -> Result<()> {
         if self.case.wait {
             let first = self.next(PATIENCE)?;
@@ -194,7 +194,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What ended the connection of an endpoint whose work failed.
+    /// The error of a failed work request, with the cause that ended its connection.
     pub(super) fn broken(&self, ep: EpId, error: Error) -> CliError {
         let ep = self.place(ep).and_then(|place| self.eps.get(place));
         match ep.map(|ep| ep.ended(REASON)) {
@@ -203,7 +203,7 @@ impl Worker {
         }
     }
 
-    /// [`Completion::check`], with what ended the connection.
+    /// [`Completion::check`], with the cause that ended the connection.
     pub(super) fn check(&self, completion: &Completion) -> CliResult<()> {
         completion.check().map_err(|error| self.broken(completion.ep, error))
     }
@@ -221,8 +221,8 @@ fn os(what: &'static str, errno: Errno) -> Error {
     Error::Argument(format!("{what}: {errno}"))
 }
 
-/// Requests that a connection's send queue holds. Round trips keep unsignalled ones in their slots
-/// until the next signalled one has completed and was taken.
+/// Depth of a connection's send queue. In round trips, unsignalled requests keep their slots until the
+/// completion of the next signalled one is taken.
 fn sends(case: &Case) -> u32 {
     SPARE + if case.mode == Mode::Lat { case.depth.max(ping_pong::SLOTS) } else { case.depth }
 }

@@ -1,5 +1,5 @@
-//! The side that pings. One thread; the source and the sink belong to it, the peer reads one and
-//! writes the other. If the peer dies or falls silent, the round trip under way counts as lost.
+//! The client of `warpline ping`. One thread, which owns the source, which the peer reads, and the sink, which
+//! it writes. If the peer dies or stops responding, the present round trip counts as lost.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use super::wire::{INFO_LEN, Info, pattern};
 use crate::error::{CliError, CliResult, Exit};
 use crate::output;
 
-/// How often a wait looks for the user's interrupt.
+/// How often a wait checks for the user's interrupt.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// How long the reason of a broken connection may take to arrive behind its completions.
+/// How long the reason of a broken connection may arrive after its completions.
 const REASON: Duration = Duration::from_millis(500);
 
 /// Pings until the count is reached or the peer is lost.
@@ -33,7 +33,7 @@ pub(super) fn run(args: &PingArgs, host: &str, out: &mut dyn Write) -> CliResult
     let mut stats = Stats::default();
     let result = pinger.rounds(args, &mut stats, out);
     if result.is_ok() {
-        // Everything is back; how the connection ends changes nothing.
+        // All round trips are complete; how the connection ends changes nothing.
         let _ = pinger.ep.disconnect();
     }
     if args.json {
@@ -43,7 +43,7 @@ pub(super) fn run(args: &PingArgs, host: &str, out: &mut dyn Write) -> CliResult
     }
     match result {
         Ok(()) if stats.flawless() => Ok(()),
-        Ok(()) => Err(CliError::new(Exit::Failed, "octets came back different")
+        Ok(()) => Err(CliError::new(Exit::Failed, "the octets returned differ from those sent")
             .at(format!("ping {}", pinger.peer))
             .because("the peer or the path changes octets, or the peer is not an rping server")),
         Err(error) => Err(error),
@@ -63,7 +63,7 @@ impl Pinger {
     fn connect(ia: &Ia, pz: &Pz, host: &str, args: &PingArgs) -> CliResult<Self> {
         let evd = ia.evd(64)?;
         let ep = pz.ep(&evd).depth(16, 4).build()?;
-        // Each rping posts one receive at a time; one to spare costs nothing.
+        // Each side posts one receive at a time; a spare one costs nothing.
         for buffer in pz.buffers(2, INFO_LEN)? {
             ep.post_recv(buffer)?;
         }
@@ -87,7 +87,7 @@ impl Pinger {
         format!("PING {} from {}: {} octets, {crc}{mpa}", ends.remote, ends.local, args.size)
     }
 
-    /// For programs, what the connection is and what came of the round trips.
+    /// JSON of the connection and the results.
     fn json(&self, args: &PingArgs, stats: &Stats) -> Value {
         let Established { crc, revision, ends, local, .. } = &self.established;
         let mut all = json!({
@@ -96,7 +96,7 @@ impl Pinger {
             "octets": args.size,
             "crc": *crc && *revision != 0,
             "mpa_revision": revision,
-            // A code of docs/same-host.md says why there is none.
+            // docs/same-host.md lists the codes of reasons.
             "local_stream": local.map_or_else(|why| why.code().into(), |()| Value::Bool(true)),
         });
         if let (Some(all), Value::Object(stats)) = (all.as_object_mut(), stats.json()) {
@@ -150,7 +150,7 @@ impl Pinger {
         Ok((time, back == text))
     }
 
-    /// Tells the peer where memory is.
+    /// Sends the peer the range of a buffer.
     fn offer(&self, lmr: &Lmr) -> CliResult<()> {
         let info = Info::from(lmr.remote()).encode();
         self.ep.post(Work::send(&info)).map_err(|e| self.broken(e))?;
@@ -168,7 +168,7 @@ impl Pinger {
                 if Instant::now() < deadline {
                     continue;
                 }
-                return Err(CliError::new(Exit::Failed, format!("no answer within {timeout:?}"))
+                return Err(CliError::new(Exit::Failed, format!("no reply within {timeout:?}"))
                     .at(format!("ping {}, waiting for the peer {step}", self.peer))
                     .because(
                         "the peer is stopped, or the path is cut, or it is not an rping server",
@@ -195,7 +195,7 @@ impl Pinger {
         }
     }
 
-    /// Waits for the next round's time, but not on a dead connection.
+    /// Waits for the time of the next round trip, or the end of the connection.
     fn rest(&self, until: Instant) -> CliResult<()> {
         loop {
             match self.glance(until)? {
@@ -206,7 +206,7 @@ impl Pinger {
         }
     }
 
-    /// The next completion, if it comes soon, and before `until`. A signal ends the wait early.
+    /// The next completion, if it comes before `until` and within a short time. A signal ends the wait early.
     fn glance(&self, until: Instant) -> CliResult<Option<Completion>> {
         let left = until.saturating_duration_since(Instant::now());
         match self.evd.wait(left.min(GLANCE)) {
@@ -232,7 +232,7 @@ impl Pinger {
     }
 }
 
-/// Connects to the first address that answers.
+/// Connects to the first address that responds.
 fn establish(ep: &Ep, host: &str, args: &PingArgs) -> CliResult<Established> {
     let mut addresses = target::peer(host, args)?.into_iter().peekable();
     loop {
@@ -248,7 +248,7 @@ fn establish(ep: &Ep, host: &str, args: &PingArgs) -> CliResult<Established> {
     }
 }
 
-/// The name in what the user typed, unless it is an address.
+/// The host name that the user typed, unless it is an address.
 fn host_name(target: &str) -> Option<&str> {
     let host = target.split_once(':').map_or(target, |(host, _)| host);
     let named = !target.starts_with('[') && host.parse::<std::net::IpAddr>().is_err();

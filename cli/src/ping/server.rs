@@ -1,6 +1,5 @@
-//! The side that is pinged: reads what a client offers and writes it back. One thread per
-//! connection owns its endpoint and its buffer; a client that dies or misbehaves ends its own thread
-//! and nothing else.
+//! The server of `warpline ping`: reads a client's source and writes it to the sink. One thread per connection
+//! owns its endpoint and buffer; a client that dies or misbehaves ends only its own thread.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::error::{CliError, CliResult, Exit};
 /// Connections at once; more are rejected.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// How long the reason of an end may take to arrive behind the flushed receive.
+/// How long the reason of an end may arrive after the flushed receive.
 const REASON: Duration = Duration::from_millis(500);
 
 /// Serves until stopped, or one connection.
@@ -55,7 +54,7 @@ pub(super) fn run(args: &PingArgs, address: &str, out: &mut dyn Write) -> CliRes
     }
 }
 
-/// A place among the connections at once.
+/// Counts a connection against the limit while it lives.
 struct Slot(Arc<AtomicUsize>);
 
 impl Slot {
@@ -83,12 +82,12 @@ fn start(ia: Ia, request: Request, slot: Slot, args: &PingArgs) -> CliResult<()>
             Ok(())
         });
         if let Err(error) = served {
-            // The server goes on whether or not anybody reads this.
+            // Ignored: standard output may be closed.
             error.tell();
         }
     };
     let spawned = std::thread::Builder::new().name("ping".into()).stack_size(256 << 10).spawn(body);
-    // The request went with the closure and is rejected.
+    // The closure dropped the request, which rejects it.
     spawned.map_err(|error| {
         CliError::new(Exit::Failed, format!("cannot start a thread for a connection: {error}"))
     })?;
@@ -99,7 +98,7 @@ fn start(ia: Ia, request: Request, slot: Slot, args: &PingArgs) -> CliResult<()>
 struct Connection {
     ep: Ep,
     evd: Evd,
-    /// Between its RDMA Read and its RDMA Write.
+    /// The buffer, between its RDMA Read and its RDMA Write.
     data: Option<Buffer>,
     peer: String,
     _pz: Pz,
@@ -135,7 +134,7 @@ impl Connection {
         Ok(out.flush()?)
     }
 
-    /// Serves round trips until the client goes.
+    /// Serves round trips until the client disconnects.
     fn rounds(&mut self) -> CliResult<u64> {
         let mut rounds = 0;
         while let Some(source) = self.offer()? {
@@ -180,14 +179,14 @@ impl Connection {
 
     /// Reads the client's source.
     fn fetch(&mut self, source: RemoteRange) -> CliResult<()> {
-        // The client may be faster with its next offer than a device with telling of our last Send.
+        // The client's next offer may arrive before the completion of our last Send.
         let buffer = self.take_data()?;
         self.ep.post(Work::read(source, buffer)).map_err(|e| self.broken(&e))?;
         self.data = Some(self.take_data()?);
         Ok(())
     }
 
-    /// The buffer, when the work that has it is done.
+    /// The buffer, once the work request that uses it has completed.
     fn take_data(&mut self) -> CliResult<Buffer> {
         loop {
             if let Some(buffer) = self.data.take() {
@@ -210,7 +209,7 @@ impl Connection {
         if buffer.len() as u64 > sink.len {
             return Err(self.failed("its sink is smaller than its source"));
         }
-        // Its buffer comes back with the completion of the Send behind it.
+        // The completion of the Send after it returns its buffer.
         self.ep.post(Work::write(buffer, sink).unsignalled()).map_err(|e| self.broken(&e))?;
         self.go_ahead()
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// What came of the round trips so far.
+/// Counts and times of the round trips so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stats {
     pub(crate) sent: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// One round trip came back.
+    /// Counts a completed round trip.
     pub(crate) fn add(&mut self, time: Duration) {
         let us = time.as_secs_f64() * 1e6;
         self.shortest = if self.returned == 0 { us } else { self.shortest.min(us) };
@@ -33,7 +33,7 @@ impl Stats {
         self.returned == self.sent && self.different == 0
     }
 
-    /// For programs; times in microseconds.
+    /// The JSON; times in microseconds.
     pub(crate) fn json(&self) -> Value {
         let Self { sent, returned, different, .. } = self;
         let mut all = json!({ "sent": sent, "returned": returned, "different": different });
@@ -44,7 +44,7 @@ impl Stats {
         all
     }
 
-    /// Mean and deviation of what came back.
+    /// Mean and deviation of the completed round trips.
     fn mean(&self) -> (f64, f64) {
         let n = self.returned as f64;
         let mean = self.sum / n;

@@ -1,4 +1,4 @@
-//! Addresses of `warpline ping`, as users write them. No state.
+//! Parses addresses of `warpline ping`. No state.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ pub(super) fn peer(host: &str, args: &PingArgs) -> CliResult<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Address to serve at: the wildcard and the usual port where nothing else is said.
+/// Address to serve at; the defaults are the wildcard and the usual port.
 pub(super) fn listener(text: &str, args: &PingArgs) -> CliResult<SocketAddr> {
     let wildcard = if args.ipv4 { "0.0.0.0" } else { "[::]" };
     let whole = match text {

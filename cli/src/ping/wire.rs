@@ -1,20 +1,20 @@
 //! Wire format of rdma-core's `rping`. No state, no IO.
 //!
-//! Each round trip: the client sends the name of its source buffer; the server reads it by RDMA
-//! Read and sends a go-ahead; the client sends the name of its sink buffer; the server writes the
-//! octets there by RDMA Write and sends a go-ahead. Every Send is 16 octets in network order; a
-//! go-ahead's content means nothing. No private data. A side posts one receive at a time, so there
-//! is never more than one Send under way in each direction.
+//! Each round trip: the client sends address, key and size of its source buffer; the server reads it by RDMA
+//! Read and sends a go-ahead; the client sends those of its sink buffer; the server writes the octets there by
+//! RDMA Write and sends a go-ahead. Every Send is 16 octets in network order; the content of a go-ahead is
+//! ignored. No private data. A side posts one receive at a time, so at most one Send is outstanding in each
+//! direction.
 
 use itapi::{RemoteRange, RmrContext};
 
 /// Octets of every Send.
 pub(crate) const INFO_LEN: usize = 16;
 
-/// Largest buffer that rping has.
+/// rping's largest buffer.
 pub(crate) const MAX_SIZE: u32 = 64 * 1024;
 
-/// The name of a buffer: address, key, octets.
+/// Address, key and size of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Info {
     pub(crate) address: u64,

@@ -1,5 +1,5 @@
-//! The child of `provider check`: the library is loaded here, and only here. What happens goes to
-//! standard output as lines of JSON, each before the next step begins.
+//! The child of `provider check`, the only process that loads the library. It reports on standard output by
+//! lines of JSON, each before the next step begins.
 
 use std::io::Write;
 use std::path::Path;
@@ -43,7 +43,7 @@ pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
     }
 }
 
-/// It is no provider that can be played.
+/// The library cannot be tested as a provider.
 fn refuse(out: &mut dyn Write, why: String) -> CliResult<()> {
     say(out, &json!({ "refused": why }))?;
     done(out)
@@ -64,7 +64,7 @@ impl Loaded {
         if !why.may_be_layer() {
             return Err(why);
         }
-        // What is neither lacks the function of a provider.
+        // A library that is neither lacks the function of a provider.
         Layer::load(library).map(Self::Layer).map_err(|other| match other.fault {
             Fault::MissingSymbol(_) => why,
             _ => other,
@@ -115,7 +115,7 @@ fn named(over: &str) -> Result<Arc<dyn Provider>, String> {
 
 struct Lines<'a> {
     out: &'a mut dyn Write,
-    /// Nobody listens any more.
+    /// The parent has closed the pipe.
     broken: bool,
 }
 

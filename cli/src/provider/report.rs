@@ -30,7 +30,7 @@ impl Report {
         Self { library, identity: None, cases: vec![], refusal: None }
     }
 
-    /// What the child says; the text to be shown at once.
+    /// Records a line of the child; returns the text to show at once.
     pub(super) fn render(&mut self, said: &Value) -> String {
         let text = |key: &str| said[key].as_str().map(str::to_owned);
         if let Some(why) = text("refused") {
@@ -53,7 +53,7 @@ impl Report {
         line
     }
 
-    /// The child did not come to its end; the text to be shown.
+    /// Records that the child broke off; returns the text to show.
     pub(super) fn breaks(&mut self, Broken { step, why }: Broken) -> String {
         if self.refusal.is_some() {
             return String::new();
@@ -73,14 +73,14 @@ impl Report {
         self.refusal.is_none() && self.count("failed") == 0 && self.count("passed") > 0
     }
 
-    /// What is known before anything is tried.
+    /// The first lines, before anything is tried.
     pub(super) fn head(&self) -> String {
         let (host, major, minor) = (env!("CARGO_PKG_VERSION"), abi::MAJOR, abi::MINOR);
         let library = self.library.display();
         format!("library   {library}\nhost      warpline {host}, provider ABI {major}.{minor}\n")
     }
 
-    /// The sum of it.
+    /// The last line, with the counts.
     pub(super) fn foot(&self) -> String {
         let [passed, skipped, failed] = ["passed", "skipped", "failed"].map(|v| self.count(v));
         match self.refusal {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crash_is_laid_to_what_was_under_way() {
+    fn a_crash_is_attributed_to_the_present_step() {
         let broken = |step: &str| Broken { step: step.into(), why: "it hangs".into() };
         let mut report = Report::new(Path::new("/x.so"));
         assert_eq!(report.breaks(broken(LOADING)), "");

@@ -1,4 +1,4 @@
-//! RDMA adapters of this machine, which a program on the verbs libraries does not see. No state.
+//! Warns of RDMA adapters of this machine, which a program on the verbs libraries does not see. No state.
 
 use std::env;
 
@@ -10,7 +10,7 @@ const KERNEL: &str = "/sys/class/infiniband";
 /// Makes several devices of SoftRDMA: `NAME=INTERFACE,…`.
 const SPLIT: &str = "WARPLINE_VERBS_DEVICES";
 
-/// What to say of the adapters that are there.
+/// The warning, if there are adapters.
 pub(super) fn hidden() -> Option<CliError> {
     let found = std::fs::read_dir(KERNEL).ok()?.filter_map(Result::ok);
     let mut names: Vec<_> = found.map(|e| e.file_name().to_string_lossy().into_owned()).collect();

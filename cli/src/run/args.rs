@@ -23,15 +23,15 @@ pub(crate) struct RunArgs {
     /// Refuse calls, lose or delay completions: rules as of the wrapper `fault`, e.g. `post_send@3=QueueFull`
     #[arg(long, value_name = "SPEC")]
     pub(crate) fault: Option<String>,
-    /// Say at the end how often each verb was called, and how long it took
+    /// Print at the end how often each verb was called, and how long it took
     #[arg(long)]
     pub(crate) stats: bool,
-    /// Preload the libraries: for programs that look for theirs elsewhere (RPATH); so do all programs that it
+    /// Preload the libraries: for programs that find others by RPATH; applies also to all programs that it
     /// starts
     #[arg(long)]
     pub(crate) preload: bool,
-    /// Show the devices below /sys/class/infiniband and /dev/infiniband, to programs that look there: by a library
-    /// that is preloaded, also by all programs that it starts
+    /// Show the devices below /sys/class/infiniband and /dev/infiniband, for programs that look there: by a
+    /// preloaded library, which applies also to all programs that it starts
     #[arg(long)]
     pub(crate) view: bool,
     /// The program and its arguments

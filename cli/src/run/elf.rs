@@ -1,5 +1,6 @@
-//! What the loader reads of a program: whether it is dynamic, for which machine, where it looks for its
-//! libraries. ELF of 64 bits, System V gABI chapters 4 and 5, in the byte order of this machine. Reads a file; no state.
+//! Reads from an ELF file what the loader uses: whether the program is dynamic, its machine, where it finds its
+//! libraries. ELF of 64 bits, System V gABI chapters 4 and 5, in the byte order of this machine. Reads a file;
+//! no state.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +13,7 @@ const PT_INTERP: u32 = 3;
 const DT_STRTAB: u64 = 5;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
-/// Nothing that is looked for is larger: a bound on what a broken file makes us read.
+/// Bound of what a malformed file makes us read.
 const MOST: u64 = 1 << 20;
 
 /// A program as the loader sees it.
@@ -20,9 +21,9 @@ const MOST: u64 = 1 << 20;
 pub(super) struct Elf {
     /// `e_machine`.
     pub(super) machine: u16,
-    /// Whether 64 bits; nothing below is known otherwise.
+    /// Whether it has 64 bits; otherwise the fields below are not known.
     pub(super) is_64: bool,
-    /// Whether a loader is named, which loads libraries.
+    /// Whether it names a loader, which loads libraries.
     pub(super) is_dynamic: bool,
     /// `DT_RPATH`, which comes before `LD_LIBRARY_PATH`, unless there is a `DT_RUNPATH`.
     pub(super) rpath: Option<String>,
@@ -102,7 +103,7 @@ fn octets(file: &File, offset: u64, size: u64) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// 0 beyond the end.
+/// The 16-bit number at `at`; 0 beyond the end.
 fn half(octets: &[u8], at: usize) -> u16 {
     octets.get(at..at + 2).and_then(|o| o.try_into().ok()).map_or(0, u16::from_ne_bytes)
 }

@@ -1,5 +1,5 @@
-//! Variables of the environment by which a program finds the verbs libraries, and these what to trace or
-//! disturb. No state.
+//! Environment variables by which a program finds the verbs libraries, and the libraries their wrappers. No
+//! state.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ use crate::verbs::Libraries;
 
 type Variables = Vec<(&'static str, OsString)>;
 
-/// What is added to the environment.
+/// The variables to add.
 pub(super) fn of(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
     let mut all = places(args, libraries)?;
     let wrappers = wrappers(args)?;
@@ -22,7 +22,7 @@ pub(super) fn of(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> 
         return Ok(all);
     }
     all.push(("WARPLINE_WRAP", before("WARPLINE_WRAP", &wrappers.join(" "), " ")));
-    // What wrappers say comes from there.
+    // Output of the wrappers comes from the libraries' log.
     let level = if args.trace.is_some() { "trace" } else { "info" };
     let asked = env::var_os("WARPLINE_LOG").filter(|text| !text.is_empty());
     let mut filter = asked.unwrap_or_else(|| "warn".into());
@@ -57,13 +57,13 @@ fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
     Ok(all)
 }
 
-/// Texts of wrappers, the one next to the program first: what it sees of a fault is traced and counted.
+/// The wrappers, outermost first, so that the faults that the program sees are traced and counted.
 fn wrappers(args: &RunArgs) -> CliResult<Vec<String>> {
     let mut texts: Vec<String> = Vec::new();
     texts.extend(args.stats.then(|| "stats".into()));
     texts.extend(args.trace.is_some().then(|| "trace".into()));
     if let Some(rules) = &args.fault {
-        // Blanks separate wrappers; rules mean the same without.
+        // Blanks separate wrappers, and are redundant in rules.
         let text = format!("fault:{rules}").split_whitespace().collect::<String>();
         let wrong = |error: ual::vp_hooks::WrapError| {
             CliError::new(Exit::Usage, format!("--fault: {error}"))
@@ -75,7 +75,7 @@ fn wrappers(args: &RunArgs) -> CliResult<Vec<String>> {
     Ok(texts)
 }
 
-/// A new value in front of what the variable has.
+/// Prepends a value to a variable.
 fn before(name: &str, value: &str, separator: &str) -> OsString {
     let mut all = OsString::from(value);
     if let Some(rest) = env::var_os(name).filter(|rest| !rest.is_empty()) {
@@ -85,7 +85,7 @@ fn before(name: &str, value: &str, separator: &str) -> OsString {
     all
 }
 
-/// Makes the file empty, so that it says nothing of an earlier run; its absolute name.
+/// Truncates the file, so that nothing of an earlier run is in it; returns its absolute name.
 fn empty(file: &Path) -> CliResult<OsString> {
     let failed = |e| CliError::input(format!("cannot write {}: {e}", file.display()));
     File::create(file).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! Why the verbs libraries would not reach a program: it is static, runs with more rights than its user, is
-//! for another machine, or finds others by its RPATH. Reads files; no state.
+//! Checks why a program would not load the verbs libraries: it is static, runs with more rights than its user,
+//! is for another machine, or finds others by its RPATH. Reads files; no state.
 
 use std::fs::metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,9 +12,9 @@ use super::elf::{self, Elf};
 use crate::error::{CliError, Exit};
 use crate::verbs::{Libraries, SONAMES};
 
-/// What to say of a program before it starts.
+/// The warning about a program, if any.
 pub(super) fn of(program: &Path, libraries: &Libraries, preload: bool) -> Vec<CliError> {
-    // What cannot be read is left to the loader.
+    // The loader reports a file that cannot be read.
     let Ok(Some(elf)) = elf::read(program) else { return Vec::new() };
     let mut notes = Vec::new();
     notes.extend(of_format(program, &elf, libraries));

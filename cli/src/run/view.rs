@@ -1,6 +1,6 @@
-//! `warpline run --view`: a directory with what the kernel would show of SoftRDMA's devices below `/sys` and `/dev`,
-//! for the library that leads programs there. Made once for each content and never changed, so that programs that
-//! start at the same time share it; it stays for the next.
+//! `warpline run --view`: a directory with the files that the kernel would show for SoftRDMA's devices below
+//! `/sys` and `/dev`; a preloaded library redirects programs there. Made once for each content and never
+//! changed, so that programs share it; it stays for later ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use ual::vp_api::PortInfo;
 use super::adapters;
 use crate::error::{CliError, CliResult};
 
-/// A name below the root of the view, and what is there.
+/// Entries of the view by path below its root.
 type Tree = BTreeMap<PathBuf, Entry>;
 
 #[derive(Hash)]
@@ -27,7 +27,7 @@ enum Entry {
     Link(&'static str),
 }
 
-/// Makes the view, or finds it made.
+/// Makes the view, unless it exists.
 pub(super) fn directory() -> CliResult<PathBuf> {
     let tree = tree(&ports()?);
     let mut hasher = DefaultHasher::new();
@@ -45,7 +45,7 @@ fn failed(path: &Path, error: &io::Error) -> CliError {
         .hint("set XDG_RUNTIME_DIR to a directory of your own")
 }
 
-/// A directory that is this user's alone.
+/// A directory that only this user can access.
 fn base() -> CliResult<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
     let place = runtime.map_or_else(std::env::temp_dir, PathBuf::from);
@@ -64,7 +64,7 @@ fn base() -> CliResult<PathBuf> {
     Err(failed(&base, &error))
 }
 
-/// Makes it beside its place, and moves it there whole.
+/// Makes the view under a temporary name and renames it.
 fn make(base: &Path, view: &Path, tree: &Tree) -> io::Result<()> {
     let part = base.join(format!("part-{}", std::process::id()));
     for (name, entry) in tree {
@@ -78,7 +78,7 @@ fn make(base: &Path, view: &Path, tree: &Tree) -> io::Result<()> {
         }
     }
     match fs::rename(&part, view) {
-        // Another process was faster, with the same.
+        // Another process has made the same view meanwhile.
         Err(_) if view.exists() => fs::remove_dir_all(&part),
         other => other,
     }
@@ -109,7 +109,7 @@ fn tree(ports: &[PortInfo]) -> Tree {
         let verbs = PathBuf::from(format!("sys/class/infiniband_verbs/uverbs{index}"));
         tree.insert(verbs.join("ibdev"), text(&name));
         tree.insert(verbs.join("abi_version"), text("1"));
-        // A character device that anybody may open: what programs look for there.
+        // A character device that any user may open, which programs look for.
         tree.insert(format!("dev/infiniband/uverbs{index}").into(), Entry::Link("/dev/null"));
     }
     tree

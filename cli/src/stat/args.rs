@@ -9,9 +9,9 @@ use crate::values::parse_bound;
 
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
-    /// Only this process
+    /// Show only this process
     pub(crate) pid: Option<u32>,
-    /// Processes of all users, as far as this user may look
+    /// Show processes of all users, as far as this user may
     #[arg(long)]
     pub(crate) all: bool,
     /// Print JSON
@@ -23,10 +23,10 @@ pub(crate) struct StatArgs {
     /// A time series for each connection, not for each process and peer address: there may be many
     #[arg(long)]
     pub(crate) per_connection: bool,
-    /// Again every so many seconds, until stopped
+    /// Repeat every so many seconds, until stopped
     #[arg(long, value_name = "SECONDS", value_parser = parse_bound)]
     pub(crate) watch: Option<Duration>,
-    /// Answer HTTP requests for OpenMetrics there until stopped; port 0 picks a free one and prints it
+    /// Serve OpenMetrics over HTTP there until stopped; port 0 picks a free one and prints it
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["json", "watch", "openmetrics"])]
     pub(crate) listen: Option<SocketAddr>,
 }

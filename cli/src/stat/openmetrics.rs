@@ -1,8 +1,9 @@
-//! A look as OpenMetrics text: for a file that node_exporter collects, or for Prometheus itself. Pure text.
+//! Formats the state pages as OpenMetrics text: for a file that node_exporter collects, or for Prometheus
+//! itself. Pure text.
 //!
-//! Sums per process and peer address, so that the number of series stays bounded however many connections there are;
-//! behind [`PEERS`] addresses of a process the others are one, `other`. Counters of connections that are over are not in
-//! the sums any more: `rate()` takes that for a reset, as it does when a process ends.
+//! Sums per process and peer address, so that the number of series is bounded; after the first [`PEERS`]
+//! addresses of a process, the others are summed as `other`. The sums omit connections that have ended:
+//! `rate()` takes that for a reset, as when a process ends.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -99,7 +100,7 @@ const CONNECTIONS: &[Metric] = &[
     },
 ];
 
-/// The text, with its end.
+/// The text, with its end marker.
 pub(crate) fn text(look: &Look, per_connection: bool) -> String {
     let mut out = String::new();
     let groups = groups(look, per_connection);
@@ -206,7 +207,7 @@ fn device(seen: &Seen, index: u32) -> String {
     found.map_or(String::new(), |(_, device)| escaped(&device.name))
 }
 
-/// As a label's value.
+/// Escapes a label's value.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

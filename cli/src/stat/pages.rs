@@ -1,4 +1,4 @@
-//! The state pages of this machine at one moment. Files of the dead are removed on the way.
+//! Reads the state pages of this machine at one moment. Removes files of dead processes.
 
 use std::time::Instant;
 
@@ -7,22 +7,22 @@ use state_page::read::Page;
 
 use crate::error::CliResult;
 
-/// A process.
+/// A process and its page.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// Where its socket is.
+    /// Path of its socket.
     pub(crate) socket: std::path::PathBuf,
     pub(crate) page: Page,
 }
 
-/// All of them at one moment.
+/// All pages at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     pub(crate) at: Instant,
     pub(crate) processes: Vec<Seen>,
-    /// Files or directories, and what is the matter with them.
+    /// Files or directories that cannot be used, and why.
     pub(crate) troubles: Vec<(String, String)>,
-    /// Files of the dead that were removed.
+    /// Number of files of dead processes that were removed.
     pub(crate) removed: u32,
     directories: Vec<String>,
 }
@@ -36,7 +36,7 @@ pub(crate) fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A face by its number.
+/// Name of an interface by its number.
 pub(crate) fn face(number: u32) -> &'static str {
     match number {
         1 => "IT-API",
@@ -46,10 +46,10 @@ pub(crate) fn face(number: u32) -> &'static str {
 }
 
 impl Look {
-    /// Looks at all processes, or at one; of this user, or of all.
+    /// Reads the pages of all processes, or of one; of this user, or of all.
     pub(crate) fn take(pid: Option<u32>, all: bool) -> CliResult<Self> {
         let (own, uid) = (directory(), uid());
-        // Root is asked about others, too, when it names one of their processes.
+        // Root may name a process of another user.
         let everywhere = all || (uid == 0 && pid.is_some());
         let directories = if everywhere { place::directories(&own, uid) } else { vec![(own, uid)] };
         let mut look = Self {
@@ -63,7 +63,7 @@ impl Look {
             look.directories.push(directory.display().to_string());
             match place::pages(&directory, uid) {
                 Ok(found) => found.into_iter().for_each(|found| look.add(found)),
-                // Nobody has published yet.
+                // No process has published yet.
                 Err(Unusable::Os(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(why) => {
                     look.troubles.push((directory.display().to_string(), why.to_string()));
@@ -98,12 +98,12 @@ impl Look {
         self.troubles.push((path.display().to_string(), trouble));
     }
 
-    /// Where was looked.
+    /// The directories that were read.
     pub(crate) fn places(&self) -> String {
         self.directories.join(", ")
     }
 
-    /// The first trouble, as a sentence.
+    /// The first entry of `troubles`, as a sentence.
     pub(crate) fn complaint(&self) -> Option<String> {
         self.troubles.first().map(|(file, what)| format!("{file}: {what}"))
     }

@@ -6,7 +6,7 @@ use state_page::read::QueuePair;
 
 use super::pages::Look;
 
-/// Names a queue pair in all of the processes: process, its start, adapter, number, and generation.
+/// Identifies a queue pair among all processes: process, its start, adapter, number, and generation.
 type Name = (u32, u64, u32, u32, u64);
 
 /// Per second.
@@ -43,7 +43,7 @@ impl<'a> Earlier<'a> {
         Self { queue_pairs, seconds: super::between(before, look).as_secs_f64() }
     }
 
-    /// Of a connection; nothing for one that was not there.
+    /// The rates of a connection; zeros if it is new.
     pub(crate) fn rate(&self, pid: u32, start: u64, now: &QueuePair) -> Rate {
         let Some(before) = self.queue_pairs.get(&name(pid, start, now)) else {
             return Rate::default();

@@ -1,5 +1,5 @@
-//! `warpline stat --listen`: the same over HTTP, for Prometheus. One request at a time, each bounded; whatever is asked
-//! for, the answer is the metrics. A client that says nothing, or does not read, is closed after [`PATIENCE`].
+//! `warpline stat --listen`: serves OpenMetrics over HTTP, for Prometheus. One request at a time, each bounded;
+//! every path returns the metrics. A client that sends nothing, or does not read, is closed after [`PATIENCE`].
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,9 +10,9 @@ use super::openmetrics;
 use super::pages::Look;
 use crate::error::{CliError, CliResult, Exit};
 
-/// For reading a request, and for writing the answer.
+/// Time-out of reading a request, and of writing the response.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Octets of a request.
+/// Longest request in octets.
 const LONGEST: usize = 16 << 10;
 
 pub(super) fn run(args: &StatArgs, address: SocketAddr, out: &mut dyn Write) -> CliResult<()> {
@@ -27,7 +27,7 @@ pub(super) fn run(args: &StatArgs, address: SocketAddr, out: &mut dyn Write) -> 
     out.flush()?;
     loop {
         match listener.accept() {
-            // What becomes of one client is nothing to the next.
+            // A failure of one client does not concern the next.
             Ok((client, _)) => drop(serve(args, client)),
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}

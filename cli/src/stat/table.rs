@@ -7,7 +7,7 @@ use super::pages::{Look, Seen};
 use super::rates::{Earlier, Rate};
 use crate::output::{count, table};
 
-/// Connections that are printed of one process; there may be thousands.
+/// Most connections that are printed of one process; there may be thousands.
 const MOST: usize = 1000;
 
 /// The tables.
@@ -65,7 +65,7 @@ fn connections(seen: &Seen, earlier: &Earlier<'_>) -> String {
     out
 }
 
-/// One line of them.
+/// The line of a connection.
 pub(crate) fn connection(qp: &QueuePair, rate: Rate) -> Vec<String> {
     let peer = qp.remote.map_or("-".to_owned(), |address| address.to_string());
     let mut row = vec![peer, qp.qp.to_string(), state::name(qp.state).to_owned()];
@@ -83,7 +83,7 @@ pub(crate) fn connection(qp: &QueuePair, rate: Rate) -> Vec<String> {
             receives,
             format!("{:.0}", rate.stalls),
         ]),
-        // Its provider tells only those who ask.
+        // Its provider publishes no counters.
         false => row.extend(std::iter::repeat_n("?".to_owned(), 6)),
     }
     row

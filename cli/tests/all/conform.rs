@@ -1,5 +1,5 @@
-//! `warpline conform` against ourselves in both roles, against peers that are wrong on purpose, and
-//! its listings.
+//! Tests of `warpline conform` against its own target in both roles, against peers with deliberate faults, and
+//! of its listings.
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, Read, Write};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::{Running, line_with, rest, run, text, warpline};
 
-/// A process that says where it listens.
+/// A process that prints the address at which it listens.
 struct Server {
     process: Running,
     output: BufReader<ChildStdout>,
@@ -39,7 +39,7 @@ fn with_verdict(report: &Value, verdict: &str) -> BTreeSet<String> {
     of.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// No failure, and these pass.
+/// Asserts that nothing fails and that these pass.
 fn assert_passes(report: &Value, ids: &[&str]) {
     let failed: Vec<_> =
         report["cases"].as_array().unwrap().iter().filter(|c| c["octets"].is_array()).collect();
@@ -62,7 +62,7 @@ const BOTH: &[&str] = &[
     "ERR-22", "ERR-23", "ERR-24", "ERR-25", "ERR-26", "ERR-28",
 ];
 
-/// What our target shows beyond.
+/// Requirements that only a listening peer shows.
 const TARGET: &[&str] = &[
     "MPA-06", "MPA-14", "MPA-23", "MPA-25", "MPA-42", "CONN-01", "CONN-02", "CONN-03", "CONN-04",
     "CONN-05", "CONN-06", "CONN-07", "CONN-08", "CONN-11", "CONN-12", "CONN-13", "CONN-16",
@@ -74,7 +74,7 @@ const TARGET: &[&str] = &[
     "ERR-09", "ERR-15", "ERR-17", "ERR-29", "ERR-30",
 ];
 
-/// What an initiator of ours shows beyond.
+/// Requirements that only a connecting peer shows.
 const INITIATOR: &[&str] = &[
     "MPA-12", "CONN-01", "CONN-07", "CONN-10", "CONN-12", "CONN-13", "CONN-16", "CONN-17",
     "CONN-24", "CONN-26", "CONN-27", "CONN-28", "CONN-29",
@@ -102,7 +102,7 @@ fn we_listen_and_nothing_fails() {
     assert_passes(&report, &[BOTH, TARGET].concat());
 }
 
-/// Has `warpline ping` connect to the tester until it is done.
+/// Connects `warpline ping` to the tester until the tester is done.
 fn initiator(options: &'static [&'static str]) -> Value {
     let mut tester = start(&["conform", "--listen", "127.0.0.1:0"], "waiting");
     let address = tester.address.clone();
@@ -140,7 +140,7 @@ fn we_connect_and_nothing_fails() {
     }
 }
 
-/// A peer that accepts everything, echoes the flags and says nothing more.
+/// A peer that accepts everything, echoes the flags and sends nothing more.
 fn wrong_peer() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -164,13 +164,13 @@ fn echo_flags(mut stream: TcpStream) {
     head[10] = b'p';
     head[..16].copy_from_slice(b"MPA ID Rep Frame");
     head[18..].copy_from_slice(&[0, 4]);
-    // The tester may be gone.
+    // The tester may have disconnected.
     let _ = stream.write_all(&head).and_then(|()| stream.write_all(&[0; 4]));
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
 #[test]
-fn a_wrong_peer_fails_with_its_octets() {
+fn a_faulty_peer_fails_and_its_octets_are_shown() {
     let address = wrong_peer();
     let only = ["--only", "CONN-04,CONN-05,ERR-02", "-W", "0.5"];
     let output = run(&[&["conform", &address], &only[..]].concat());
@@ -185,8 +185,7 @@ fn a_wrong_peer_fails_with_its_octets() {
     assert!(report.contains("fail          CONN-05"), "{report}");
 }
 
-/// A peer that accepts with what `answer` makes of the request, and then sends `last` for whatever
-/// comes, once, and closes.
+/// A peer that sends the reply that `answer` makes of the request, waits for octets, sends `last` and closes.
 fn peer_that_ends_with(last: &'static [u8], answer: fn(&mut [u8; 20])) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -198,7 +197,7 @@ fn peer_that_ends_with(last: &'static [u8], answer: fn(&mut [u8; 20])) -> String
                 continue;
             }
             let length = usize::from(u16::from_be_bytes([head[18], head[19]]));
-            // The tester may be gone at any time.
+            // The tester may disconnect at any time.
             let _ = stream.read_exact(&mut vec![0; length]);
             let mut reply = *b"MPA ID Rep Frame\x40\x01\0\0";
             answer(&mut reply);
@@ -215,7 +214,7 @@ fn peer_that_ends_with(last: &'static [u8], answer: fn(&mut [u8; 20])) -> String
 // RFC 5040 4.8: a Terminate is one segment [RDMAP-20]
 #[test]
 fn a_terminate_without_its_l_bit_fails() {
-    // 2/0/2, bare, with a right CRC; L is 0.
+    // 2/0/2, bare, with a correct CRC; L is 0.
     const NOT_LAST: &[u8] = b"\0\x16\x01\x47\0\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\0\x20\x02\0\0";
     static FRAME: std::sync::LazyLock<Vec<u8>> =
         std::sync::LazyLock::new(|| [NOT_LAST, &crc32c::crc32c(NOT_LAST).to_le_bytes()].concat());
@@ -225,11 +224,11 @@ fn a_terminate_without_its_l_bit_fails() {
     assert_eq!(output.status.code(), Some(1), "{report}");
     assert!(report.contains("fail          RDMAP-20"), "{report}");
     assert!(report.contains("a terminate is one segment, but its l bit is 0"), "{report}");
-    // Its code is right.
+    // Its code is correct.
     assert!(!report.contains("fail          ERR-02"), "{report}");
 }
 
-// A start-up frame that is wrong is a failure of its requirement, and nothing else is said to fail.
+// A wrong start-up frame fails its own requirement and no other.
 #[test]
 fn a_reply_with_a_wrong_key_is_reported_by_requirement() {
     let address = peer_that_ends_with(b"", |reply| reply[15] = b'x');
@@ -241,13 +240,14 @@ fn a_reply_with_a_wrong_key_is_reported_by_requirement() {
     let unplayed = report["counts"]["cases not played"].as_u64().unwrap();
     assert!(unplayed > 50, "{unplayed}");
     let error = text(&output.stderr);
-    let said =
-        format!("{unplayed} cases not played: the peer served nobody after \"the first look\"");
+    let said = format!(
+        "{unplayed} cases not played: the peer accepted no connection after \"the first look\""
+    );
     assert!(error.contains(&said), "{error}");
 }
 
 #[test]
-fn one_case_is_played_and_told() {
+fn one_case_is_played_and_reported() {
     let target = target();
     let name = "CRC: zero";
     let output = run(&["conform", &target.address, "--case", name]);
@@ -263,9 +263,9 @@ fn asking_for_no_case_is_refused() {
     let none: [&[&str]; 4] = [
         &["--case", "CRC: zero", "--skip", "CRC: zero"],
         &["--case", "CRC: zero", "--only", "DDP-10"],
-        // Of a requirement that the wire does not show.
+        // A requirement that the wire does not show.
         &["--only", "MPA-29"],
-        // Of a peer that connects.
+        // A case for a peer that connects.
         &["--only", "MPA-12"],
     ];
     for arguments in none {
@@ -276,10 +276,10 @@ fn asking_for_no_case_is_refused() {
     }
 }
 
-// A peer that stops in the middle: each case is told as it is played, and those that were not are a
-// failure of the run.
+// A peer that stops in the middle: each case is reported as it is played, and the run fails because of the
+// others.
 #[test]
-fn what_was_not_played_is_a_failure() {
+fn cases_that_were_not_played_are_a_failure() {
     let mut tester = start(&["conform", "--listen", "127.0.0.1:0", "--wait", "2"], "waiting");
     let stopped = Arc::new(AtomicBool::new(false));
     let calling = std::thread::spawn({
@@ -304,8 +304,8 @@ fn what_was_not_played_is_a_failure() {
 }
 
 #[test]
-fn nobody_there() {
-    // Bound, not listening: refused for as long as it lives.
+fn a_peer_that_does_not_listen_is_reported() {
+    // Bound, not listening: connections are refused as long as it lives.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = run(&["conform", &closed.to_string()]);
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
@@ -313,9 +313,9 @@ fn nobody_there() {
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
 }
 
-/// Connections come about, and nothing is said on them.
+/// A peer that accepts connections and sends nothing.
 #[test]
-fn a_silent_peer_is_given_up() {
+fn a_silent_peer_times_out() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let output = run(&["conform", &address, "-W", "0.1"]);
@@ -336,7 +336,7 @@ fn a_silent_peer_is_given_up() {
 }
 
 #[test]
-fn listings_and_mistakes() {
+fn listings_and_bad_arguments() {
     let listing = text(&run(&["conform", "--list"]).stdout);
     for said in ["CONN-07", "not shown SEC-17", "listens", "connects"] {
         assert!(listing.contains(said), "{said}: {listing}");

@@ -1,4 +1,4 @@
-//! `warpline decode`: strings, captures, damage.
+//! Tests of `warpline decode`: strings, captures, damaged input.
 
 use serde_json::Value;
 

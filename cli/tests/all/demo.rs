@@ -1,4 +1,4 @@
-//! `warpline demo`: files of all kinds, and the death of either process at several points.
+//! Tests of `warpline demo`: files of all kinds, and the death of either process at several points.
 
 use std::process::Stdio;
 
@@ -33,7 +33,7 @@ fn a_device_and_an_address_can_be_named() {
         let output = options(address, "vp_softrdma");
         assert!(text(&output.stdout).ends_with("verified\n"), "{}", text(&output.stderr));
     }
-    // Of documentation, and of no machine (RFC 5737): this one cannot listen there.
+    // An address for documentation (RFC 5737), at which no machine listens.
     for (address, device) in [("127.0.0.1", "nowhere0"), ("192.0.2.1", "vp_softrdma")] {
         let output = options(address, device);
         let err = text(&output.stderr);
@@ -43,7 +43,7 @@ fn a_device_and_an_address_can_be_named() {
 }
 
 #[test]
-fn the_smallest_files_too() {
+fn the_smallest_files_are_moved() {
     for len in [0, 1, 2, 15, 16, 17] {
         let file = TempFile::new(&format!("small{len}"), &noise(len));
         let output = run(&["demo", file.path(), "--chunk", "7"]);
@@ -52,7 +52,7 @@ fn the_smallest_files_too() {
 }
 
 #[test]
-fn what_cannot_be_moved_is_said() {
+fn a_file_that_cannot_be_moved_is_refused() {
     for (path, expected) in [
         ("/nowhere/x", "No such file"),
         ("/", "not a regular file"),
@@ -65,7 +65,7 @@ fn what_cannot_be_moved_is_said() {
     }
 }
 
-/// Points at which a process dies: the line of progress that is awaited first.
+/// Points at which a process is killed: after this line of progress.
 const POINTS: [&str; 7] = [
     "process ",
     "Send/Recv 1/",
@@ -76,7 +76,7 @@ const POINTS: [&str; 7] = [
     "RDMA Read 2000/",
 ];
 
-/// A demo that stands still once nobody reads its progress: chunks enough for three pipes full.
+/// A demo that blocks when its progress is not read: its output fills three pipes.
 struct Staged {
     demo: Running,
     _file: TempFile,
@@ -124,18 +124,18 @@ fn the_second_process_reports_the_death_of_the_first() {
         let (mut staged, lines, _peer) = staged(point);
         let first = staged.demo.id();
         staged.demo.kill();
-        // Both ends of the pipe are closed only when both processes are gone.
+        // The pipe ends only when both processes have ended.
         let text = rest(lines);
         let message = text.split_once("warpline: ").unwrap_or_else(|| panic!("{point}: {text}")).1;
         assert!(message.contains(&format!("process {first}")), "{point}: {message}");
-        // Killed at its first word, it may still have sent something.
+        // Killed after its first line, it may still have sent something.
         let none = operation(point) == "process" && message.contains("nothing was received");
         assert!(none || message.contains("is lost"), "{point}: {message}");
     }
 }
 
 #[test]
-fn programs_get_json() {
+fn the_output_can_be_json() {
     let file = TempFile::new("json", &noise(100_000));
     let output = run(&["demo", file.path(), "--chunk", "64k", "--json"]);
     let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! Help, version, completions, devices, exit statuses, closed pipes, configuration.
+//! Tests of help, version, completions, devices, exit statuses, closed pipes and configuration.
 
 use std::process::Stdio;
 
@@ -63,7 +63,7 @@ fn devices_for_people_and_programs() {
     let output = run(&["devices"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let out = text(&output.stdout);
-    // Among the rest, which CRC32c kernel is used, and what it does.
+    // The CRC32c kernel in use and its speed are listed, too.
     for word in
         ["vp_softrdma", "port 0", "127.0.0.1", "capabilities", "max qp", "CRC32c by ", " GB/s"]
     {
@@ -77,7 +77,7 @@ fn devices_for_people_and_programs() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error_message() {
+fn a_closed_pipe_is_no_error() {
     let mut command = warpline();
     command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = Running::new(command.spawn().unwrap());
@@ -97,7 +97,7 @@ fn a_wrong_configuration_is_located() {
     assert!(err.contains("wrong.toml:3:1") && err.contains("fnord"), "{err}");
 }
 
-/// Standard error of a client that connects and leaves, with a log of connections.
+/// Standard error of a client that connects and disconnects, with a log of connections.
 fn log_of_a_connection(format: &str) -> String {
     let file = TempFile::new(
         &format!("{format}-log.toml"),

@@ -1,4 +1,4 @@
-//! `warpline perf`: every kind of measurement once, briefly. No figure is judged: who else runs on
+//! Tests of `warpline perf`: every kind of measurement once, briefly. No figure is judged, because the load of
 //! the machine is not known.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{Running, line_with, run, text, warpline};
 
-/// Runs `perf` with these words; its JSON.
+/// Runs `perf` with these arguments; returns its JSON.
 fn json(words: &[&str]) -> Value {
     let output = run(&[&["perf"], words, &["--json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
@@ -129,7 +129,7 @@ fn reads_whatever_the_servers_application_does() {
 }
 
 #[test]
-fn a_server_serves_one_client_after_the_other_and_people_get_a_table() {
+fn a_server_serves_one_client_after_the_other_and_prints_a_table() {
     let (_server, _output, address) = serve();
     for raw in [&[][..], &["--no-raw"]] {
         let words = ["perf", "run", &address, "--op", "write", "--mode", "bw", "--size", "64k"];
@@ -137,7 +137,7 @@ fn a_server_serves_one_client_after_the_other_and_people_get_a_table() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let out = text(&output.stdout);
         assert!(out.contains("RDMA Write\n  64 KiB, CRC on, poll "), "{out}");
-        assert_eq!(out.contains("Beside raw TCP here"), raw.is_empty(), "{out}");
+        assert_eq!(out.contains("Compared with raw TCP here"), raw.is_empty(), "{out}");
     }
 }
 
@@ -149,7 +149,7 @@ fn a_server_that_dies_ends_the_measurement() {
     command.args(["--duration", "3600"]);
     let mut client =
         Running::new(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-    // The measurement runs when both processes have sockets of it.
+    // The measurement is running when both processes have sockets of it.
     warpline_patience::until("both processes to have sockets of the measurement", || {
         sockets(server.id()) >= 4
     });
@@ -170,7 +170,7 @@ fn sockets(process: u32) -> usize {
 }
 
 #[test]
-fn a_stranger_is_named_by_both_sides() {
+fn both_sides_report_a_peer_of_another_protocol() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let stranger = std::thread::spawn(move || {
@@ -189,7 +189,7 @@ fn a_stranger_is_named_by_both_sides() {
     let mut line = String::new();
     server.stderr().read_line(&mut line).unwrap();
     assert!(line.contains("does not speak"), "{line}");
-    // It serves on, and refuses nonsense.
+    // It goes on serving, and refuses invalid values.
     let mut stream = TcpStream::connect(&address).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
     let case = r#"{"case":{"op":"write","mode":"bw","size":4096,"depth":0,"conns":1,"threads":1,"list":1,"crc":true,"wait":false,"spin_us":null,"srq":false}}"#;
@@ -198,9 +198,9 @@ fn a_stranger_is_named_by_both_sides() {
     line_with(&mut answers, |line| line.contains("the depth is at least 1"));
 }
 
-/// Connections come about, and nothing is said on them.
+/// A peer that accepts connections and sends nothing.
 #[test]
-fn who_says_nothing_is_given_up_by_both_sides() {
+fn both_sides_give_a_silent_peer_up() {
     let (mut server, _output, address) = serve();
     let _silent = TcpStream::connect(&address).unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -242,7 +242,7 @@ fn bad_words_are_refused_with_a_reason() {
 }
 
 #[test]
-fn hidden_costs_with_a_chart() {
+fn costs_with_a_chart() {
     let chart = std::env::temp_dir().join(format!("warpline-costs-{}.svg", std::process::id()));
     let report = json(&["costs", "--slice", "0", "--plot", chart.to_str().unwrap()]);
     let svg = std::fs::read_to_string(&chart).unwrap();
@@ -286,7 +286,7 @@ fn a_chart_of_sizes() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// What people get of `perf local`, into a pipe.
+/// The text of `perf local`, written to a pipe.
 fn people(words: &str) -> String {
     let words: Vec<_> = words.split_whitespace().collect();
     let output = run(&[&["perf", "local"], &words[..], &BRIEF].concat());
@@ -298,7 +298,7 @@ fn people(words: &str) -> String {
 }
 
 #[test]
-fn people_get_eighty_columns_a_legend_and_a_line_for_each_operation() {
+fn the_text_has_eighty_columns_a_legend_and_a_line_for_each_operation() {
     let out = people("--poll");
     let wide: Vec<_> = out.lines().filter(|line| line.chars().count() > 80).collect();
     assert!(wide.is_empty(), "{wide:#?}");
@@ -319,7 +319,7 @@ fn people_get_eighty_columns_a_legend_and_a_line_for_each_operation() {
 }
 
 #[test]
-fn targets_are_told_to_who_asks() {
+fn targets_are_printed_if_requested() {
     let out = people("--op write --mode bw,rate --targets");
     assert!(out.contains("Targets: ") && out.contains("64 KiB, CRC off, of raw_max\n"), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");

@@ -1,4 +1,4 @@
-//! `warpline ping` against `warpline ping --serve`, and against peers that are no such thing.
+//! Tests of `warpline ping` against `warpline ping --serve`, and against other peers.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -81,7 +81,7 @@ fn a_server_that_dies_is_a_loss() {
     line_with(&mut out, |line| line.contains("ping=10 "));
     server.process.kill();
     let summary = line_with(&mut out, |line| line.contains("round trips started"));
-    // Killed between two round trips, all those started are back.
+    // Killed between two round trips: all that were started have completed.
     assert!(summary.contains("completed"), "{summary}");
     assert_eq!(client.code(), Some(1));
     let message = rest(err);
@@ -101,16 +101,16 @@ fn a_client_that_dies_ends_its_connection_only() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
-/// A client that is there, and whose stream is damaged, has not died.
+/// A live client whose stream is damaged is not reported as dead.
 #[test]
-fn a_wrong_crc_is_told_as_such() {
+fn a_wrong_crc_is_reported_as_the_cause() {
     use std::io::{Read, Write};
     let mut server = serve(&["127.0.0.1:0"]);
     let mut client = std::net::TcpStream::connect(&server.address).unwrap();
     // MPA revision 1, CRC; RFC 5044 7.1.1.
     client.write_all(b"MPA ID Req Frame\x40\x01\0\0").unwrap();
     client.read_exact(&mut [0; 20]).unwrap();
-    // A Send of nothing whose CRC is 0.
+    // An empty Send whose CRC is 0.
     let mut fpdu = [0; 24];
     fpdu[..4].copy_from_slice(&[0, 18, 0x41, 0x43]);
     fpdu[15] = 1;
@@ -139,8 +139,8 @@ fn an_interrupt_ends_with_the_statistics() {
 }
 
 #[test]
-fn nobody_there() {
-    // Bound, not listening: refused for as long as it lives.
+fn a_peer_that_does_not_listen_is_reported() {
+    // Bound, not listening: connections are refused as long as it lives.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = run(&["ping", &closed.to_string()]);
     assert_eq!(output.status.code(), Some(4));
@@ -149,7 +149,7 @@ fn nobody_there() {
 }
 
 #[test]
-fn somebody_else_there() {
+fn a_peer_that_does_not_speak_mpa_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let other = std::thread::spawn(move || {
@@ -167,7 +167,7 @@ fn somebody_else_there() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_named() {
+fn an_unknown_device_is_named() {
     for words in [&["ping", "127.0.0.1:1"][..], &["ping", "--serve", "127.0.0.1:0"]] {
         let output = run(&[words, &["--device", "nowhere0"]].concat());
         let err = text(&output.stderr);
@@ -177,7 +177,7 @@ fn a_device_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_port_in_use() {
+fn a_port_in_use_is_reported() {
     let server = serve(&["127.0.0.1:0"]);
     let output = run(&["ping", "--serve", &server.address]);
     assert_eq!(output.status.code(), Some(4));
@@ -195,7 +195,7 @@ fn families() {
 }
 
 #[test]
-fn programs_get_json() {
+fn the_output_can_be_json() {
     let mut command = warpline();
     command.args(["ping", "--serve", "127.0.0.1:0", "--once", "--json"]);
     let mut server = Running::new(command.stdout(Stdio::piped()).spawn().unwrap());

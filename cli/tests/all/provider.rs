@@ -1,5 +1,5 @@
-//! `warpline provider check`, and libraries in `warpline devices`: the vendor's provider of C as it
-//! is, and broken in many ways, each of which must be named.
+//! Tests of `warpline provider check`, and of libraries in `warpline devices`: the example vendor's provider in
+//! C as it is, and broken in many ways, each of which must be named.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -45,9 +45,9 @@ fn remove(library: &Path) {
 }
 
 #[test]
-fn the_vendors_provider_passes() {
+fn the_example_vendors_provider_passes() {
     let Some(library) = variant("good", &[]) else {
-        return warpline_skip::skip("the_vendors_provider_passes", "no C compiler");
+        return warpline_skip::skip("the_example_vendors_provider_passes", "no C compiler");
     };
     let path = library.to_str().unwrap();
     let output = warpline(&["provider", "check", path], "");
@@ -62,7 +62,7 @@ fn the_vendors_provider_passes() {
     remove(&library);
 }
 
-/// Changes to the sources, the exit status, and what must be said.
+/// Changes to the sources, the exit status, and a text that must be reported.
 type Broken = (&'static [(&'static str, &'static str)], i32, &'static str);
 
 const BROKEN: &[Broken] = &[
@@ -111,7 +111,7 @@ const BROKEN: &[Broken] = &[
     (&[("0, 0, RI_WC_READ}", "0, 0, 77}")], 1, "a completion is of operation 77, which is none"),
     (&[("wc.status = status;", "wc.status = status + 500;")], 1, "has status 500, which is none"),
     (&[("wc.octets = len;", "wc.octets = len + 4000000000u;")], 1, "octets, more than max_message"),
-    // Each entry of the connection manager is required, and said before anything is connected.
+    // Each entry of the connection manager is required, and checked before anything is connected.
     (
         &[("    .listen = cm_listen,\n", "    .listen = sizeof ops ? NULL : cm_listen,\n")],
         1,
@@ -190,9 +190,9 @@ const BROKEN: &[Broken] = &[
     ),
 ];
 
-/// Where something is put into the source.
+/// The place in the source where code is inserted.
 const ONCE: &str = "static pthread_once_t once";
-/// What does not survive being loaded.
+/// Code that crashes when the library is loaded.
 const DIES: &str = "__attribute__((constructor)) static void die(void) { abort(); }\n\
                     static pthread_once_t once";
 
@@ -213,7 +213,7 @@ fn each_broken_variant_is_named() {
             remove(&library);
         }
     }
-    // In a listing each is skipped with its reason, and nobody else suffers.
+    // A listing skips each with its reason and lists the others.
     for (library, expected) in names {
         let output = warpline(&["devices"], library.to_str().unwrap());
         let said = text(&output.stdout);
@@ -223,11 +223,11 @@ fn each_broken_variant_is_named() {
 }
 
 #[test]
-fn what_is_no_library_is_named() {
+fn a_file_that_is_no_library_is_named() {
     let dir = scratch("no-library");
     let own = std::fs::read(env!("CARGO_BIN_EXE_warpline")).unwrap();
     let mut foreign = own[..4096].to_vec();
-    // A processor that nobody has.
+    // A processor that does not exist.
     foreign[18..20].copy_from_slice(&9999u16.to_le_bytes());
     let file = |name: &str, octets: &[u8]| std::fs::write(dir.join(name), octets).unwrap();
     file("libtext.so", b"not a library");
@@ -286,8 +286,8 @@ fn manifests_name_libraries() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// What `program devices` says to nobody in particular; `None` if it cannot be run so.
-fn devices_of_nobody(program: &Path, path: &Path) -> Option<String> {
+/// Output of `program devices` as the user nobody; `None` if it cannot be run so.
+fn devices_as_nobody(program: &Path, path: &Path) -> Option<String> {
     const NOBODY: u32 = 65534;
     let mut command = Command::new(program);
     command.arg("devices").env("WARPLINE_PROVIDER_PATH", path).env("HOME", "/nonexistent");
@@ -295,10 +295,10 @@ fn devices_of_nobody(program: &Path, path: &Path) -> Option<String> {
     Some(text(&output.stdout))
 }
 
-/// What a user says in the environment names no code for a program with more rights.
+/// A program with more rights than its user loads no code that the environment names.
 #[test]
-fn a_setuid_program_is_told_nothing_by_its_environment() {
-    const TEST: &str = "a_setuid_program_is_told_nothing_by_its_environment";
+fn a_setuid_program_ignores_libraries_of_its_environment() {
+    const TEST: &str = "a_setuid_program_ignores_libraries_of_its_environment";
     let Some(library) = variant("setuid", &[]) else {
         return warpline_skip::skip(TEST, "no C compiler");
     };
@@ -307,9 +307,9 @@ fn a_setuid_program_is_told_nothing_by_its_environment() {
     let mode = |bits| std::fs::set_permissions(&program, PermissionsExt::from_mode(bits)).unwrap();
     mode(0o755);
     let names_it = |said: String| said.contains("vendor_loop");
-    let plain = devices_of_nobody(&program, &library).map(names_it);
+    let plain = devices_as_nobody(&program, &library).map(names_it);
     mode(0o4755);
-    let more_rights = devices_of_nobody(&program, &library).map(names_it);
+    let more_rights = devices_as_nobody(&program, &library).map(names_it);
     remove(&library);
     match plain {
         Some(true) => assert_eq!(more_rights, Some(false)),
@@ -324,7 +324,7 @@ fn layer(name: &str) -> Option<PathBuf> {
     Some(library)
 }
 
-/// What `warpline devices` says with wrappers around every provider.
+/// Output of `warpline devices` with wrappers around every provider.
 fn devices_wrapped(dir: &Path, wrap: &[&str]) -> String {
     let file = dir.join("warpline.toml");
     std::fs::write(&file, format!("[providers]\nwrap = {wrap:?}\n")).unwrap();
@@ -344,7 +344,7 @@ fn layers_wrap_by_policy() {
         devices_wrapped(dir, &["trace", &layer(""), "fault:max_qp=7", &layer(":x"), "stats"]);
     let is_limit = |line: &str| line.split_whitespace().eq(["max", "qp", "7"]);
     assert!(said.contains("device vp_softrdma") && said.lines().any(is_limit), "{said}");
-    // What a layer takes away is gone, and why a layer cannot be used is told.
+    // Devices that a layer hides are gone, and the reason is given why a layer cannot be used.
     let said = devices_wrapped(dir, &[&layer(":hide")]);
     assert!(said.contains("not usable: the layer hides them"), "{said}");
     let said = devices_wrapped(dir, &["stats", &layer(":refuse")]);
@@ -382,7 +382,7 @@ fn a_layer_is_checked_around_the_provider_that_is_named() {
     };
     let place = inner.to_str().unwrap();
     let plain = text(&warpline(&["provider", "check", place], "").stdout);
-    // The same cases as without the layer, whichever way it is named.
+    // The same cases as without the layer, by name and by path.
     for (over, path) in [(place, ""), ("vendor_loop", place)] {
         let (code, said) = check(&layer, over, path);
         assert_eq!(code, Some(0), "{said}");
@@ -402,7 +402,7 @@ fn a_layer_is_checked_around_the_provider_that_is_named() {
     remove(&inner);
 }
 
-/// Each case is shown when it has ended, and the whole has a bound.
+/// Each case is shown when it has ended, and the whole run has a time-out.
 #[test]
 fn a_check_prints_as_it_goes_and_ends_at_its_limit() {
     let hang = "    if (max == 1)\n        for (;;)\n            ;\n    uint32_t n = cq->count";
@@ -419,7 +419,7 @@ fn a_check_prints_as_it_goes_and_ends_at_its_limit() {
     let mut out = running.stdout();
     line_with(&mut out, |line| line == "provider  vendor_loop 1.0");
     line_with(&mut out, |line| line == "  passed  listing: devices have names and ports");
-    // It hangs in a later case; so what was read was printed before the end.
+    // It hangs in a later case, so this line was printed before the end.
     assert!(running.is_alive());
     let said = rest(out);
     assert!(said.contains("it is not done after 20 s, the limit for all"), "{said}");
@@ -427,7 +427,7 @@ fn a_check_prints_as_it_goes_and_ends_at_its_limit() {
     remove(&library);
 }
 
-/// What the configuration disables is listed as such, and not loaded.
+/// A provider that the configuration disables is listed as disabled, and not loaded.
 #[test]
 fn a_disabled_provider_is_listed_as_such() {
     let Some(library) = variant("disabled", &[(ONCE, DIES)]) else {
@@ -447,7 +447,7 @@ fn a_disabled_provider_is_listed_as_such() {
     remove(&library);
 }
 
-/// `[providers.vendor_loop]`: its own keys reach it, its own wrappers are its alone.
+/// `[providers.vendor_loop]`: the provider gets its own keys, and its wrappers apply to no other.
 #[test]
 fn a_provider_is_configured_by_its_own_table() {
     let Some(library) = variant("settings", &[]) else {
@@ -480,7 +480,7 @@ fn a_provider_is_configured_by_its_own_table() {
     remove(&library);
 }
 
-/// A layer that crashes takes nobody along.
+/// A layer that crashes does not end the command.
 #[test]
 fn a_layer_that_crashes_is_named() {
     let dir = scratch("crashing-layer");
@@ -496,7 +496,7 @@ fn a_layer_that_crashes_is_named() {
     remove(&library);
 }
 
-/// Where a provider may crash or hang beside loading, and the step that is named.
+/// Where a provider may crash or hang, besides loading, and the step that is reported.
 const PLACES: &[(&str, &str)] = &[
     ("    (void)context;\n    (void)error;\n    fn(receiver, &device);", "listing its devices"),
     ("    if (name.len != device.name.len", "opening it"),
@@ -530,24 +530,24 @@ fn each_place(test: &str, what: &str, expected: &str) {
 }
 
 #[test]
-fn a_provider_that_crashes_takes_no_listing_along() {
+fn a_provider_that_crashes_does_not_end_the_listing() {
     let abort = "if (rand() >= 0)\n        abort();";
     each_place("crashes", abort, "the process is killed by signal 6 (abort)");
 }
 
 #[test]
-fn a_provider_that_hangs_takes_no_listing_along() {
+fn a_provider_that_hangs_does_not_end_the_listing() {
     let hang = "for (;;)\n        sleep(1000);";
     each_place("hangs", &format!("extern unsigned sleep(unsigned);\n    {hang}"), "it hangs");
 }
 
-/// Not even by ending its process in good order.
+/// Nor does a provider that exits with success.
 #[test]
-fn a_provider_that_exits_takes_no_listing_along() {
+fn a_provider_that_exits_does_not_end_the_listing() {
     each_place("exits", "if (rand() >= 0)\n        exit(0);", "the process ends with status 0");
 }
 
-/// Connections, events, data: all of the stack over a provider that was loaded.
+/// Connections, events and data over a provider that was loaded from a library.
 #[test]
 fn the_demo_moves_a_file_over_a_library() {
     let library = cargo("vp-softrdma-dylib", "vp_softrdma");

@@ -1,5 +1,5 @@
-//! `warpline run` and `warpline verbs`: a program finds the verbs libraries and keeps its exit status; what
-//! keeps them from it is said before it starts.
+//! Tests of `warpline run` and `warpline verbs`: a program loads the verbs libraries and keeps its exit status;
+//! obstacles are reported before it starts.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
@@ -11,20 +11,20 @@ use warpline_skip::skip;
 
 use crate::support::{TempFile, run, text};
 
-/// Runs `warpline run OPTIONS -- COMMAND`, with the libraries there.
+/// Runs `warpline run OPTIONS -- COMMAND` with the built libraries.
 fn start(options: &[&str], command: &[&str]) -> Output {
     Libraries::build();
     run(&[&["run"], options, &["--"], command].concat())
 }
 
-/// What it says, and with which status it ends.
+/// Its output and exit status.
 fn said(options: &[&str], command: &[&str]) -> (Option<i32>, String) {
     let output = start(options, command);
     (output.status.code(), text(&output.stderr))
 }
 
 #[test]
-fn the_exit_status_is_the_programs() {
+fn the_exit_status_is_that_of_the_program() {
     assert_eq!(said(&[], &["sh", "-c", "exit 7"]), (Some(7), String::new()));
     assert_eq!(start(&[], &["sh", "-c", "kill -9 $$"]).status.signal(), Some(9));
     let (status, error) = said(&[], &["no-such-program"]);
@@ -76,7 +76,7 @@ fn program(name: &str, flags: &[&str]) -> Option<PathBuf> {
 }
 
 #[test]
-fn what_keeps_the_libraries_from_a_program_is_said_before_it_starts() {
+fn obstacles_are_reported_before_a_program_starts() {
     let beside = Libraries::build().directory();
     let rpath = format!("-Wl,--disable-new-dtags,-rpath,{}", beside.display());
     let cases = [
@@ -98,7 +98,7 @@ fn what_keeps_the_libraries_from_a_program_is_said_before_it_starts() {
 }
 
 #[test]
-fn a_setuid_program_is_said_not_to_use_them() {
+fn a_setuid_program_is_reported_not_to_load_the_libraries() {
     let Some(path) = program("setuid", &[]) else {
         return skip("warpline run of a setuid program", "cc cannot build it");
     };

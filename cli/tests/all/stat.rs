@@ -1,4 +1,4 @@
-//! `warpline stat` and `warpline doctor` on processes that ping each other.
+//! Tests of `warpline stat` and `warpline doctor` on processes that ping each other.
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{Running, line_with, text, warpline};
 
-/// A runtime directory of this test's own.
+/// A runtime directory for one test.
 struct Runtime(PathBuf);
 
 impl Runtime {
@@ -41,7 +41,7 @@ impl Runtime {
         serde_json::from_str(&out).unwrap()
     }
 
-    /// A server and a client that has had its answer and waits for an hour.
+    /// A server, and a client that has completed a round trip and waits for an hour.
     fn pair(&self) -> (Running, Running, String) {
         let mut server = self.start(&["ping", "--serve=127.0.0.1:0"]);
         let line = line_with(&mut server.stdout(), |line| line.contains(" at "));
@@ -65,7 +65,7 @@ fn connection(all: &Value, pid: u32) -> &Value {
 }
 
 #[test]
-fn both_ends_are_seen_and_agree_also_while_they_are_stopped() {
+fn both_ends_are_shown_and_agree_even_while_stopped() {
     let runtime = Runtime::new();
     let (server, client, address) = runtime.pair();
     let agree = || {
@@ -79,7 +79,7 @@ fn both_ends_are_seen_and_agree_also_while_they_are_stopped() {
         assert_eq!(active["remote"], address);
         active["octets_sent"].as_u64() > Some(0) && pairs.into_iter().all(same)
     };
-    // What was sent is counted behind the system call, and may have arrived before.
+    // Octets sent are counted after the system call, and may arrive before.
     warpline_patience::until("both ends to agree", agree);
     for process in [&server, &client] {
         let pid = rustix::process::Pid::from_raw(process.id() as i32).unwrap();
@@ -100,7 +100,7 @@ fn both_ends_are_seen_and_agree_also_while_they_are_stopped() {
 }
 
 #[test]
-fn what_a_killed_process_leaves_is_removed() {
+fn the_page_of_a_killed_process_is_removed() {
     let runtime = Runtime::new();
     let (mut server, mut client, _) = runtime.pair();
     client.kill();
@@ -117,7 +117,7 @@ fn what_a_killed_process_leaves_is_removed() {
 }
 
 #[test]
-fn the_doctor_says_what_is_wrong_and_what_to_do() {
+fn the_doctor_reports_faults_and_remedies() {
     use std::os::unix::fs::PermissionsExt;
     let runtime = Runtime::new();
     let directory = runtime.0.join("warpline");
@@ -138,7 +138,7 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
 }
 
 #[test]
-fn the_doctor_says_how_a_peer_starts_up() {
+fn the_doctor_reports_the_startups_of_a_peer() {
     let runtime = Runtime::new();
     let (_server, _client, address) = runtime.pair();
     let (status, out, error) = runtime.run(&["doctor", &address]);

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Nothing here takes so long; a safety net against hangs.
+/// Bound of waits, to fail instead of hang.
 pub(crate) const HANG: Duration = Duration::from_secs(180);
 
-/// The executable, with an environment of its own.
+/// A command of the executable, with a clean environment.
 pub(crate) fn warpline() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
     command.env_remove("RUST_LOG").env_remove("WARPLINE_CONFIG").stdin(Stdio::null());
     command
 }
 
-/// Runs it to its end.
+/// Runs it until it exits.
 pub(crate) fn run(arguments: &[&str]) -> Output {
     let child = warpline().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     Running::new(child.unwrap()).output()
@@ -105,7 +105,7 @@ pub(crate) fn line_with(stream: &mut impl BufRead, wanted: impl Fn(&str) -> bool
         if wanted(line.trim_end()) {
             return line.trim_end().to_owned();
         }
-        // What matters is what came last.
+        // Keep the last lines.
         if seen.len() > 4096 {
             seen.clear();
         }
@@ -120,7 +120,7 @@ pub(crate) fn rest(mut stream: impl Read) -> String {
     text(&octets)
 }
 
-/// A file of this test's own, removed with it.
+/// A file for one test, removed when dropped.
 pub(crate) struct TempFile(pub(crate) PathBuf);
 
 impl TempFile {
@@ -151,7 +151,7 @@ impl Drop for TempFile {
     }
 }
 
-/// Octets without a pattern that repeats soon.
+/// Octets without a short period.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1du64;
     (0..len)

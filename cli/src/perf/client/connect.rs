@@ -1,5 +1,4 @@
-//! Connections that are only made to be measured: connect, one RDMA Write, and close or stay. Owned
-//! by one thread.
+//! Measures connecting: connect, one RDMA Write, and close or keep. Owned by one thread.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +18,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// All connections of the case but one stay; that one is made again and again.
+    /// Makes the connections that stay open: all of the case but one, which is made repeatedly.
     pub(super) fn new(ia: &Ia, case: Case, address: SocketAddr) -> CliResult<Self> {
         let mut this = Self { worker: Worker::new(ia, case, case.conns, false)?, address };
         for _ in 1..case.conns {
@@ -29,7 +28,7 @@ impl Connector {
         Ok(this)
     }
 
-    /// With the connections that stay.
+    /// The worker, with the connections that stay open.
     pub(super) fn worker(&self) -> &Worker {
         &self.worker
     }
@@ -45,7 +44,7 @@ impl Connector {
     }
 
     fn one(&self) -> CliResult<()> {
-        // The provider closes it asynchronously.
+        // The provider closes the previous one asynchronously.
         Ok(self.establish()?.start_disconnect(Disconnect::Graceful)?)
     }
 

@@ -1,4 +1,4 @@
-//! Round trips, one at a time, over the connections of a worker in turn. Owned by one thread.
+//! Measures round trips, one at a time, over the connections of a worker in turn. Owned by one thread.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Ping {
         }
     }
 
-    /// Operations that the peer's process takes no part in.
+    /// A round trip by RDMA Read or atomic, in which the peer's process takes no part.
     fn fetch(&self, at: usize) -> CliResult<()> {
         let (worker, size) = (self.worker(), self.worker().case.size as usize);
         let (remote, local) =

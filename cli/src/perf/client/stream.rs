@@ -1,9 +1,9 @@
-//! Streams of messages over the connections of a worker, with as many outstanding on each as the case says.
-//! Owned by one thread.
+//! Measures streams of messages over the connections of a worker, with as many outstanding on each as the case
+//! says. Owned by one thread.
 //!
-//! A phase ends with an empty Send on each connection, which the server answers with the number of
-//! messages that took its receives: then all octets have been placed. Messages that take receives
-//! are under credit, because iWARP ends a connection whose Sends find none (RFC 5041 section 7).
+//! A phase ends with an empty Send on each connection. The server replies with the number of messages that took
+//! its receives; all octets are placed then. Messages that take receives need credit, because iWARP ends a
+//! connection when a Send finds no receive (RFC 5041 section 7).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,31 +15,31 @@ use crate::perf::case::{INLINE, Op};
 use crate::perf::meter::{Count, Latencies};
 use crate::perf::worker::{Worker, is_receive};
 
-/// Small messages are copied while posting.
+/// Small messages are copied when posted.
 static PAYLOAD: [u8; INLINE as usize] = [1; INLINE as usize];
 
 /// One connection.
 struct Conn {
     remote: RemoteRange,
-    /// Offset of the next message's octets at both ends: each is behind the one before.
+    /// Offset of the next message at both ends: each follows the one before.
     place: usize,
     /// Work requests posted and completed.
     posted: u64,
     done: u64,
-    /// Messages in all.
+    /// Messages posted since the connection was made.
     messages: u64,
-    /// Messages that the server has receives for.
+    /// Messages for which the server has receives.
     credits: u64,
     /// Messages since the last signalled one.
     silent: u32,
     /// When the signalled ones were posted.
     since: VecDeque<Instant>,
-    /// Messages that the server has received, once it has answered.
+    /// Messages that the server has received, once it has replied.
     received: Option<u64>,
 }
 
 impl Conn {
-    /// So many messages are posted; `signal`: the last of them is signalled.
+    /// Counts posted messages; `signal`: the last of them is signalled.
     fn count(&mut self, messages: u32, signal: bool) {
         self.posted += u64::from(messages);
         self.messages += u64::from(messages);
@@ -59,7 +59,7 @@ pub(super) struct Stream {
     worker: Worker,
     conns: Vec<Conn>,
     latencies: Latencies,
-    /// Connections whose server has not answered at the end of a phase.
+    /// Connections without the server's reply at the end of a phase.
     unconfirmed: usize,
     /// Reused.
     batch: Vec<Completion>,
@@ -117,7 +117,8 @@ impl Stream {
         Ok(Count { messages, elapsed, latencies, slowest: least.map(|least| least as f64 / mean) })
     }
 
-    /// Says good-bye on each connection: receives of a shared queue do not end with one of them.
+    /// Sends an empty message on each connection, which tells the server that it ends: receives of a shared
+    /// queue are not flushed.
     pub(super) fn leave(&mut self) -> CliResult<()> {
         for (conn, ep) in self.conns.iter_mut().zip(&self.worker.eps) {
             ep.post(Work::send(&[]).solicited())?;
@@ -130,7 +131,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes completions; names the connections that may have room now.
+    /// Takes completions; adds their connections to `touched`.
     fn take(&mut self, touched: &mut Vec<usize>) -> CliResult<()> {
         let mut batch = std::mem::take(&mut self.batch);
         self.worker.some(&mut batch)?;
@@ -223,7 +224,7 @@ impl Stream {
         })
     }
 
-    /// Waits until the server has all of it.
+    /// Waits until the server has received all messages.
     fn confirm(&mut self) -> CliResult<()> {
         self.unconfirmed = self.conns.len();
         for (conn, ep) in self.conns.iter_mut().zip(&self.worker.eps) {

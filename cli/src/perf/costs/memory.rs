@@ -1,5 +1,5 @@
-//! Memory by itself: registering what is there already, with and without pinning, copying, and
-//! touching fresh memory for the first time. No peer.
+//! Measures memory alone: registering, with and without pinning; copying; and the first touch of fresh memory.
+//! No peer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::perf::report::number;
 pub(super) const HEADER: &[&str] =
     &["octets", "register+deregister", "pinned", "copy", "first touch", "huge pages"];
 
-/// Of one size, in microseconds.
+/// Costs of one size, in microseconds.
 #[derive(Debug, Serialize)]
 pub(super) struct Memory {
     pub(super) size: u32,
@@ -25,7 +25,7 @@ pub(super) struct Memory {
     pub(super) register_us: f64,
     /// The same with pinning; `None`: the limit of locked memory does not allow it.
     pub(super) pinned_us: Option<f64>,
-    /// Into memory that is registered already.
+    /// Copy into registered memory.
     pub(super) copy_us: f64,
     /// The first write to fresh memory, less a later one.
     pub(super) first_touch_us: f64,
@@ -84,7 +84,7 @@ fn register(pz: &Arc<ual::Pz>, region: &Region, pin: bool) -> itapi::Result<Arc<
     Ok(pz.create_lmr(init).map_err(|error: AccessError| error)?)
 }
 
-/// What a write to fresh memory takes more than one to memory that is there, `copy_us`.
+/// How much longer a write to fresh memory takes than one to touched memory, `copy_us`.
 fn first_touch(
     make: fn(usize) -> std::io::Result<Region>,
     source: &[u8],

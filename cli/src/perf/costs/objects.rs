@@ -1,5 +1,4 @@
-//! What it takes to make objects and connections, and to be rid of them. One thread; connections go
-//! to the second process.
+//! Measures creating and destroying objects and connections. One thread; connections go to the second process.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use crate::perf::rounds::Session;
 
 pub(super) const HEADER: &[&str] = &["what", "time"];
 
-/// Made, and away again.
+/// An object and the time to create and destroy it.
 #[derive(Debug, Serialize)]
 pub(super) struct Object {
     what: &'static str,
@@ -75,7 +74,7 @@ pub(super) fn measure(
     Ok(objects.into_iter().map(|(what, time_us)| Object { what, time_us }).collect())
 }
 
-/// What making a connection takes.
+/// Name of the row that measures a connection.
 fn connection(mpa: bool) -> &'static str {
     match mpa {
         true => "RDMA connection: endpoint, TCP, MPA start-up, close",

@@ -1,6 +1,5 @@
-//! An RDMA Write of memory that the application has: registered for this one transfer, copied into
-//! a pool that is registered once, or registered once itself. Against the second process; one
-//! thread.
+//! Measures an RDMA Write of application memory: registered for each transfer, copied into registered memory,
+//! or registered once. One thread; the peer is the second process.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use crate::perf::worker::{PATIENCE, is_receive};
 
 pub(super) const HEADER: &[&str] = &["octets", "register each", "copy into pool", "reuse"];
 
-/// Of one size, in microseconds until the server has answered.
+/// Costs of one size, in microseconds until the server's reply.
 #[derive(Debug, Serialize)]
 pub(super) struct Transfer {
     pub(super) size: u32,
@@ -25,7 +24,7 @@ pub(super) struct Transfer {
     pub(super) register_us: f64,
     /// Copy into registered memory, write.
     pub(super) copy_us: f64,
-    /// Write.
+    /// Write only.
     pub(super) reuse_us: f64,
 }
 
@@ -71,7 +70,7 @@ fn one(session: &mut Session, case: Case, slice: Duration) -> CliResult<Transfer
     Ok(transfer)
 }
 
-/// The same memory a second time: nothing is allocated, as when it is an application's own.
+/// Registers memory that exists already, as an application's does, so that nothing is allocated.
 fn registered(single: &Single, memory: &Lmr) -> CliResult<Duration> {
     let begin = Instant::now();
     let region = memory.share(&single.worker.pz, Access::LOCAL, Addressing::Absolute)?;
@@ -80,7 +79,7 @@ fn registered(single: &Single, memory: &Lmr) -> CliResult<Duration> {
     Ok(begin.elapsed())
 }
 
-/// Until the server has answered for it, and we have the memory back.
+/// Writes and waits for the server's reply and for the completion.
 fn write(single: &Single, region: &Lmr) -> CliResult<()> {
     let (worker, remote) = (&single.worker, single.remotes[0].slice(0..region.len() as u64)?);
     let mut works = vec![Work::write(region, remote).unsignalled(), Work::send(&[])];

@@ -1,6 +1,6 @@
-//! Round trips of programs that sleep in epoll: for the socket itself, or for an eventfd that a
-//! thread which reads the socket writes to. The loops belong to the thread that calls them; that
-//! reader ends with the phase, or with the stream.
+//! Round trips of programs that sleep in epoll: for the socket itself, or for an eventfd that a reading thread
+//! signals. The loops belong to the thread that calls them; the reading thread ends with the phase or the
+//! stream.
 
 use std::io::{self, ErrorKind, Read};
 use std::mem::MaybeUninit;
@@ -15,19 +15,19 @@ use rustix::io::Errno;
 use super::{LAST, MORE, write};
 use crate::perf::meter::{Count, Rounds};
 
-/// How many threads are woken for a message.
+/// Which threads each message wakes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wakes {
-    /// The one that reads the socket and wants the message.
+    /// One, which reads the socket and consumes the message.
     One,
-    /// One that reads the socket, then the one that wants the message.
+    /// One that reads the socket, then one that consumes the message.
     Two,
 }
 
-/// In the place of a message's first octet: the stream has ended.
+/// Stored instead of a message's first octet when the stream has ended.
 const ENDED: u8 = LAST + 1;
 
-/// There and back, for so long.
+/// Measures round trips for `length`.
 pub(super) fn ping(
     stream: &mut TcpStream,
     size: usize,
@@ -49,7 +49,7 @@ pub(super) fn ping(
     })
 }
 
-/// The other end: sends back what comes, until the stream ends.
+/// The other end: sends messages back until the stream ends.
 pub(super) fn pong(stream: &mut TcpStream, size: usize, wakes: Wakes) -> io::Result<()> {
     let mut message = vec![MORE; size];
     let mut phase = || {
@@ -70,7 +70,7 @@ pub(super) fn pong(stream: &mut TcpStream, size: usize, wakes: Wakes) -> io::Res
     Ok(())
 }
 
-/// Runs `run` with what returns the next message's first octet.
+/// Runs `run` with a function that returns the next message's first octet.
 fn with_messages<T>(
     stream: &mut TcpStream,
     size: usize,
@@ -88,7 +88,7 @@ fn with_messages<T>(
             loop {
                 let next = reader.next().unwrap_or(ENDED);
                 first.store(next, Ordering::Release);
-                // It is read after each, so it cannot be full.
+                // Each octet is read before the next is written, so it cannot be full.
                 let _ = rustix::io::write(&told, &1u64.to_ne_bytes());
                 if next != MORE {
                     return;

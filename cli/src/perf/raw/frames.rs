@@ -1,6 +1,5 @@
-//! The best stream of large messages that we know how to write: frames with head and trailer, 16
-//! per write, each part read into its place, several frames per read. Loops of the thread that
-//! calls them.
+//! The fastest stream of large messages: frames with header and trailer, 16 per write, each part read into its
+//! place, several frames per read. Loops of the thread that calls them.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +16,7 @@ const FRAMES: usize = 16;
 const FRAMES_READ: usize = 4;
 /// Octets before a payload: MPA length, DDP and RDMAP header of a tagged segment.
 const HEAD: usize = 16;
-/// Octets behind it: the CRC's place.
+/// Octets after it, for the CRC.
 const TRAILER: usize = 4;
 const WIRE: usize = HEAD + FRAME + TRAILER;
 
@@ -53,7 +52,7 @@ struct Slot {
 pub(super) fn receive(stream: &mut TcpStream) -> io::Result<()> {
     let slot = || Slot { head: [0; HEAD], payload: vec![1; FRAME], trailer: [0; TRAILER] };
     let mut slots: Vec<Slot> = std::iter::repeat_with(slot).take(FRAMES).collect();
-    // Octets of the present turn over the slots, and turns of this phase before it.
+    // Octets of the present pass over the slots, and earlier passes of this phase.
     let (mut at, mut turns) = (0, 0);
     loop {
         let (before, from) = slots.split_at_mut(at / WIRE);
@@ -72,7 +71,7 @@ pub(super) fn receive(stream: &mut TcpStream) -> io::Result<()> {
         }
         turns += (at + octets) / (FRAMES * WIRE);
         at = (at + octets) % (FRAMES * WIRE);
-        // Behind the last turn of a phase nothing comes until it is confirmed.
+        // After the last pass of a phase nothing arrives until it is confirmed.
         if at == 0 && slots[FRAMES - 1].head[0] == LAST {
             stream.write_all(&((turns * FRAMES) as u64).to_be_bytes())?;
             turns = 0;

@@ -1,6 +1,6 @@
-//! What a plain program with many connections does: one write per message, to each in turn that has
-//! room; epoll says which can be read. Loops of the thread that calls them. A peer that dies is an
-//! error for whoever sends and the end of its streams for whoever receives.
+//! A plain program with many connections: one write per message, to each writable one in turn; epoll says which
+//! are readable. Loops of the thread that calls them. The death of a peer is an error for the sender and the
+//! end of the streams for the receiver.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
@@ -15,13 +15,13 @@ use super::{LAST, MORE, confirmed, write};
 use crate::perf::case::WORKING_SET;
 use crate::perf::meter::Count;
 
-/// Events taken per look.
+/// Events taken per `epoll_wait`.
 const EVENTS: usize = 64;
 
 /// One connection of a sender.
 #[derive(Clone, Copy, Default)]
 struct Sending {
-    /// Octets of the present message that are out.
+    /// Octets of the present message that are written.
     sent: usize,
     messages: u64,
     /// The present message is the last one.
@@ -29,7 +29,7 @@ struct Sending {
     done: bool,
 }
 
-/// One write per message, to one stream after the other. All streams are nonblocking.
+/// Writes one message at a time, to one stream after the other. All streams are nonblocking.
 pub(super) fn send(streams: &mut [TcpStream], size: usize, length: Duration) -> io::Result<Count> {
     let memory = vec![MORE; WORKING_SET.max(size)];
     let last = vec![LAST; size];
@@ -76,7 +76,7 @@ impl Sending {
 /// One connection of a receiver.
 struct Receiving {
     stream: TcpStream,
-    /// Octets of the present message that are here.
+    /// Octets of the present message that are read.
     filled: usize,
     messages: u64,
     last: bool,

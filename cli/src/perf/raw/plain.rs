@@ -1,5 +1,5 @@
-//! What a plain program does: one write per message, one read after the other, round trips,
-//! connections. Loops of the thread that calls them.
+//! A plain TCP program: one write per message, one read after the other, round trips, connections. Loops of the
+//! thread that calls them.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use super::{HANDSHAKE, LAST, MORE, REQUEST, confirmed, read, write};
 use crate::perf::case::WORKING_SET;
 use crate::perf::meter::{Count, Rounds};
 
-/// One write per message, from one place of the working set after the other.
+/// Writes one message at a time, from consecutive places of the working set.
 pub(super) fn send_messages(
     stream: &mut TcpStream,
     size: usize,
@@ -51,7 +51,7 @@ pub(super) fn receive_messages(stream: &mut TcpStream, size: usize) -> io::Resul
     }
 }
 
-/// `depth` requests under way, each answered by a message; the other end is [`pong`].
+/// Keeps `depth` requests outstanding, each of which gets a message; the other end is [`pong`].
 pub(super) fn request(
     stream: &mut TcpStream,
     size: usize,
@@ -79,7 +79,7 @@ pub(super) fn request(
     }
 }
 
-/// `there` octets there and `back` octets back.
+/// One round trip: `there` octets there and `back` octets back.
 pub(super) fn ping(
     stream: &mut TcpStream,
     there: usize,
@@ -108,7 +108,7 @@ pub(super) fn pong(stream: &mut TcpStream, there: usize, back: usize) -> io::Res
     Ok(())
 }
 
-/// One connection after the other, each with 64 octets there and back twice.
+/// Makes one connection after the other, each with 64 octets there and back twice.
 pub(super) fn connect_often(address: SocketAddr, length: Duration) -> io::Result<Count> {
     let mut rounds = Rounds::new(length);
     let mut answer = [0; HANDSHAKE];
@@ -127,7 +127,7 @@ pub(super) fn connect_often(address: SocketAddr, length: Duration) -> io::Result
     }
 }
 
-/// The other end of [`connect_often`], until one says that it is the last.
+/// The other end of [`connect_often`], until the last connection.
 pub(super) fn accept_often(listener: &TcpListener) -> io::Result<()> {
     let mut message = [0; HANDSHAKE];
     loop {

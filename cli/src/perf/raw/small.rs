@@ -1,6 +1,5 @@
-//! The best stream of small messages that we know how to write: framed and copied into one buffer,
-//! hundreds per write; read into one buffer, parsed and copied out. No CRC. Loops of the thread
-//! that calls them.
+//! The fastest stream of small messages: framed and copied into one buffer, hundreds per write; read into one
+//! buffer, parsed and copied out. No CRC. Loops of the thread that calls them.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -14,9 +13,9 @@ use crate::perf::meter::Count;
 const BATCH: usize = 128 << 10;
 /// Octets before a payload.
 const HEAD: usize = 16;
-/// Octets behind it.
+/// Octets after it.
 const TRAILER: usize = 4;
-/// Where the head says how long the payload is.
+/// Offset of the payload's length in the header.
 const LENGTH: std::ops::Range<usize> = 4..8;
 
 pub(super) fn send(stream: &mut TcpStream, size: usize, length: Duration) -> io::Result<Count> {
@@ -73,7 +72,7 @@ pub(super) fn receive(stream: &mut TcpStream, size: usize) -> io::Result<()> {
     }
 }
 
-/// The frame at the front of `octets`, if it is whole.
+/// The frame at the front of `octets`, if it is complete.
 fn frame(octets: &[u8], size: usize) -> io::Result<Option<&[u8]>> {
     let Some(length) = octets.get(LENGTH).and_then(|length| length.first_chunk()) else {
         return Ok(None);

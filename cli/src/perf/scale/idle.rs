@@ -1,5 +1,5 @@
-//! Connections that do nothing: what each takes of memory, and all of them of processor time. The
-//! connections belong to this thread and to the second process.
+//! Measures idle connections: memory of each, processor time of all. The connections belong to this thread and
+//! to the second process.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -14,15 +14,15 @@ use crate::perf::report::number;
 use crate::perf::rounds::Session;
 use crate::perf::worker::BARE;
 
-/// For so long, and a little more.
+/// A new connection sends zero-length kicks for less than this.
 const NUDGED: Duration = Duration::from_secs(6);
 
-/// What there was.
+/// The result.
 #[derive(Debug, Serialize)]
 pub(super) struct Idle {
     connections: u32,
     depth: u32,
-    /// One after the other, both sides' objects and an RDMA Write included.
+    /// Connections made one after the other, with both sides' objects and an RDMA Write.
     set_up_per_second: f64,
     octets_each_local: f64,
     octets_each_remote: f64,
@@ -31,7 +31,7 @@ pub(super) struct Idle {
 }
 
 pub(super) fn measure(session: &mut Session, connections: u32, mpa: bool) -> CliResult<Idle> {
-    // One more, which comes and goes.
+    // One more, which is made repeatedly.
     let case = Case::new(Op::Write, Mode::Connect, 8);
     let crc = mpa.then_some(true);
     let case = Case { conns: connections + 1, wait: true, crc, ..case };
@@ -40,7 +40,7 @@ pub(super) fn measure(session: &mut Session, connections: u32, mpa: bool) -> Cli
     let client = session.client(case)?;
     let set_up = begin.elapsed().as_secs_f64();
     let after = [resident() as f64, session.server()?.1];
-    // A connection that nothing has come back over is not idle: its end looks after it.
+    // A new connection is not idle: an end that has received nothing sends zero-length kicks.
     std::thread::sleep(NUDGED);
     let used = [cpu_us(), session.server()?.0];
     let begin = Instant::now();

@@ -1,6 +1,5 @@
-//! Round trips of small messages while RDMA Reads are under way, in large pieces and in small ones: on the same
-//! connection, and on another. An empty Send is the ping; the server replies to each. One thread of
-//! this process posts all of it.
+//! Measures round trips of small messages during RDMA Reads, large and small: on the same connection, and on
+//! another. An empty Send is the ping; the server replies to each. One thread of this process posts everything.
 
 use std::io::Write;
 use std::time::Instant;
@@ -18,25 +17,25 @@ use crate::perf::worker::is_receive;
 
 /// Octets of a small read.
 const SMALL: u32 = 1 << 20;
-/// Reads under way.
+/// Outstanding reads.
 const DEPTH: u32 = 16;
-/// Room for pings: each completes behind the reads that were posted before it.
+/// Depth of the send queue: each ping completes after the reads that were posted before it.
 const QUEUE: u32 = 1 << 14;
-/// Pings while nothing else is under way.
+/// Number of pings without reads.
 const ALONE: usize = 2_000;
 
-/// Round trips of pings while something else is under way.
+/// Round trips of pings during reads.
 #[derive(Debug, Serialize)]
 pub(super) struct PingTimes {
     what: String,
     pings: usize,
     round_trip_p50_us: f64,
     round_trip_p99_us: f64,
-    /// Of the reads, meanwhile.
+    /// Bandwidth of the reads.
     gigabytes_per_second: Option<f64>,
 }
 
-/// `all`: octets that are read each time; `large`: of a large read.
+/// `all`: octets to read in each measurement; `large`: octets of a large read.
 pub(super) fn measure(
     session: &mut Session,
     all: u64,
@@ -58,7 +57,7 @@ pub(super) fn measure(
     Ok(results)
 }
 
-/// Pings over connection 0 while connection `at` reads messages of so many octets.
+/// Pings over connection 0 while connection `at` reads `all` octets in pieces of `read`.
 fn pings(
     single: &Single,
     what: String,
@@ -67,15 +66,15 @@ fn pings(
     at: usize,
 ) -> CliResult<PingTimes> {
     let reads = read.map_or(0, |octets| all.div_ceil(octets.into()) as u32);
-    let mut game = Game { single, at, read: read.unwrap_or(1), unposted: reads, unread: reads };
+    let mut load = ReadLoad { single, at, read: read.unwrap_or(1), unposted: reads, unread: reads };
     let (mut latencies, mut pings) = (Latencies::default(), 0);
     let begin = Instant::now();
     for _ in 0..DEPTH {
-        game.post()?;
+        load.post()?;
     }
-    while game.unread > 0 || reads == 0 && pings < ALONE {
+    while load.unread > 0 || reads == 0 && pings < ALONE {
         let sent = Instant::now();
-        game.ping()?;
+        load.ping()?;
         latencies.add(sent.elapsed());
         pings += 1;
     }
@@ -92,8 +91,8 @@ fn pings(
     })
 }
 
-/// Reads under way while pings go there and back.
-struct Game<'a> {
+/// Keeps reads outstanding during the pings.
+struct ReadLoad<'a> {
     single: &'a Single,
     /// The connection of the reads.
     at: usize,
@@ -103,8 +102,8 @@ struct Game<'a> {
     unread: u32,
 }
 
-impl Game<'_> {
-    /// One more read, if there is one.
+impl ReadLoad<'_> {
+    /// Posts the next read, if one is left.
     fn post(&mut self) -> CliResult<()> {
         if self.unposted > 0 {
             let sink = self.single.worker.region.range(0..self.read as usize)?;

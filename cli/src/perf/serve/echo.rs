@@ -22,7 +22,7 @@ pub(super) fn serve(worker: Worker, remotes: Vec<RemoteRange>) -> CliResult<()> 
     Ok(())
 }
 
-/// True if the connection is over, or will be at once; the client knows whether it meant that.
+/// True if the connection has ended or ends within [`REASON`]; the client knows whether that was intended.
 pub(super) fn left(ep: &Ep) -> bool {
     matches!(ep.ended(REASON), Ok(Some(_)))
 }

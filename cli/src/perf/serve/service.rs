@@ -1,5 +1,5 @@
-//! One measurement over IT-API at the serving side: connections, spread over as many threads as the
-//! case says. Owns the adapter; each thread owns its worker.
+//! Serves one measurement over IT-API: accepts the connections and spreads them over the case's threads. Owns
+//! the adapter; each thread owns its worker.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,16 +13,16 @@ use crate::error::{CliError, CliResult, Exit};
 use crate::perf::case::{Case, Mode, Server};
 use crate::perf::worker::{Worker, open};
 
-/// A client that asked for a measurement connects at once.
+/// Time-out of the client's connections, which come at once.
 const CLIENT_CONNECTS: Duration = Duration::from_secs(30);
 
-/// How long the end of a measurement may go unnoticed between two connections.
+/// How often to look for the end of the measurement between two connections.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
-/// The same where connections stay: what they cost is not to drown in looks.
+/// The same for idle connections, whose cost this must not hide.
 const LOOK_UP_IDLE: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// A measurement and its adapter.
 pub(super) struct Service {
     case: Case,
     ia: Ia,
@@ -69,7 +69,7 @@ impl Service {
         })
     }
 
-    /// Accepts one connection after the other; each goes when its client ends it.
+    /// Accepts one connection after the other; drops each when its client ends it.
     fn accept_often(&self, listen: &Listen, over: &AtomicBool) -> CliResult<()> {
         let worker = Worker::new(&self.ia, self.case, self.case.conns, true)?;
         let events = self.ia.conn_evd()?;
@@ -91,7 +91,7 @@ impl Service {
     }
 }
 
-/// One more connection of a worker; each side learns the other's memory.
+/// Adds a connection to a worker; the start-up exchanges the memory ranges.
 fn accept(listen: &Listen, worker: &mut Worker) -> CliResult<RemoteRange> {
     let request = listen.wait(CLIENT_CONNECTS)?.ok_or(Error::Timeout(CLIENT_CONNECTS))?;
     let remote = RemoteRange::from_octets(request.private_data()).ok_or_else(|| {

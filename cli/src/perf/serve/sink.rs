@@ -1,6 +1,5 @@
-//! Memory for RDMA Writes, Reads and atomics, receives for Sends: counts, gives credit, confirms,
-//! until the client leaves: it says so, its connections end, or its control connection does. Owned
-//! by one thread.
+//! Serves RDMA Writes, Reads, atomics and Sends: counts messages, gives credit, confirms phases, until the
+//! client sends a last message, its connections end, or its control connection ends. Owned by one thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -12,11 +11,11 @@ use crate::error::CliResult;
 use crate::perf::case::Server;
 use crate::perf::worker::{Worker, is_receive};
 
-/// What came over one connection.
+/// Counts of one connection.
 #[derive(Default)]
 struct Conn {
     messages: u64,
-    /// Of those, messages since the last credit.
+    /// Messages since the last credit.
     uncredited: u32,
     over: bool,
     /// Receives to be posted again.
@@ -32,7 +31,7 @@ pub(super) fn serve(worker: &Worker, over: &AtomicBool) -> CliResult<()> {
         }
         match worker.some(&mut batch) {
             Ok(()) => {}
-            // The client's pause is its own affair.
+            // The client may pause.
             Err(Error::Timeout(_)) => continue,
             Err(error) => return Err(error.into()),
         }
@@ -54,12 +53,12 @@ pub(super) fn serve(worker: &Worker, over: &AtomicBool) -> CliResult<()> {
             open -= usize::from(conn.over);
         }
     }
-    // The client closes; endpoints that went first would reset its connections.
+    // The client closes: dropping endpoints first would reset its connections.
     while !over.load(Ordering::Relaxed) && !worker.eps.iter().all(left) {}
     Ok(())
 }
 
-/// What an application does that has more to do than to look after its connections.
+/// An application that computes and does not poll meanwhile.
 fn compute() {
     let begin = Instant::now();
     while begin.elapsed() < Server::TURN {
@@ -86,7 +85,7 @@ fn take(worker: &Worker, at: usize, conn: &mut Conn, completion: Completion) -> 
         conn.uncredited += 1;
         if conn.uncredited == worker.case.credit() {
             conn.uncredited = 0;
-            // The receives first: credit must be good when it arrives.
+            // Post the receives first: the credit must be valid when it arrives.
             worker.post_recv_all(ep, &mut conn.again)?;
             ep.post(Work::send(&[1]))?;
         }

@@ -1,4 +1,4 @@
-//! A ping-pong: how either side sends the message that goes there and back. Owned by a worker's thread.
+//! Ping-pong: sends and receives the messages of a round trip, at either side. Owned by a worker's thread.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use super::Worker;
 use crate::error::CliResult;
 use crate::perf::case::{INLINE, Op};
 
-/// Of so many messages over a connection one asks for a completion.
+/// One message in this many on a connection is signalled.
 const SIGNAL_EVERY: u64 = 16;
 
-/// Requests of a round trip's send queue: at most two a message, and as many again until the
-/// completion that frees them is taken.
+/// Depth of the send queue for round trips: at most two requests per message, twice, because slots are freed
+/// only when the signalled completion is taken.
 pub(super) const SLOTS: u32 = 2 * 2 * SIGNAL_EVERY as u32;
 
 /// One side of a ping-pong.
 pub(in crate::perf) struct PingPong {
     pub(in crate::perf) worker: Worker,
-    /// Where the other side's memory is, by connection.
+    /// The other side's memory, by connection.
     pub(in crate::perf) remotes: Vec<RemoteRange>,
     sent: u64,
     received: u64,
-    /// The receive that the last message took, and of which connection. It is posted again behind the
-    /// next message that is sent: there are others, and nobody waits for it.
+    /// The receive that the last message took, with its connection. It is posted again after the next message
+    /// is sent, off the critical path: other receives are posted.
     taken: Option<(usize, Local)>,
 }
 
@@ -32,8 +32,8 @@ impl PingPong {
         Self { worker, remotes, sent: 0, received: 0, taken: None }
     }
 
-    /// Nobody is told of an RDMA Write: who polls looks at the memory; who waits needs a Send
-    /// behind it.
+    /// An RDMA Write raises no event at the receiver: a polling side reads the memory; a waiting side needs a
+    /// Send after it.
     fn is_seen_in_memory(&self) -> bool {
         self.worker.case.op == Op::Write && !self.worker.case.wait
     }
@@ -57,7 +57,7 @@ impl PingPong {
         let octets = [mark; INLINE as usize];
         let small = self.worker.small(&octets);
         let local = || self.worker.region.range(size..2 * size);
-        // Its last octet tells who looks at the memory that it is there.
+        // The other side polls the last octet in memory.
         if self.is_seen_in_memory() && small.is_none() {
             self.worker.region.write_at(2 * size - 1, &[mark])?;
         }
@@ -82,7 +82,7 @@ impl PingPong {
         Ok(())
     }
 
-    /// Waits for the next message of connection `at`; `None`: a waiting side lost patience.
+    /// Waits for the next message of connection `at`; `None`: waiting timed out.
     pub(in crate::perf) fn receive(
         &mut self,
         at: usize,
@@ -113,7 +113,7 @@ impl PingPong {
         }
     }
 
-    /// Looks at the last octet until the peer has written it; polling moves what comes.
+    /// Reads the last octet until the peer has written it; polling makes progress meanwhile.
     fn watch(&self) -> CliResult<()> {
         let (last, mark) = (self.worker.case.size as usize - 1, mark(self.received));
         let mut octet = [0];
@@ -142,7 +142,7 @@ fn full() -> Error {
     Error::Argument("the send queue is full in the middle of a round trip".into())
 }
 
-/// Never what fresh memory holds, and never that of the message before.
+/// The last octet of a message: never 0, and never that of the message before.
 fn mark(message: u64) -> u8 {
     (message % 251) as u8 + 1
 }
