@@ -1,8 +1,8 @@
-//! Measurements of single steps inside one process; `warpline perf` measures connections. The
-//! programs in `src/bin` do it all; this is what they share.
+//! Measurements of single steps inside one process; `warpline perf` measures connections. Shared by the
+//! programs in `src/bin`.
 #![forbid(unsafe_code)]
 
-/// What can go wrong in a measurement.
+/// The error of a measurement.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
-/// Outcome of a measurement.
+/// The result of a measurement.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

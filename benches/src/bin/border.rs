@@ -1,9 +1,9 @@
-//! Nanoseconds per post and poll: SoftRDMA built in, as the library behind `rnicpi.h`, and in each
-//! wrapper as it is without options (`fault` with a rule whose time never comes).
+//! Measures nanoseconds per post and poll: SoftRDMA built in, as a library through `rnicpi.h`, and in each
+//! wrapper with its default options (`fault` with a rule that never applies).
 //!
-//! `cargo build --release -p vp-softrdma-dylib`, then `cargo run --release -p warpline-benches --bin
-//! border [LIBRARY]`. The QP is in Error, where each request completes as flushed at once: all of a
-//! post and of a poll, and no socket. Medians over many short runs.
+//! `cargo build --release -p vp-softrdma-dylib`, then `cargo run --release -p warpline-benches --bin border
+//! [LIBRARY]`. The QP is in Error, where each request completes as flushed at once: a whole post and poll
+//! without a socket. Medians over many short runs.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! Nanoseconds per step of SoftRDMA's data path, of wrappers, and of the C face's checks, inside one
-//! process: no sockets, no protocol.
+//! Measures nanoseconds per step of SoftRDMA's data path, of wrappers, and of the C interface's checks, inside
+//! one process: no sockets, no protocol.
 //!
 //! `cargo build --release -p itapi-c && cargo run --release -p warpline-benches --bin micro` prints
 //! medians over many short runs, so a preempted run does not count. The second thread of the contended
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     c_face()
 }
 
-/// A handle of C, of any kind.
+/// A handle of the C interface, of any kind.
 type Handle = *mut c_void;
 
 /// The C functions that are measured, called through pointers as a C program calls them.
@@ -108,11 +108,11 @@ impl<'l> CFace<'l> {
     }
 }
 
-/// What every call of C pays: the handle is looked up, a status comes back.
+/// The fixed cost of a C call: looking the handle up and returning a status.
 fn c_face() -> Result<(), Box<dyn Error>> {
     const DTO_EVENT_STREAM: u32 = 0;
     let path = std::env::current_exe()?.with_file_name("libitapi.so");
-    // SAFETY: our own library, which does nothing when it is loaded.
+    // SAFETY: our own library, without load-time code.
     let library = unsafe { Library::new(&path) }
         .map_err(|e| format!("{e}; cargo build --release -p itapi-c makes it"))?;
     let c = CFace::new(&library)?;
@@ -139,7 +139,7 @@ fn c_face() -> Result<(), Box<dyn Error>> {
     });
     // SAFETY: room for an event.
     report("C: find no event", || _ = black_box(unsafe { (c.evd_dequeue)(evd, &raw mut event) }));
-    // SAFETY: any handle may be freed; nobody uses it afterwards.
+    // SAFETY: any handle may be freed; it is not used afterwards.
     unsafe { (c.ia_free)(ia) };
     Ok(())
 }
@@ -197,7 +197,7 @@ fn registration(range: &MemRange) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a wrapper adds to a post. Nothing is posted, so that the rest is as small as it can be.
+/// The cost that a wrapper adds to a post. An empty list is posted, to keep the rest small.
 fn wrappers() -> Result<(), Box<dyn Error>> {
     for (name, texts) in [
         ("without wrapper", &[][..]),

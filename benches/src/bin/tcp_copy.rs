@@ -1,5 +1,5 @@
-//! Brings a file over plain TCP, as the example `transfer` does over RDMA: what `benches/transfer` compares with.
-//! `tcp_copy serve ADDRESS FILE`, `tcp_copy connect ADDRESS FILE`: pieces of 256 KiB, read and written.
+//! Sends a file over plain TCP, as the example `transfer` does over RDMA, for `benches/transfer` to compare
+//! with. `tcp_copy serve ADDRESS FILE`, `tcp_copy connect ADDRESS FILE`: pieces of 256 KiB, read and written.
 #![forbid(unsafe_code)]
 
 use std::fs::File;

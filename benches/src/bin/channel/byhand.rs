@@ -1,4 +1,4 @@
-//! Both ends by hand, on IT-API.
+//! Messages written by hand on IT-API: both ends.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use warpline_benches::Result;
 
 use crate::{Case, timed};
 
-/// One in so many Sends says when it is complete.
+/// One Send in this many is signalled.
 const SIGNAL_EVERY: u64 = 16;
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -17,12 +17,12 @@ struct End {
     ep: Ep,
     evd: Evd,
     batch: Vec<Completion>,
-    /// Messages that the peer has room for.
+    /// Messages for which the peer has receives.
     credits: u64,
     window: u64,
     idle: Vec<Buffer>,
     sent: u64,
-    /// Messages that came and were not taken; receives to be posted again, and how many since the last credit.
+    /// Messages that arrived and were not taken; receives to post again; how many since the last credit.
     came: VecDeque<Buffer>,
     free: Vec<Local>,
     since: u64,
@@ -46,7 +46,7 @@ impl End {
         Ok(Self { ep, evd, batch, credits: window, window, idle, sent: 0, came, free, since: 0 })
     }
 
-    /// Takes what completed, waiting for something.
+    /// Waits for completions and takes them.
     fn step(&mut self) -> Result<()> {
         if self.evd.poll_into(&mut self.batch)? == 0 {
             let one = self.evd.wait(PATIENCE)?.ok_or("nothing happened")?;
@@ -74,7 +74,7 @@ impl End {
         Ok(())
     }
 
-    /// The application is done with a message.
+    /// The application no longer uses a message.
     fn taken(&mut self, buffer: Buffer) -> Result<()> {
         self.free.push(buffer.into());
         self.since += 1;

@@ -1,4 +1,4 @@
-//! Both ends by a channel.
+//! Messages by `warpline-channel`: both ends.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(crate) fn listen(ia: &Ia) -> Result<Listener> {
     Ok(Listener::bind_with(ia, "127.0.0.1:0", Options::default())?)
 }
 
-/// Few octets are copied; others are written into memory that is sent.
+/// Small messages are copied; others are written into registered memory.
 fn send(channel: &Channel, octets: &[u8]) -> Result<()> {
     if octets.len() <= 128 {
         return Ok(channel.send(octets)?);

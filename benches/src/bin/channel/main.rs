@@ -1,10 +1,10 @@
-//! What a channel costs: messages by `warpline-channel` against the same written by hand on IT-API, one after
-//! the other, round after round, between two processes.
+//! Measures the cost of a channel: messages by `warpline-channel` against the same written by hand on IT-API,
+//! interleaved, between two processes.
 //!
-//! `channel [--rounds N] [--crc off]` prints messages per second one way, and half a round trip, of both, and the
-//! ratio of the medians: more than 1 is in favour of the channel. By hand means: receives of the message's
-//! size posted again, credits returned by the half window, buffers that are used again, few octets copied while
-//! posting, all in one thread without a lock.
+//! `channel [--rounds N] [--crc off]` prints messages per second one way, and half a round trip, of both, and
+//! the ratio of the medians: more than 1 is in favour of the channel. By hand means: receives of the message's
+//! size posted again, credits returned for half a window at a time, buffers reused, small messages copied when
+//! posted, one thread without a lock.
 #![forbid(unsafe_code)]
 
 mod byhand;
@@ -22,7 +22,7 @@ use warpline_benches::Result;
 struct Case {
     octets: usize,
     count: u64,
-    /// Each message is answered by one of the same length; else the last one by an empty one.
+    /// Each message gets a reply of the same length; otherwise only the last, an empty one.
     echo: bool,
 }
 
@@ -45,7 +45,7 @@ impl Case {
 
 const SIZES: [usize; 7] = [64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// A measurement takes about so long.
+/// Approximate time of a measurement.
 const TIME: Duration = Duration::from_millis(150);
 
 fn main() -> Result<()> {
@@ -101,7 +101,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to lose.
+        // Kill is safe: it has no state to save.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

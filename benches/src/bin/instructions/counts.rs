@@ -1,6 +1,6 @@
 //! The committed instruction counts: a line with the tools that counted them, then a line per step.
 //!
-//! Plain text beside the crate, owned by whoever commits it; read and written by one thread.
+//! A text file beside the crate, read and written by one thread.
 
 use std::path::PathBuf;
 
@@ -19,12 +19,12 @@ fn file() -> PathBuf {
 }
 
 impl InstructionCounts {
-    /// Without figures.
+    /// A table without figures.
     pub(crate) fn new(tools: String) -> Self {
         Self { tools, rows: Vec::new() }
     }
 
-    /// What is in the tree; empty if there is none.
+    /// The committed table; empty if there is none.
     pub(crate) fn committed() -> Result<Self> {
         if !file().exists() {
             return Ok(Self::default());
@@ -66,7 +66,7 @@ impl InstructionCounts {
         }
     }
 
-    /// Steps that cost at least 5 % more here, or have no figure there.
+    /// Steps that cost at least 5 % more here, or have no committed figure.
     pub(crate) fn worse_than(&self, committed: &Self) -> Vec<&str> {
         let worse = |(name, now): &&(String, u64)| {
             committed.figure(name).is_none_or(|before| 100 * *now > 105 * before)
@@ -74,7 +74,7 @@ impl InstructionCounts {
         self.rows.iter().filter(worse).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Writes it into the tree.
+    /// Replaces the committed table.
     pub(crate) fn commit(&self) -> Result<()> {
         let row = |(name, figure): &(String, u64)| format!("{:>9} {name}\n", text(*figure));
         let rows: String = self.rows.iter().map(row).collect();

@@ -1,5 +1,5 @@
-//! One end of a connection whose other end is this program itself, on a clock that stands still: no
-//! timer of the stack comes between.
+//! One end of a connection whose peer is this program, with a clock that stands still, so that no timer of the
+//! stack expires.
 //!
 //! Everything runs in the calling thread.
 
@@ -19,7 +19,7 @@ use warpline_benches::Result;
 pub(crate) const MESSAGE: u32 = 64;
 /// Posts in a list.
 pub(crate) const LIST: usize = 64;
-/// Work requests in a queue: all that a step posts, for nothing tells that they are done.
+/// Depth of a queue: all requests of a step, because their completions are not taken.
 const DEPTH: u32 = 2048;
 
 /// Services that do nothing.
@@ -36,7 +36,7 @@ impl Services for Still {
     fn unpin(&self, _: usize, _: usize) {}
 }
 
-/// An end with its region, and its peer as a plain socket.
+/// An end with its region, and a plain socket as its peer.
 pub(crate) struct End {
     pub(crate) end: bench::End,
     peer: TcpStream,
@@ -74,7 +74,7 @@ impl End {
         Sge { stag: self.end.stag(), len: MESSAGE, to: 0 }
     }
 
-    /// What a peer sends for `lists` lists.
+    /// The octets of a peer for `lists` lists.
     pub(crate) fn octets_of(&mut self, lists: usize, op: &SendOp) -> Result<Vec<u8>> {
         let sgl = [self.message()];
         let list = self.list(op, &sgl);

@@ -1,13 +1,12 @@
-//! Instructions per step of the data path, counted by valgrind: figures that a loaded machine does
-//! not change.
+//! Counts instructions per step of the data path by valgrind, which gives the same figures on a loaded machine.
 //!
-//! `cargo run --release -p warpline-benches --bin instructions` runs itself under callgrind once for
-//! each step and prints what it counts beside the committed figures (`benches/instructions.txt`).
-//! Exit code 1: a step costs 5 % more than committed; 77, with the reason in the last line: nothing
-//! to compare with here. `--update` commits what was counted. Children end with this process.
+//! `cargo run --release -p warpline-benches --bin instructions` runs itself under callgrind once for each step
+//! and prints what it counts beside the committed figures (`benches/instructions.txt`). Exit code 1: a step
+//! costs 5 % more than committed; 77, with the reason in the last line: nothing to compare with. `--update`
+//! replaces the committed figures. Children end with this process.
 //!
-//! `--time` counts beside them the nanoseconds of each step without valgrind, on a processor that is best
-//! left alone meanwhile: the middle one of [`PROCESSES`] processes' medians.
+//! `--time` also measures the nanoseconds of each step without valgrind, best on an idle processor: the median
+//! of the medians of [`PROCESSES`] processes.
 
 mod counts;
 mod end;
@@ -22,7 +21,7 @@ use counts::InstructionCounts;
 
 /// Processes in which a step is timed.
 const PROCESSES: usize = 9;
-/// What a comparison that cannot be made returns.
+/// Exit code if nothing can be compared.
 const SKIP: u8 = 77;
 
 fn main() -> ExitCode {

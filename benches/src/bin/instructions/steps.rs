@@ -1,6 +1,6 @@
 //! The measured steps of the data path: their preparation, and the part that is counted.
 //!
-//! Each runs in a process of its own, in one thread.
+//! Each runs in its own process, in one thread.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -20,7 +20,7 @@ use crate::verbs::{BATCH, Early, Verbs};
 const ROUNDS: usize = 16;
 /// Executions of a step that are counted together.
 pub(crate) const TIMES: u64 = (ROUNDS * LIST) as u64;
-/// Within this every exchange of a step is over.
+/// Bound of waits for an exchange.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The name of [`instructions_counted`], for callgrind.
 pub(crate) const MEASURED: &str = "instructions_counted";
@@ -62,7 +62,7 @@ pub(crate) fn time(name: &str) -> Result<f64> {
 }
 
 thread_local! {
-    /// How long each list took, if that is wanted.
+    /// The time of each list, if requested.
     static TIMED: RefCell<Option<Vec<Duration>>> = const { RefCell::new(None) };
 }
 
@@ -72,13 +72,13 @@ pub(crate) fn run(name: &str) -> Result<()> {
     (step.ok_or_else(|| Error::from(format!("there is no step {name}")))?.run)()
 }
 
-/// Everything that happens in here counts.
+/// All instructions executed in this function are counted.
 #[inline(never)]
 fn instructions_counted(step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     black_box(step())
 }
 
-/// `before` and `counted` once to warm up, then so often that [`TIMES`] steps are counted.
+/// Runs `before` and `counted` once to warm up, then until [`TIMES`] steps are counted.
 fn rounds(
     mut before: impl FnMut() -> Result<()>,
     mut counted: impl FnMut() -> Result<()>,
@@ -105,7 +105,7 @@ const fn write() -> SendOp {
 
 const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 
-/// Posts that are held until the poll that does not count.
+/// Posts that are deferred until the poll, which is not counted.
 fn post() -> Result<()> {
     let end = End::new(Role::Initiator)?;
     let sgl = [end.message()];
@@ -133,7 +133,7 @@ fn transmit() -> Result<()> {
     )
 }
 
-/// Lists that go out at once: the consumer has just polled.
+/// Lists that are sent at once, because the consumer has just polled.
 fn lists() -> Result<()> {
     let end = End::new(Role::Initiator)?;
     let sgl = [end.message()];
@@ -148,7 +148,7 @@ fn receive_write() -> Result<()> {
     let end = End::new(Role::Responder)?;
     let remote = Remote { stag: end.end.stag(), to: 0 };
     let octets = End::new(Role::Initiator)?.octets_of(1, &SendOp::Write { remote })?;
-    // The same Writes again and again: they bear no numbers.
+    // The same Writes repeatedly: they have no sequence numbers.
     rounds(
         || Ok(()),
         || {
@@ -206,7 +206,7 @@ fn poll_by<const N: usize>() -> Result<()> {
     )
 }
 
-/// A look at the socket of the one QP.
+/// Reads the socket of the only QP.
 fn poll_empty() -> Result<()> {
     let end = End::new(Role::Responder)?;
     let mut out = [WorkCompletion::BLANK];
@@ -239,7 +239,7 @@ fn verbs_post() -> Result<()> {
     rounds(|| Ok(()), || times(|| verbs.send()))
 }
 
-/// Of Sends, 16 at a time.
+/// Polls completions of Sends, 16 at a time.
 fn verbs_poll() -> Result<()> {
     let (near, far) = Verbs::pair()?;
     let take = |side: &Verbs, mut left: usize| -> Result<()> {
@@ -252,7 +252,7 @@ fn verbs_poll() -> Result<()> {
         || {
             (0..LIST + BATCH).try_for_each(|_| far.recv())?;
             (0..LIST + BATCH).try_for_each(|_| near.send())?;
-            // The first polls have this thread send them all, and leave a list of completions.
+            // The first polls make this thread send them all, and leave a list of completions.
             take(&near, BATCH)?;
             take(&far, LIST + BATCH)
         },
@@ -295,11 +295,11 @@ fn check_again() -> Result<()> {
     )
 }
 
-/// Completions of RDMA Writes through the access layer and the Rust face, one at a time.
+/// Takes completions of RDMA Writes through the access layer and `itapi`, one at a time.
 fn dequeue() -> Result<()> {
     let ia = Ia::open()?;
     let (pz, evd, answers) = (ia.pz()?, ia.evd(LIST as u32)?, ia.evd(4)?);
-    // The server has a dispatcher of its own, so that its work is not in the way.
+    // The server has its own dispatcher, so that its work is not counted.
     let asked = ia.evd(4)?;
     let client = pz.ep(&evd).recv_evd(&answers).build()?;
     let server = pz.ep(&asked).build()?;
@@ -321,7 +321,7 @@ fn dequeue() -> Result<()> {
             for _ in 1..LIST {
                 post(&client, Work::write(b"12345678", target.remote()))?;
             }
-            // When the last is answered, all are completed, and still where the provider put them.
+            // After the reply to the last, all have completed and are still in the provider's queue.
             post(&client, Work::send(b"question"))?;
             asked.wait_success(PATIENCE)?;
             post(&server, Work::send(b"answer"))?;

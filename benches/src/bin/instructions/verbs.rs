@@ -1,7 +1,7 @@
-//! Steps of libibverbs' functions on top of the provider's: a small application of `ofa`.
+//! Steps of libibverbs' functions on top of the provider's: a small program on `ofa`.
 //!
-//! For posts its queue pair is in RTS and waits for one that never meets it, so that a post is kept and
-//! transmits nothing, whatever the clock says. Everything is made once and left to the end of the process.
+//! For posts its queue pair is in RTS and its peer never connects, so that a post is kept and transmits
+//! nothing. All objects are made once and live until the process ends.
 #![allow(clippy::multiple_unsafe_ops_per_block)]
 
 use std::ffi::c_int;
@@ -21,7 +21,7 @@ use warpline_benches::{Error, Result};
 
 use crate::end::{MESSAGE, Still, region};
 
-/// Completions that a program polls for.
+/// Completions per poll.
 pub(crate) const BATCH: usize = 16;
 /// Work requests in a queue.
 const DEPTH: u32 = 2048;
@@ -63,7 +63,7 @@ impl Verbs {
         let memory = Box::leak(vec![0_u8; 4096].into_boxed_slice());
         let (at, octets) = (memory.as_mut_ptr(), memory.len());
         let access = IBV_ACCESS_LOCAL_WRITE as c_int;
-        // SAFETY: the arguments are those of the man pages; the memory stays for ever.
+        // SAFETY: the arguments are those of the man pages; the memory is never freed.
         unsafe {
             let list = warpline_ibv_get_device_list(null_mut());
             let context = made(warpline_ibv_open_device(*made(list)?))?;
@@ -85,14 +85,14 @@ impl Verbs {
         }
     }
 
-    /// One whose peer never comes.
+    /// One whose peer never connects.
     pub(crate) fn alone() -> Result<Self> {
         let (verbs, absent) = (Self::new()?, Self::new()?);
         verbs.connect(&absent)?;
         Ok(verbs)
     }
 
-    /// Two that meet.
+    /// Two that connect to each other.
     pub(crate) fn pair() -> Result<(Self, Self)> {
         let (near, far) = (Self::new()?, Self::new()?);
         near.connect(&far)?;
@@ -101,7 +101,7 @@ impl Verbs {
     }
 
     fn connect(&self, peer: &Self) -> Result<()> {
-        // SAFETY: a queue pair that lives.
+        // SAFETY: the queue pair is live.
         let dest_qp_num = unsafe { (*peer.qp).qp_num };
         let mut attr =
             ibv_qp_attr { port_num: 1, dest_qp_num, path_mtu: 3, ..ibv_qp_attr::default() };
@@ -159,7 +159,7 @@ impl Verbs {
         }
     }
 
-    /// Polls for up to 16 completions, as programs do, and no more than `most`; returns how many there were.
+    /// Polls for up to 16 completions, and at most `most`; returns their number.
     pub(crate) fn poll(&self, most: usize) -> Result<usize> {
         let mut list = [ibv_wc::default(); BATCH];
         let most = most.min(BATCH) as c_int;
