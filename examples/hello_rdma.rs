@@ -1,15 +1,15 @@
 //! A complete RDMA connection: connect, exchange keys, one RDMA Write, one Send, close.
 //!
 //! `hello_rdma` serves one client and prints its address; `hello_rdma ADDRESS` is that client; both
-//! take `--ia NAME` before. Each side owns its memory in one thread; when the other dies, a call
-//! returns an error that says so.
+//! take `--ia NAME` before. Each side is one thread; when the other dies, a call returns an error
+//! that says so.
 #![forbid(unsafe_code)]
 
 use std::{env, net::Ipv4Addr, time::Duration};
 
 use itapi::{Error, Ia, RemoteRange, Result, Work};
 
-/// Far more than anything here takes.
+/// Time-out, so that nothing hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn serve(ia: &Ia) -> Result<()> {
@@ -21,13 +21,13 @@ fn serve(ia: &Ia) -> Result<()> {
 
     let request = listen.request()?;
     let ep = pz.ep(&evd).build()?;
-    ep.post_recv(pz.buffer(64)?)?; // the endpoint owns the buffer from here ...
-    request.accept(&ep, &board.remote().to_octets())?; // our key travels as private data
+    ep.post_recv(pz.buffer(64)?)?; // the endpoint owns the buffer now ...
+    request.accept(&ep, &board.remote().to_octets())?; // private data: our key
 
-    let message = evd.wait_success(PATIENCE)?.into_buffer(); // ... to here
+    let message = evd.wait_success(PATIENCE)?.into_buffer(); // ... and returns it
     let message = message.map_or_else(Vec::new, |buffer| buffer.to_vec());
     let mut written = vec![0; 19];
-    board.read_at(0, &mut written)?; // complete: the Send came behind the RDMA Write
+    board.read_at(0, &mut written)?; // complete: the Send arrived after it
     println!("{}, {}", String::from_utf8_lossy(&written), String::from_utf8_lossy(&message));
     ep.ended(PATIENCE)?; // the client closes
     Ok(())

@@ -1,11 +1,11 @@
-//! A key-value store: values are read one-sided, by RDMA Read of the server's hash table, which
-//! costs its processor nothing; they are written by Sends.
+//! A key-value store: clients read values by RDMA Read of the server's hash table, which takes no
+//! processor time there; they write values by Sends.
 //!
 //! `kv serve ADDRESS`, `kv connect ADDRESS put KEY VALUE | get KEY | stress KEY COUNT`.
 //!
-//! A read that meets a write gives a mix of old and new ("torn"). Every entry therefore carries
-//! its version and a checksum over all of it: who reads checks, and reads again. Each connection
-//! belongs to one thread; the table is changed under a lock that readers over RDMA do not know of.
+//! A read during a write returns a mix of old and new ("torn"). Every entry therefore has a version
+//! and a checksum over all of it: the reader checks it, and reads again. Each connection belongs to
+//! one thread; a lock covers changes of the table, but not reads by RDMA.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use itapi::{
     WcStatus, Work,
 };
 
-/// Far more than any answer takes.
+/// Time-out, so that nothing hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Octets of an entry: version and checksum (8 each), lengths of key and value (4 each), both.
 const ENTRY: usize = 1024;
@@ -27,9 +27,9 @@ const HEAD: usize = 24;
 const ROOM: usize = ENTRY - HEAD;
 /// Entries of the table.
 const ENTRIES: usize = 4096;
-/// Entries where a key may stand, from its own on.
+/// Entries that are searched for a key, from its hash on.
 const PROBES: usize = 8;
-/// Octets of an answer: the new version, 0 if the table has no room.
+/// Octets of a reply: the new version, 0 if the table has no room.
 const ANSWER: usize = 8;
 
 /// Key-value store with one-sided reads over RDMA
@@ -44,7 +44,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Keep a table, for any number of clients; prints the address
+    /// Serve a table to any number of clients; prints the address
     Serve {
         /// Where to listen; port 0 takes a free one
         address: String,
@@ -64,7 +64,7 @@ enum Action {
     Put { key: String, value: String },
     /// Print the value of a key
     Get { key: String },
-    /// Set a key so many times and read it all the while: no torn and no stale value must come out
+    /// Set a key so many times and read it meanwhile: fails at a torn or stale value
     Stress { key: String, count: u32 },
 }
 
@@ -80,7 +80,7 @@ fn main() {
     }
 }
 
-/// Connection handling: one table, and a thread for everybody who comes.
+/// Connection handling: one table, and a thread for each client.
 fn serve(ia: &Ia, address: &str) -> Result<()> {
     let pz = ia.pz()?;
     let table = Arc::new(Mutex::new(pz.lmr(ENTRIES * ENTRY).remote_read().register()?));
@@ -98,12 +98,12 @@ fn serve(ia: &Ia, address: &str) -> Result<()> {
             }
         });
         if let Err(error) = thread {
-            eprintln!("kv: no thread for a client, it is turned away: {error}");
+            eprintln!("kv: no thread for a client, it is rejected: {error}");
         }
     }
 }
 
-/// Connection handling: the answer's private data is the key of the table.
+/// Connection handling: the private data of the reply is the key of the table.
 fn accept(ia: &Ia, pz: &Pz, request: Request, table: RemoteRange) -> Result<(Evd, Ep)> {
     let evd = ia.evd(4)?;
     let ep = pz.ep(&evd).depth(2, 1).max_pieces(1).build()?;
@@ -117,13 +117,13 @@ struct Client {
     evd: Evd,
     ep: Ep,
     table: RemoteRange,
-    /// Where entries are read to; `None`: a read is on its way.
+    /// Sink of reads; `None`: a read is outstanding.
     sink: Option<Buffer>,
-    /// What puts are sent from; `None`: one is on its way.
+    /// Buffer of puts; `None`: one is outstanding.
     message: Option<Buffer>,
-    /// The server's answer to a put.
+    /// The server's reply to a put.
     answer: Option<u64>,
-    /// Entries that were read while the server changed them.
+    /// Number of torn reads.
     torn: u64,
 }
 
@@ -143,7 +143,7 @@ fn connect(ia: &Ia, address: &str) -> Result<Client> {
     }
 }
 
-/// Connection handling: how the connection ended, an error unless it was in order.
+/// Connection handling: waits for the end, an error unless it was orderly.
 fn ended(ep: &Ep) -> Result<()> {
     match ep.ended(PATIENCE)? {
         None | Some(ConnEvent::Disconnected { .. }) => Ok(()),
@@ -164,7 +164,7 @@ fn fnv(octets: impl IntoIterator<Item = u8>) -> u64 {
 impl Entry {
     const EMPTY: Self = Self([0; ENTRY]);
 
-    /// `None`: they do not fit.
+    /// An entry; `None`: key and value do not fit.
     fn new(key: &[u8], value: &[u8]) -> Option<Self> {
         let mut entry = Self::EMPTY;
         entry.0[16..20].copy_from_slice(&(key.len() as u32).to_be_bytes());
@@ -188,7 +188,7 @@ impl Entry {
         fnv(self.0[..8].iter().chain(&self.0[16..]).copied())
     }
 
-    /// All of it is of one version.
+    /// True if all of it is of one version.
     fn is_whole(&self) -> bool {
         self.version() == 0 || self.word(8) == self.sum()
     }
@@ -199,7 +199,7 @@ impl Entry {
         self.0[8..16].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Key and value; `None`: the lengths are nonsense.
+    /// Key and value; `None`: the lengths are invalid.
     fn parts(&self) -> Option<(&[u8], &[u8])> {
         let [keys, values] = [self.word(16) >> 32, self.word(16) & 0xffff_ffff];
         let (key, rest) = self.0[HEAD..].split_at_checked(keys as usize)?;
@@ -211,7 +211,7 @@ impl Entry {
     }
 }
 
-/// Where in the table a key may stand.
+/// The entries that may have a key.
 fn places(key: &[u8]) -> impl Iterator<Item = usize> {
     let first = fnv(key.iter().copied()) as usize;
     (0..PROBES).map(move |probe| first.wrapping_add(probe) % ENTRIES * ENTRY)
@@ -222,7 +222,7 @@ fn lock(table: &Mutex<Lmr>) -> std::sync::MutexGuard<'_, Lmr> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The server: does what the client sends until it goes.
+/// The server: executes the client's messages until it disconnects.
 fn keep(evd: &Evd, ep: &Ep, table: &Mutex<Lmr>) -> Result<()> {
     loop {
         let Some(completion) = evd.wait(Duration::MAX)? else { continue };
@@ -251,7 +251,7 @@ fn put(table: &Lmr, mut entry: Entry) -> Result<u64> {
         if old.version() == 0 || old.has_key(&key) {
             let version = old.version() + 1;
             entry.seal(version);
-            // Whoever reads meanwhile gets a mix, and notices.
+            // A read during this copy is torn, which its checksum shows.
             table.write_at(place, &entry.0)?;
             return Ok(version);
         }
@@ -259,7 +259,7 @@ fn put(table: &Lmr, mut entry: Entry) -> Result<u64> {
     Ok(0)
 }
 
-/// Connection handling: whatever comes of the action, the connection ends in order.
+/// Connection handling: disconnects also if the action failed.
 fn use_server(ia: &Ia, address: &str, action: Action) -> Result<()> {
     let mut client = connect(ia, address)?;
     let acted = act(&mut client, action);
@@ -294,7 +294,7 @@ impl Client {
         }
     }
 
-    /// Sends a value; the server's answer comes by [`Client::step`].
+    /// Sends a value; [`Client::step`] takes the reply.
     fn send(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let entry = Entry::new(key, value)
             .ok_or_else(|| Error::Argument(format!("key and value exceed {ROOM} octets")))?;
@@ -309,7 +309,7 @@ impl Client {
         Ok(())
     }
 
-    /// Version and value of a key, by RDMA Read alone.
+    /// Version and value of a key, by RDMA Reads.
     fn get(&mut self, key: &[u8]) -> Result<Option<(u64, Vec<u8>)>> {
         for place in places(key) {
             let entry = self.read(place)?;
@@ -324,7 +324,7 @@ impl Client {
         Ok(None)
     }
 
-    /// Reads an entry until it is whole.
+    /// Reads an entry until it is not torn.
     fn read(&mut self, place: usize) -> Result<Entry> {
         let (from, mut entry) = (place as u64, Entry::EMPTY);
         let remote = self.table.slice(from..from + ENTRY as u64)?;
@@ -369,7 +369,7 @@ impl Client {
         Ok(())
     }
 
-    /// Writes the key `count` times and reads it all the while.
+    /// Writes the key `count` times and reads it meanwhile.
     fn stress(&mut self, key: &[u8], count: u32) -> Result<()> {
         let room = ROOM.saturating_sub(key.len());
         let (mut reads, mut known) = (0, self.put(key, &vec![b'a'; room])?);
@@ -377,7 +377,7 @@ impl Client {
             self.send(key, &vec![b'a' + (turn % 26) as u8; room])?;
             known = loop {
                 let Some((version, value)) = self.get(key)? else {
-                    return Err(Error::Argument("the key is not there any more".into()));
+                    return Err(Error::Argument("the key has vanished".into()));
                 };
                 if version < known || value.iter().any(|octet| *octet != value[0]) {
                     return Err(Error::Argument(format!("version {version} is stale or torn")));
@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mix_of_two_versions_is_noticed() {
+    fn a_mix_of_two_versions_is_detected() {
         let [mut old, mut new] = [b"aaaa", b"bbbb"].map(|v| Entry::new(b"key", v).unwrap());
         old.seal(1);
         new.seal(2);

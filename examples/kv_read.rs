@@ -1,7 +1,7 @@
-//! A table that clients read by RDMA Read, while the process that has it does nothing.
+//! A table that clients read by RDMA Read, while the server's process sleeps.
 //!
-//! `kv_read serve ADDRESS KEY=VALUE...` prints where it listens; `kv_read connect ADDRESS KEY` prints the
-//! value. Lines of a bucket are read at once, by the key's hash.
+//! `kv_read serve ADDRESS KEY=VALUE...` prints its address; `kv_read connect ADDRESS KEY` prints
+//! the value. One read fetches all lines of the bucket that the key's hash selects.
 #![forbid(unsafe_code)]
 
 use std::{error::Error, time::Duration};
@@ -39,7 +39,7 @@ fn connect(address: &str, key: &str) -> Result {
     let ep = pz.ep(&evd).build()?;
     let table = RemoteRange::from_octets(&ep.connect(address, b"")?.private_data);
     let at = bucket(key) as u64;
-    let lines = table.ok_or("the server told of no table")?.slice(at..at + BUCKET as u64)?;
+    let lines = table.ok_or("the server sent no table")?.slice(at..at + BUCKET as u64)?;
     ep.post(Work::read(lines, pz.buffer(BUCKET)?))?;
     let lines = evd.wait_success(Duration::from_secs(9))?.into_buffer().ok_or("no octets")?;
     let mut lines = std::str::from_utf8(&lines)?.lines();

@@ -1,13 +1,13 @@
-//! A dialogue over a plain TCP socket that goes on as RDMA over the same socket, if both sides
-//! want.
+//! A dialogue over a plain TCP socket that switches to RDMA over the same socket, if both sides
+//! agree.
 //!
-//! `late_transition serve ADDRESS` answers HTTP requests; with `--decline` it wants no RDMA.
-//! `late_transition connect ADDRESS` asks for an upgrade and fetches two documents, over RDMA or,
-//! if the server declines, over the socket as it is.
+//! `late_transition serve ADDRESS` serves HTTP; with `--decline` it declines RDMA. `late_transition
+//! connect ADDRESS` asks for an upgrade and fetches two documents, over RDMA or, if the server
+//! declines, over the socket as it is.
 //!
-//! With the upgrade the client names its memory; over RDMA it sends what it wants, and the server
-//! writes the document there and sends its length. Each connection belongs to one thread. When the
-//! peer dies, reads end, or requests come back flushed.
+//! The client's upgrade request describes its memory. Over RDMA it sends the name of a document,
+//! and the server writes the document there and sends its length. Each connection belongs to one
+//! thread. When the peer dies, reads end, or requests complete as flushed.
 #![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
@@ -22,13 +22,13 @@ use itapi::{
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Far more than any answer takes.
+/// Time-out, so that nothing hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Octets of a document at most.
+/// Longest document in octets.
 const DOCUMENT: usize = 4096;
-/// Octets of a message over RDMA: what is wanted, or a length.
+/// Octets of a message over RDMA: a name or a length.
 const MESSAGE: usize = 128;
-/// The server's last words in HTTP.
+/// The server's last response by HTTP.
 const SWITCHING: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: rdma\r\n\r\n";
 
@@ -44,7 +44,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Answer, any number of clients; prints the address
+    /// Serve any number of clients; prints the address
     Serve {
         /// Where to listen; port 0 takes a free one
         address: String,
@@ -79,7 +79,7 @@ struct Peer {
     document: Lmr,
 }
 
-/// An endpoint, still without a connection, and its receive.
+/// An unconnected endpoint with its receive posted.
 fn prepare(ia: &Ia) -> Result<Peer> {
     let (pz, evd) = (ia.pz()?, ia.evd(8)?);
     let ep = pz.ep(&evd).depth(4, 1).max_pieces(1).build()?;
@@ -88,8 +88,8 @@ fn prepare(ia: &Ia) -> Result<Peer> {
     Ok(Peer { evd, ep, document })
 }
 
-/// Connection handling: the socket becomes the endpoint's connection. The server's last words go
-/// along; who says them waits, and the other side begins.
+/// Connection handling: converts the socket to the endpoint's connection. The server passes its
+/// last response, which the stack sends; the client sends first over RDMA.
 fn convert(peer: &Peer, socket: TcpStream, last_words: &[u8]) -> Result<()> {
     let role = if last_words.is_empty() { Role::Initiator } else { Role::Responder };
     let params = ConvertParams { last_message: last_words.to_vec(), ..ConvertParams::new(role) };
@@ -97,7 +97,7 @@ fn convert(peer: &Peer, socket: TcpStream, last_words: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Connection handling: a thread for everybody who comes.
+/// Connection handling: a thread for each client.
 fn serve(ia: &Ia, address: &str, decline: bool) -> Result<()> {
     let listener = TcpListener::bind(address)?;
     println!("listening at {}", listener.local_addr()?);
@@ -109,12 +109,12 @@ fn serve(ia: &Ia, address: &str, decline: bool) -> Result<()> {
             }
         });
         if let Err(error) = thread {
-            eprintln!("late_transition: no thread for a client, it is turned away: {error}");
+            eprintln!("late_transition: no thread for a client, its connection is closed: {error}");
         }
     }
 }
 
-/// Connection handling: how the connection ended, an error unless it was in order.
+/// Connection handling: waits for the end, an error unless it was orderly.
 fn ended(ep: &Ep) -> Result<()> {
     match ep.ended(PATIENCE)? {
         None | Some(ConnEvent::Disconnected { .. }) => Ok(()),
@@ -122,8 +122,8 @@ fn ended(ep: &Ep) -> Result<()> {
     }
 }
 
-/// Reads a head up to its empty line and not an octet more: what follows may be RDMA's. `None`: the
-/// peer says no more.
+/// Reads a head up to its empty line and not an octet more: what follows may belong to RDMA.
+/// `None`: the end of the stream.
 fn read_head(socket: &mut TcpStream) -> Result<Option<String>> {
     let (mut head, mut octet) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
@@ -144,16 +144,16 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.split("\r\n").find_map(value)
 }
 
-/// What there is to fetch.
+/// The content of a document.
 fn document(name: &str) -> String {
-    format!("This is {name:.100}, as you wished.\n")
+    format!("This is document {name:.100}.\n")
 }
 
 /// The server's side of the dialogue.
 fn answer(ia: &Ia, mut socket: TcpStream, decline: bool) -> Result<()> {
     while let Some(head) = read_head(&mut socket)? {
         if let (Some(sink), false) = (field(&head, "RDMA-Sink").and_then(parse_sink), decline) {
-            println!("a client goes over to RDMA");
+            println!("a client switches to RDMA");
             let peer = prepare(ia)?;
             convert(&peer, socket, SWITCHING)?;
             return answer_by_rdma(&peer, sink);
@@ -168,7 +168,7 @@ fn answer(ia: &Ia, mut socket: TcpStream, decline: bool) -> Result<()> {
     Ok(())
 }
 
-/// Where the client wants documents: key and address, hexadecimal.
+/// The client's memory for documents: key and address, hexadecimal.
 fn parse_sink(text: &str) -> Option<RemoteRange> {
     let (key, addr) = text.split_once(' ')?;
     let context = RmrContext(u32::from_str_radix(key, 16).ok()?);
@@ -190,7 +190,7 @@ fn answer_by_rdma(peer: &Peer, sink: RemoteRange) -> Result<()> {
     ended(&peer.ep)
 }
 
-/// The peer's next message; `None`: it is gone.
+/// The peer's next message; `None`: it has disconnected.
 fn next_message(peer: &Peer, patience: Duration) -> Result<Option<Buffer>> {
     loop {
         let completion = peer.evd.wait(patience)?.ok_or(Error::Timeout(patience))?;
@@ -221,17 +221,17 @@ fn fetch(ia: &Ia, mut socket: TcpStream) -> Result<()> {
         fetch_by_rdma(&peer, "/second")?;
         return Ok(peer.ep.disconnect()?);
     }
-    println!("the server declines; going on as before");
+    println!("the server declines; going on with HTTP");
     fetch_plain(&mut socket, "/first")?;
     fetch_plain(&mut socket, "/second")
 }
 
-/// Fetches a document as HTTP always did.
+/// Fetches a document by HTTP over the socket.
 fn fetch_plain(socket: &mut TcpStream, name: &str) -> Result<()> {
     write!(socket, "GET {name} HTTP/1.1\r\nHost: example\r\n\r\n")?;
     let head = read_head(socket)?.ok_or("no answer")?;
     let length: usize =
-        field(&head, "Content-Length").ok_or("an answer without length")?.parse()?;
+        field(&head, "Content-Length").ok_or("a response without length")?.parse()?;
     let mut body = vec![0; length.min(DOCUMENT)];
     socket.read_exact(&mut body)?;
     print!("plain: {}", String::from_utf8_lossy(&body));
@@ -242,7 +242,7 @@ fn fetch_plain(socket: &mut TcpStream, name: &str) -> Result<()> {
 fn fetch_by_rdma(peer: &Peer, name: &str) -> Result<()> {
     peer.ep.post(Work::send(name.as_bytes()))?;
     let Some(message) = next_message(peer, PATIENCE)? else {
-        return ended(&peer.ep).and(Err("the server went away".into()));
+        return ended(&peer.ep).and(Err("the server disconnected".into()));
     };
     let length = u32::from_be_bytes(message.to_vec().as_slice().try_into()?) as usize;
     let mut body = vec![0; length.min(DOCUMENT)];

@@ -1,14 +1,12 @@
-//! A media server whose application sleeps while its clients pull their streams by RDMA Read.
+//! A media server whose application sleeps while clients read their streams by RDMA Read.
 //!
-//! `media_pull serve ADDRESS` offers a medium and says, when a run ends, how
-//! much processor time its application thread and the rest of its process took; `media_pull
-//! connect ADDRESS --clients N --seconds S` plays N streams, each over a connection of its own,
-//! and now and then seeks in them.
+//! `media_pull serve ADDRESS` offers a medium and prints, after a run, the processor time of its
+//! application thread and of the rest of its process; `media_pull connect ADDRESS --clients N
+//! --seconds S` plays N streams, each over its own connection, and sometimes seeks in them.
 //!
 //! A stream plays at a constant rate from a few chunks that it reads ahead. A chunk that is not
-//! there when its time has come is an under-run. Each connection of the client belongs to one
-//! thread, which serves many through one event dispatcher. A broken connection ends the run with
-//! an error.
+//! there when it is due is an under-run. Each connection of the client belongs to one thread, which
+//! serves many through one event dispatcher. A broken connection ends the run with an error.
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
@@ -20,7 +18,7 @@ use itapi::{Ep, EpId, Error, Evd, Ia, Listen, Lmr, Pz, RemoteRange, Result, Work
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Far more than any answer takes.
+/// Time-out, so that nothing hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Octets of one RDMA Read.
 const CHUNK: usize = 128 * 1024;
@@ -28,7 +26,7 @@ const CHUNK: usize = 128 * 1024;
 const CHUNKS: u64 = 512;
 /// Chunks that a stream reads ahead.
 const AHEAD: u64 = 4;
-/// A stream seeks once in so many chunks on average.
+/// A stream seeks once in this many chunks on average.
 const SEEK_EVERY: u64 = 200;
 
 /// Streams pulled by RDMA Read
@@ -88,7 +86,7 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
     rate.ok_or_else(|| "a number from 0.01 to 100000".to_owned())
 }
 
-/// A connection is a descriptor.
+/// Raises the limit of open files: each connection needs a descriptor.
 fn raise_descriptor_limit() -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
@@ -118,12 +116,12 @@ fn serve(ia: &Ia, address: &str) -> Result<()> {
     }
 }
 
-/// Connection handling: all streams of a run; each tells how many they are, and gets the medium's
-/// key.
+/// Connection handling: accepts all streams of a run. Each sends their number, and gets the
+/// medium's key.
 fn gather(listen: &Listen, pz: &Pz, evd: &Evd, medium: RemoteRange) -> Result<Vec<Ep>> {
     let (mut eps, mut wanted) = (Vec::new(), None);
     while wanted != Some(eps.len()) {
-        // Between runs it waits as long as it takes.
+        // No time-out between runs.
         let patience = if eps.is_empty() { Duration::MAX } else { PATIENCE };
         let request = listen.wait(patience)?.ok_or(Error::Timeout(patience))?;
         let streams = request.private_data().try_into().map(u32::from_be_bytes);
@@ -139,7 +137,7 @@ fn gather(listen: &Listen, pz: &Pz, evd: &Evd, medium: RemoteRange) -> Result<Ve
     Ok(eps)
 }
 
-/// Sleeps until the first stream of the run ends, says what that cost, and waits for the others.
+/// Sleeps until the first stream ends, prints the processor time, and waits for the others.
 fn sleep(eps: &[Ep]) -> Result<()> {
     let clocks = || (spent(ClockId::ThreadCPUTime), spent(ClockId::ProcessCPUTime));
     let (begin, (own, all)) = (Instant::now(), clocks());
@@ -160,7 +158,7 @@ fn sleep(eps: &[Ep]) -> Result<()> {
     Ok(())
 }
 
-/// What the streams of a thread, or of all threads, came to.
+/// Counts of the streams of a thread, or of all threads.
 #[derive(Default)]
 struct Tally {
     chunks: u64,
@@ -173,7 +171,7 @@ fn pull(ia: &Ia, play: &Play) -> Result<()> {
     let threads = play.threads.min(play.clients);
     let mut groups = Vec::new();
     for thread in 0..threads {
-        // Threads that come first take what is left over.
+        // The first threads take the remainder.
         let streams = play.clients / threads + u32::from(thread < play.clients % threads);
         groups.push(connect(ia, play, streams)?);
     }
@@ -217,8 +215,7 @@ struct Group {
     streams: Vec<Stream>,
 }
 
-/// Connection handling: connects the streams of one thread; their completions come out in one
-/// place.
+/// Connection handling: connects the streams of one thread; they share a dispatcher.
 fn connect(ia: &Ia, play: &Play, streams: u32) -> Result<Group> {
     let (pz, evd) = (ia.pz()?, ia.evd(streams * (AHEAD as u32 + 1))?);
     let mut group = Vec::new();
@@ -240,13 +237,13 @@ struct Stream {
     ep: Ep,
     medium: RemoteRange,
     slots: Lmr,
-    /// What was asked for, by slot.
+    /// The chunk requested for each slot.
     asked: [u64; AHEAD as usize],
     posted: u64,
     arrived: u64,
-    /// Played, or dropped by a seek.
+    /// Chunks played, or dropped by a seek.
     played: u64,
-    /// Of the medium, to ask for next.
+    /// The medium's chunk to request next.
     position: u64,
     playing: bool,
     random: u64,
@@ -268,7 +265,7 @@ impl Stream {
         }
     }
 
-    /// Asks for as much as there are free slots.
+    /// Posts reads for all free slots.
     fn fill(&mut self) -> Result<()> {
         while self.posted < self.played.min(self.arrived) + AHEAD {
             let (slot, from) = ((self.posted % AHEAD) as usize, self.position * CHUNK as u64);
@@ -282,12 +279,12 @@ impl Stream {
         Ok(())
     }
 
-    /// All that it reads ahead is there.
+    /// True if all chunks of the read-ahead are there.
     fn is_full(&self) -> bool {
         self.arrived == self.played + AHEAD
     }
 
-    /// Plays the next chunk; `false`: it is not there.
+    /// Plays the next chunk; `false`: it has not arrived.
     fn play(&mut self) -> Result<bool> {
         if self.arrived <= self.played {
             return Ok(false);
@@ -301,9 +298,9 @@ impl Stream {
         Ok(true)
     }
 
-    /// Now and then jumps elsewhere and drops what was read ahead.
+    /// Sometimes jumps to another place and drops what was read ahead.
     fn seek(&mut self) -> bool {
-        // Knuth's linear congruential generator; its high bits are the good ones.
+        // Knuth's linear congruential generator; its high bits are the most random.
         self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1);
         let random = self.random >> 32;
         let seeks = random.is_multiple_of(SEEK_EVERY);
@@ -320,7 +317,7 @@ struct Player {
     evd: Evd,
     streams: Vec<Stream>,
     by_ep: HashMap<EpId, usize>,
-    /// When which stream needs its next chunk.
+    /// The times at which streams need their next chunks.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
     chunk_time: Duration,
     end: Instant,
@@ -366,7 +363,7 @@ impl Player {
         self.due = (0..count).map(|n| Reverse((start(n), n as usize))).collect();
     }
 
-    /// Plays what is due.
+    /// Plays the chunks that are due.
     fn play_until(&mut self, now: Instant) -> Result<()> {
         while let Some(&Reverse((time, number))) = self.due.peek()
             && time <= now
@@ -378,7 +375,7 @@ impl Player {
                 continue;
             }
             if !stream.play()? {
-                // Plays on when it has read ahead again.
+                // Resumes when it has read ahead again.
                 self.tally.under_runs += 1;
                 stream.playing = false;
                 continue;
@@ -395,7 +392,7 @@ impl Player {
         Ok(())
     }
 
-    /// A chunk has arrived, one that was asked for before a seek maybe.
+    /// A chunk has arrived, perhaps one that was requested before a seek.
     fn arrived(&mut self, number: usize) -> Result<()> {
         let stream = &mut self.streams[number];
         stream.arrived += 1;

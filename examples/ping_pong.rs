@@ -1,7 +1,7 @@
 //! Round trips of Sends: how long does a message take?
 //!
 //! `ping_pong serve ADDRESS` echoes; `ping_pong connect ADDRESS` measures. Each connection belongs
-//! to one thread. When the peer dies its receive comes back flushed, and `Ep::ended` says why.
+//! to one thread. When the peer dies, the receive completes as flushed, and `Ep::ended` says why.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use itapi::{Buffer, ConnEvent, Ep, Error, Evd, Ia, Operation, Request, Result, WcStatus, Work};
 
-/// Far more than any answer takes.
+/// Time-out, so that nothing hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Octets of a message at most.
+/// Longest message in octets.
 const LONGEST: u32 = 1 << 20;
 
 /// Round trips of Sends over RDMA
@@ -58,7 +58,7 @@ fn main() {
     }
 }
 
-/// Connection handling: a thread for everybody who comes.
+/// Connection handling: a thread for each client.
 fn serve(ia: &Ia, address: &str) -> Result<()> {
     let listen = ia.listen(address)?;
     println!("listening at {}", listen.address());
@@ -95,8 +95,8 @@ fn prepare(ia: &Ia, size: u32) -> Result<Peer> {
 fn accept(ia: &Ia, request: Request) -> Result<Peer> {
     let size = request.private_data().try_into().map(u32::from_be_bytes);
     let Some(size) = size.ok().filter(|size| (1..=LONGEST).contains(size)) else {
-        request.reject(b"not a size that this server takes")?;
-        return Err(Error::Argument("rejected: it asks for no proper size".into()));
+        request.reject(b"this server does not take that size")?;
+        return Err(Error::Argument("rejected: it requests an invalid size".into()));
     };
     let peer = prepare(ia, size)?;
     request.accept(&peer.ep, b"")?;
@@ -110,7 +110,7 @@ fn connect(ia: &Ia, address: &str, size: u32) -> Result<Peer> {
     Ok(peer)
 }
 
-/// Connection handling: how the connection ended, an error unless it was in order.
+/// Connection handling: waits for the end, an error unless it was orderly.
 fn ended(ep: &Ep) -> Result<()> {
     match ep.ended(PATIENCE)? {
         None | Some(ConnEvent::Disconnected { .. }) => Ok(()),
@@ -118,7 +118,7 @@ fn ended(ep: &Ep) -> Result<()> {
     }
 }
 
-/// Sends everything back until the client goes.
+/// Sends messages back until the client disconnects.
 fn echo(peer: Peer, client: &str) -> Result<()> {
     let (mut spare, mut message, mut echoed) = (Some(peer.spare), None, 0u64);
     loop {
@@ -132,7 +132,7 @@ fn echo(peer: Peer, client: &str) -> Result<()> {
             Operation::Recv => message = completion.into_buffer(),
             _ => spare = completion.into_buffer(),
         }
-        // The next receive stands before the answer goes out that makes the client send again.
+        // The next receive must be posted before the client gets the echo and sends again.
         (spare, message) = match (spare, message) {
             (Some(free), Some(full)) => {
                 peer.ep.post_recv(free)?;
@@ -146,19 +146,19 @@ fn echo(peer: Peer, client: &str) -> Result<()> {
 }
 
 fn measure(ia: &Ia, address: &str, size: u32, count: u32) -> Result<()> {
-    let Peer { evd, ep, spare: mut ball } = connect(ia, address, size)?;
-    ball.fill(&vec![0x5a; size as usize])?;
+    let Peer { evd, ep, spare: mut message } = connect(ia, address, size)?;
+    message.fill(&vec![0x5a; size as usize])?;
     let begin = Instant::now();
     let mut round_trips = Vec::with_capacity(count as usize);
     for _ in 0..count {
         let start = Instant::now();
-        ep.post(Work::send(ball))?;
+        ep.post(Work::send(message))?;
         let (sent, received) = both(&evd, &ep)?;
         if received.len() != size as usize {
             return Err(Error::Argument(format!("an echo of {} octets", received.len())));
         }
         ep.post_recv(sent)?;
-        ball = received;
+        message = received;
         round_trips.push(start.elapsed());
     }
     let elapsed = begin.elapsed();

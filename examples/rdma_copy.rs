@@ -1,12 +1,11 @@
 //! Copies files by RDMA Write, many chunks in flight, and verifies what arrived.
 //!
-//! `rdma_copy serve ADDRESS DIRECTORY` keeps files; `rdma_copy connect ADDRESS FILE...` brings
+//! `rdma_copy serve ADDRESS DIRECTORY` stores files; `rdma_copy connect ADDRESS FILE...` sends
 //! them.
 //!
-//! The server offers a window of slots. The client writes a chunk into the next slot and sends 16
-//! octets that say what it is; the server takes the chunk and answers, and that frees the slot.
-//! Each connection belongs to one thread. When the client dies, the file that it was bringing is
-//! removed.
+//! The server offers a window of slots. The client writes a chunk into the next slot and sends a
+//! header of 16 octets; the server takes the chunk and replies, which frees the slot. Each
+//! connection belongs to one thread. When the client dies, its incomplete file is removed.
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File};
@@ -21,15 +20,15 @@ use itapi::{
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Far more than any answer takes.
+/// Time-out, so that nothing hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Octets of a slot.
 const SLOT: usize = 256 * 1024;
 /// Slots of a connection: chunks in flight.
 const SLOTS: usize = 16;
-/// Octets of the Send behind a chunk: kind and length (4 each), value (8).
+/// Octets of the Send after a chunk: kind and length (4 each), value (8).
 const HEADER: usize = 16;
-/// Octets of an answer: 0 if the chunk is taken, else 1 and why not.
+/// Octets of a reply: 0 if the chunk is taken, else 1 and the reason.
 const ANSWER: usize = 64;
 /// A chunk is a file's name; value: the file's size.
 const OPEN: u32 = 1;
@@ -50,18 +49,18 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Keep files, for any number of clients; prints the address
+    /// Store files of any number of clients; prints the address
     Serve {
         /// Where to listen; port 0 takes a free one
         address: String,
-        /// Where to keep them
+        /// Where to store them
         directory: PathBuf,
     },
-    /// Bring files to a server
+    /// Send files to a server
     Connect {
         /// Where it listens
         address: String,
-        /// Which
+        /// The files
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
@@ -80,7 +79,7 @@ fn main() {
     }
 }
 
-/// FNV-1a, 64 bits: finds what is wrong by accident.
+/// FNV-1a, 64 bits: detects accidental damage.
 struct Checksum(u64);
 
 impl Checksum {
@@ -95,7 +94,7 @@ impl Checksum {
     }
 }
 
-/// Connection handling: a thread for everybody who comes.
+/// Connection handling: a thread for each client.
 fn serve(ia: &Ia, address: &str, directory: &Path) -> Result<()> {
     let listen = ia.listen(address)?;
     println!("listening at {}", listen.address());
@@ -132,14 +131,14 @@ fn prepare(ia: &Ia, message: usize) -> Result<Peer> {
     Ok(Peer { evd, ep, slots })
 }
 
-/// Connection handling: the answer's private data is the key of the slots.
+/// Connection handling: the private data of the reply is the key of the slots.
 fn accept(ia: &Ia, request: Request) -> Result<Peer> {
     let peer = prepare(ia, HEADER)?;
     request.accept(&peer.ep, &peer.slots.remote().to_octets())?;
     Ok(peer)
 }
 
-/// Connection handling: connects; returns the server's slots, too.
+/// Connection handling: connects; also returns the server's slots.
 fn connect(ia: &Ia, address: &str) -> Result<(Peer, RemoteRange)> {
     let peer = prepare(ia, ANSWER)?;
     let established = peer.ep.connect(address, b"")?;
@@ -150,7 +149,7 @@ fn connect(ia: &Ia, address: &str) -> Result<(Peer, RemoteRange)> {
     }
 }
 
-/// Connection handling: how the connection ended, an error unless it was in order.
+/// Connection handling: waits for the end, an error unless it was orderly.
 fn ended(ep: &Ep) -> Result<()> {
     match ep.ended(PATIENCE)? {
         None | Some(ConnEvent::Disconnected { .. }) => Ok(()),
@@ -158,7 +157,7 @@ fn ended(ep: &Ep) -> Result<()> {
     }
 }
 
-/// What stands in the Send behind a chunk.
+/// The header of a chunk, sent after it.
 struct Header {
     kind: u32,
     len: usize,
@@ -174,7 +173,7 @@ impl Header {
         octets
     }
 
-    /// `None`: not one, or of a chunk that fits no slot.
+    /// Decodes a header; `None`: it is malformed, or its chunk does not fit a slot.
     fn from_octets(octets: &[u8]) -> Option<Self> {
         let (kind, rest) = octets.split_first_chunk()?;
         let (len, value) = rest.split_first_chunk()?;
@@ -184,7 +183,7 @@ impl Header {
     }
 }
 
-/// Keeps what the client brings until it goes.
+/// Stores the client's files until it disconnects.
 fn keep(peer: Peer, directory: &Path) -> Result<()> {
     let (mut incoming, mut chunk) = (None, vec![0; SLOT]);
     for slot in (0..SLOTS).cycle() {
@@ -204,7 +203,7 @@ fn keep(peer: Peer, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The client's next message; `None`: it is gone.
+/// The client's next message; `None`: it has disconnected.
 fn next_message(peer: &Peer) -> Result<Option<Buffer>> {
     loop {
         let Some(completion) = peer.evd.wait(Duration::MAX)? else { continue };
@@ -218,7 +217,7 @@ fn next_message(peer: &Peer) -> Result<Option<Buffer>> {
     }
 }
 
-/// A file on its way; unless it becomes complete, it goes without a trace.
+/// A file that is being received. Dropping it removes an incomplete file.
 struct Incoming {
     file: File,
     part: PathBuf,
@@ -229,12 +228,12 @@ struct Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // Not there any more if it is complete.
+        // A complete file has been renamed.
         let _ = fs::remove_file(&self.part);
     }
 }
 
-/// Does what the client says with one chunk.
+/// Processes one chunk.
 fn take(
     incoming: &mut Option<Incoming>,
     directory: &Path,
@@ -254,7 +253,7 @@ fn take(
 }
 
 impl Incoming {
-    /// Only plain names: nobody outside chooses another directory.
+    /// Creates the file. Only plain names, so that no client chooses another directory.
     fn create(directory: &Path, name: &[u8], size: u64) -> Result<Self> {
         let name = std::str::from_utf8(name)?;
         if Path::new(name).file_name().is_none_or(|plain| plain != name) {
@@ -281,8 +280,8 @@ impl Incoming {
     }
 }
 
-/// The client: its connection, the server's slots, and how many chunks went and were answered.
-struct Bringer {
+/// The client: its connection, the server's slots, and the numbers of chunks sent and acknowledged.
+struct Uploader {
     peer: Peer,
     window: RemoteRange,
     posted: usize,
@@ -291,7 +290,7 @@ struct Bringer {
 
 fn bring(ia: &Ia, address: &str, files: &[PathBuf]) -> Result<()> {
     let (peer, window) = connect(ia, address)?;
-    let mut bringer = Bringer { peer, window, posted: 0, answered: 0 };
+    let mut bringer = Uploader { peer, window, posted: 0, answered: 0 };
     let (begin, mut octets) = (Instant::now(), 0);
     for path in files {
         octets += bringer.file(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -304,11 +303,11 @@ fn bring(ia: &Ia, address: &str, files: &[PathBuf]) -> Result<()> {
     Ok(bringer.peer.ep.disconnect()?)
 }
 
-impl Bringer {
-    /// Brings one file; returns its size.
+impl Uploader {
+    /// Sends one file; returns its size.
     fn file(&mut self, path: &Path) -> Result<u64> {
         let name =
-            path.file_name().and_then(|name| name.to_str()).ok_or("no name to keep it by")?;
+            path.file_name().and_then(|name| name.to_str()).ok_or("the path has no file name")?;
         let mut file = File::open(path)?;
         let (size, mut chunk, mut sum) = (file.metadata()?.len(), vec![0; SLOT], Checksum::new());
         self.push(OPEN, size, name.as_bytes())?;
@@ -325,7 +324,7 @@ impl Bringer {
         Ok(size)
     }
 
-    /// Writes a chunk into the next slot, once that is free, and says so behind it.
+    /// Writes a chunk into the next slot, once it is free, and sends its header.
     fn push(&mut self, kind: u32, value: u64, chunk: &[u8]) -> Result<()> {
         while self.posted - self.answered == SLOTS {
             self.answer()?;
@@ -344,7 +343,7 @@ impl Bringer {
         Ok(())
     }
 
-    /// Waits for the next answer.
+    /// Waits for the next reply.
     fn answer(&mut self) -> Result<()> {
         loop {
             let completion = self.peer.evd.wait(PATIENCE)?.ok_or(Error::Timeout(PATIENCE))?;
@@ -373,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_lead_elsewhere_are_refused() {
+    fn paths_to_other_directories_are_refused() {
         for name in ["", ".", "..", "a/b", "/a", "../a", "a/"] {
             let Err(error) = Incoming::create(Path::new("nowhere"), name.as_bytes(), 0) else {
                 panic!("{name:?} was taken");
@@ -383,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_told_and_checked() {
+    fn headers_are_encoded_and_checked() {
         let header = Header { kind: DATA, len: SLOT, value: u64::MAX - 1 };
         let told = Header::from_octets(&header.to_octets()).unwrap();
         assert_eq!((told.kind, told.len, told.value), (DATA, SLOT, u64::MAX - 1));

@@ -1,7 +1,7 @@
 //! Remote procedure calls: a server of many clients in one thread, and a client.
 //!
-//! `rpc serve ADDRESS` prints where it listens; `rpc connect ADDRESS WORD...` calls it with each word. The
-//! server owns its clients; one that dies or does not read is named, and harms no other.
+//! `rpc serve ADDRESS` prints its address; `rpc connect ADDRESS WORD...` calls it with each word.
+//! The server reports a client that dies or does not read, and goes on serving the others.
 #![forbid(unsafe_code)]
 
 use itapi::Ia;

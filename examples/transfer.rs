@@ -1,7 +1,8 @@
-//! Brings a file to a server, with progress.
+//! Sends a file to a server and shows the progress.
 //!
-//! `transfer serve ADDRESS FILE` prints where it listens; `transfer connect ADDRESS FILE` brings the file. Pieces
-//! go from the file to registered memory, to the wire, to registered memory, to the file.
+//! `transfer serve ADDRESS FILE` prints its address; `transfer connect ADDRESS FILE` sends the
+//! file. Pieces are read into registered memory, sent, received in registered memory, and written
+//! to the file.
 #![forbid(unsafe_code)]
 
 use std::{error::Error, fs::File, io::Write};

@@ -1,6 +1,6 @@
 /*
- * What the example programs share and what is not about RDMA: options, octet order, complaints; and
- * how each of them listens and waits for what becomes of a connection. One thread; no state.
+ * Shared by the example programs: options, octet order, error messages, listening, and waiting for
+ * a connection event. One thread; no state.
  */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
@@ -16,12 +16,12 @@
 #include <string.h>
 #include <time.h>
 
-/* Microseconds; far more than any answer takes. */
+/* Time-out in microseconds, so that nothing hangs. */
 #define PATIENCE ((uint64_t)20 * 1000 * 1000)
-/* The completion is an event, and wakes whoever waits. */
+/* The request has a completion, which wakes a thread that waits. */
 #define SIGNALLED (IT_COMPLETION_FLAG | IT_NOTIFY_FLAG)
 
-/* Leaves the function, which returns bool, when a call of the library does not succeed. */
+/* Returns false from the function when a call of the library fails. */
 #define TRY(call)                     \
     do {                              \
         if (!succeeded((call), #call)) \
@@ -38,7 +38,7 @@ static inline bool succeeded(it_status_t status, const char *call)
     return false;
 }
 
-/* Says what an unwelcome event means. */
+/* Prints what an unexpected event means. */
 static inline bool complain(const it_event_t *event)
 {
     char text[512];
@@ -53,7 +53,7 @@ static inline bool fail(const char *text)
     return false;
 }
 
-/* Takes "name value" out of the arguments; the fallback if it is not there. */
+/* Removes "name value" from the arguments; returns the fallback if it is not there. */
 static inline const char *option(int *argc, char **argv, const char *name, const char *fallback)
 {
     for (int at = 1; at + 1 < *argc; at++) {
@@ -112,7 +112,7 @@ static inline void put_range(unsigned char *at, it_rmr_context_t key, void *memo
     put64(at + 12, length);
 }
 
-/* Connection handling: listens; requests come out of an event dispatcher. */
+/* Connection handling: listens; requests go to an event dispatcher. */
 static inline bool listen_at(it_ia_handle_t ia, const char *address, it_evd_handle_t *requests)
 {
     char at[64];
@@ -125,7 +125,7 @@ static inline bool listen_at(it_ia_handle_t ia, const char *address, it_evd_hand
     return true;
 }
 
-/* Connection handling: waits for an event of a connection; says what came instead. */
+/* Connection handling: waits for a connection event; prints an unexpected one. */
 static inline bool expect(it_evd_handle_t events, it_event_type_t wanted, it_event_t *event)
 {
     TRY(it_evd_wait(events, PATIENCE, event, NULL));

@@ -2,12 +2,12 @@
  * A complete RDMA connection: connect, exchange keys, one RDMA Write, one Send, close.
  *
  * "hello_rdma" serves one client and prints its address; "hello_rdma HOST:PORT" is that client;
- * both take "--ia NAME". One thread owns all. When the peer dies, an event says so instead of the
- * one that was expected.
+ * both take "--ia NAME". One thread owns all objects. When the peer dies, the wait returns an event
+ * that says so.
  */
 #include "example.h"
 
-/* The server's memory: what the client writes, and what it sends. */
+/* The server's memory: for the client's RDMA Write, and for its Send. */
 #define ROOM 64
 #define WRITTEN "hello by RDMA Write"
 #define SENT "hello by Send"
@@ -42,7 +42,7 @@ static bool prepare(void)
     return true;
 }
 
-/* Connection handling: serves one client; our key travels as private data. */
+/* Connection handling: serves one client; the private data is the server's key. */
 static bool accept_one(void)
 {
     unsigned char range[RANGE_OCTETS];
@@ -67,7 +67,7 @@ static bool connect_to(const char *server, unsigned char *range)
     return true;
 }
 
-/* Waits until a posted request is done. */
+/* Waits until a posted request has completed. */
 static bool done(it_event_t *event)
 {
     TRY(it_evd_wait(work, PATIENCE, event, NULL));
@@ -86,7 +86,7 @@ static bool serve(void)
     TRY(it_post_recv(ep, &room, 1, 0, SIGNALLED));
     if (!accept_one() || !done(&event))
         return false;
-    /* The Send came behind the RDMA Write, so that is complete, too. */
+    /* The Send arrived after the RDMA Write, which is complete, too. */
     printf("%.*s, %.*s\n", (int)strlen(WRITTEN), (char *)memory,
            (int)event.dto_cmpl.transferred_length, (char *)memory + ROOM);
     return expect(events, IT_CM_MSG_CONN_DISCONNECT_EVENT, &event);
@@ -117,7 +117,7 @@ int main(int argc, char **argv)
 {
     name = option(&argc, argv, "--ia", "vp_softrdma");
     bool well = argc > 1 ? greet(argv[1]) : serve();
-    /* With it goes everything that was made from it. */
+    /* Frees everything that was made from it, too. */
     it_ia_free(ia);
     return well ? 0 : 1;
 }

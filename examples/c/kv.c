@@ -1,14 +1,14 @@
 /*
- * A key-value store: values are read one-sided, by RDMA Read of the server's hash table, which
- * costs its processor nothing; they are written by Sends.
+ * A key-value store: clients read values by RDMA Read of the server's hash table, which takes no
+ * processor time there; they write values by Sends.
  *
  * "kv [--ia NAME] serve HOST:PORT"; "kv [--ia NAME] connect HOST:PORT put KEY VALUE", "... get
  * KEY", "... stress KEY COUNT".
  *
- * A read that meets a write gives a mix of old and new ("torn"). Every entry therefore carries its
- * version and a checksum over all of it: who reads checks, and reads again. Each connection belongs
- * to one thread, which ends when the client goes or dies; the table is changed under a lock that
- * readers over RDMA do not know of.
+ * A read during a write returns a mix of old and new ("torn"). Every entry therefore has a version
+ * and a checksum over all of it: the reader checks it, and reads again. Each connection belongs to
+ * one thread, which ends when the client disconnects or dies; a lock covers changes of the table,
+ * but not reads by RDMA.
  */
 #include "example.h"
 
@@ -18,22 +18,22 @@
 #define ENTRY 1024u
 #define HEAD 24u
 #define ROOM (ENTRY - HEAD)
-/* Entries of the table, and those where a key may stand, from its own on. */
+/* Entries of the table, and how many are searched for a key, from its hash on. */
 #define ENTRIES 4096u
 #define PROBES 8u
-/* Octets of an answer: the new version, 0 if the table has no room. */
+/* Octets of a reply: the new version, 0 if the table has no room. */
 #define ANSWER 8u
 
-/* One connection; memory is a sink for entries, a message, and an answer. */
+/* One connection; memory is a sink for entries, a message, and a reply. */
 struct peer {
     it_evd_handle_t work, events;
     it_ep_handle_t ep;
     it_lmr_handle_t lmr;
     unsigned char memory[2 * ENTRY + ANSWER];
     it_cn_est_identifier_t request;
-    /* What was last heard of the connection. */
+    /* The last event of the connection. */
     it_event_t event;
-    /* The client's: where the table is, what has come, and how often a read was torn. */
+    /* Of a client: the table's address, what has completed, and the number of torn reads. */
     unsigned char table[RANGE_OCTETS];
     bool read;
     uint64_t version;
@@ -65,7 +65,7 @@ static uint64_t sum_of(const unsigned char *entry)
     return fnv(fnv(EMPTY_SUM, entry, 8), entry + 16, ENTRY - 16);
 }
 
-/* All of it is of one version. */
+/* True if all of it is of one version. */
 static bool is_whole(const unsigned char *entry)
 {
     return get64(entry) == 0 || get64(entry + 8) == sum_of(entry);
@@ -81,7 +81,7 @@ static bool has_key(const unsigned char *entry, const void *key, size_t length)
     return get32(entry + 16) == length && memcmp(entry + HEAD, key, length) == 0;
 }
 
-/* Where in the table a key may stand. */
+/* The entries that may have a key. */
 static size_t place(const void *key, size_t length, size_t probe)
 {
     return (fnv(EMPTY_SUM, key, length) + probe) % ENTRIES * ENTRY;
@@ -156,7 +156,7 @@ static bool disconnect(struct peer *peer)
     return expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, &peer->event);
 }
 
-/* Waits for the next completion. A peer that is gone is a failure, too, but no complaint. */
+/* Waits for the next completion. False, without a message, if the peer is gone. */
 static bool next(struct peer *peer, uint64_t patience, it_event_t *event)
 {
     TRY(it_evd_wait(peer->work, patience, event, NULL));
@@ -180,14 +180,14 @@ static uint64_t put(unsigned char *entry)
             continue;
         put64(entry, get64(old) + 1);
         put64(entry + 8, sum_of(entry));
-        /* Whoever reads meanwhile gets a mix, and notices. */
+        /* A read during this copy is torn, which its checksum shows. */
         memcpy(old, entry, ENTRY);
         return get64(entry);
     }
     return 0;
 }
 
-/* A thread of the server: does what its client sends until that goes. */
+/* A thread of the server: executes its client's messages until it disconnects. */
 static void *keep(void *argument)
 {
     struct peer *peer = argument;
@@ -244,7 +244,7 @@ static bool step(struct peer *peer)
 {
     it_event_t event;
     if (!next(peer, PATIENCE, &event))
-        return fail("the server went away");
+        return fail("the server disconnected");
     if (event.event_number == IT_DTO_RDMA_READ_CMPL_EVENT)
         peer->read = true;
     if (event.event_number != IT_DTO_RC_RECV_CMPL_EVENT)
@@ -255,7 +255,7 @@ static bool step(struct peer *peer)
     return receive(peer, REPLY(peer), ANSWER);
 }
 
-/* Sends a value; step() takes the answer, the new version. */
+/* Sends a value; step() takes the reply, the new version. */
 static bool send_value(struct peer *peer, const char *key, const void *value, size_t length)
 {
     if (strlen(key) > ROOM || length > ROOM - strlen(key))
@@ -276,7 +276,7 @@ static bool put_value(struct peer *peer, const char *key, const void *value, siz
     return well;
 }
 
-/* Reads an entry until it is whole. */
+/* Reads an entry until it is not torn. */
 static bool read_entry(struct peer *peer, size_t at)
 {
     it_lmr_triplet_t sink = { peer->lmr, { SINK(peer) }, ENTRY };
@@ -292,7 +292,7 @@ static bool read_entry(struct peer *peer, size_t at)
     }
 }
 
-/* Finds a key by RDMA Read alone; its entry is in the sink then. */
+/* Finds a key by RDMA Reads; its entry is in the sink then. */
 static bool get(struct peer *peer, const char *key)
 {
     for (size_t probe = 0; probe < PROBES; probe++) {
@@ -306,7 +306,7 @@ static bool get(struct peer *peer, const char *key)
     return fail("there is no such key");
 }
 
-/* Writes the key so many times and reads it all the while. */
+/* Writes the key count times and reads it meanwhile. */
 static bool stress(struct peer *peer, const char *key, unsigned long count)
 {
     unsigned char value[ROOM];
@@ -333,7 +333,7 @@ static bool stress(struct peer *peer, const char *key, unsigned long count)
     return true;
 }
 
-/* What the command line says. */
+/* Executes the action of the command line. */
 static bool act(struct peer *peer, int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[0], "put") == 0) {
@@ -353,7 +353,7 @@ static bool act(struct peer *peer, int argc, char **argv)
     return fail("say put KEY VALUE, get KEY, or stress KEY COUNT");
 }
 
-/* Whatever comes of the action, the connection ends in order. */
+/* Disconnect also if the action failed. */
 static bool use_server(const char *server, int argc, char **argv)
 {
     struct peer *peer = calloc(1, sizeof *peer);

@@ -1,13 +1,14 @@
 /*
- * A dialogue over a plain TCP socket that goes on as RDMA over the same socket, if both sides want.
+ * A dialogue over a plain TCP socket that switches to RDMA over the same socket, if both sides
+ * agree.
  *
- * "late_transition [--ia NAME] serve HOST:PORT [--decline]" answers HTTP requests of one client
- * after the other; "late_transition [--ia NAME] connect HOST:PORT" asks for an upgrade and fetches
- * two documents, over RDMA or, if the server declines, over the socket as it is.
+ * "late_transition [--ia NAME] serve HOST:PORT [--decline]" serves HTTP to one client after the
+ * other; "late_transition [--ia NAME] connect HOST:PORT" asks for an upgrade and fetches two
+ * documents, over RDMA or, if the server declines, over the socket as it is.
  *
- * With the upgrade the client names its memory; over RDMA it sends what it wants, and the server
- * writes the document there and sends its length. One thread owns all. When the peer dies, reads
- * end, or requests come back flushed.
+ * The client's upgrade request describes its memory. Over RDMA it sends the name of a document, and
+ * the server writes the document there and sends its length. One thread owns all objects. When the
+ * peer dies, reads end, or requests complete as flushed.
  */
 #include "example.h"
 
@@ -15,10 +16,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Octets of a request's or answer's head, and of a document, at most. */
+/* Longest head of a request or response, and longest document, in octets. */
 #define HEAD 1024
 #define DOCUMENT 4096
-/* Octets of a message over RDMA: what is wanted, or a length. */
+/* Octets of a message over RDMA: a name or a length. */
 #define MESSAGE 128
 
 /* One side of the connection; memory is a document and two messages: to receive and to send. */
@@ -29,7 +30,7 @@ struct peer {
     it_lmr_handle_t lmr;
     it_rmr_context_t key;
     char memory[DOCUMENT + 2 * MESSAGE];
-    /* The server's: where the client wants documents. */
+    /* Of the server: the client's memory for documents. */
     unsigned long long sink_addr;
     unsigned sink_key;
 };
@@ -52,7 +53,7 @@ static bool send_message(struct peer *peer, const void *octets, size_t length)
     return true;
 }
 
-/* Makes an endpoint, still without a connection, and posts its receive. */
+/* Makes an unconnected endpoint and posts its receive. */
 static bool prepare(struct peer *peer, it_ia_handle_t ia)
 {
     it_ep_attributes_t attr;
@@ -83,8 +84,8 @@ static void release(struct peer *peer)
     it_pz_free(peer->pz);
 }
 
-/* Connection handling: the socket becomes the endpoint's connection. The server's last words go
- * along; who says them waits, and the other side begins. */
+/* Connection handling: converts the socket to the endpoint's connection. The server passes its last
+ * response, which the stack sends; the client sends first over RDMA. */
 static bool convert(struct peer *peer, int sd, const char *last_words)
 {
     it_event_t event;
@@ -133,7 +134,7 @@ static int listen_plain(struct sockaddr_in at)
     return sd;
 }
 
-/* Waits until a message is there; what was sent before is out then, too. */
+/* Waits for a message, and for the completion of what was sent before. */
 static bool next_message(struct peer *peer, uint64_t patience, it_event_t *event)
 {
     do {
@@ -153,14 +154,14 @@ static bool write_all(int sd, const char *octets, size_t length)
     while (length > 0) {
         ssize_t count = send(sd, octets, length, MSG_NOSIGNAL);
         if (count <= 0)
-            return fail("the peer does not read any more");
+            return fail("the peer has stopped reading");
         octets += count;
         length -= (size_t)count;
     }
     return true;
 }
 
-/* Reads a head up to its empty line and not an octet more: what follows may be RDMA's. */
+/* Reads a head up to its empty line and not an octet more: what follows may belong to RDMA. */
 static bool read_head(int sd, char *head)
 {
     size_t length = 0;
@@ -172,10 +173,10 @@ static bool read_head(int sd, char *head)
     return false;
 }
 
-/* What there is to fetch. */
+/* The content of a document. */
 static size_t document(const char *name, char *out)
 {
-    return (size_t)snprintf(out, DOCUMENT, "This is %.100s, as you wished.\n", name);
+    return (size_t)snprintf(out, DOCUMENT, "This is document %.100s.\n", name);
 }
 
 /* The server after the transition. */
@@ -205,7 +206,7 @@ static bool dialogue(int sd, it_ia_handle_t ia, bool decline)
         const char *sink = strstr(head, "\r\nRDMA-Sink: ");
         if (sink != NULL && !decline && prepare(&peer, ia) &&
             sscanf(sink, " RDMA-Sink: %x %llx", &peer.sink_key, &peer.sink_addr) == 2) {
-            printf("a client goes over to RDMA\n");
+            printf("a client switches to RDMA\n");
             bool well = convert(&peer, sd,
                                 "HTTP/1.1 101 Switching Protocols\r\n"
                                 "Connection: Upgrade\r\nUpgrade: rdma\r\n\r\n") &&
@@ -238,7 +239,7 @@ static bool serve(it_ia_handle_t ia, struct sockaddr_in at, bool decline)
     }
 }
 
-/* Fetches a document as HTTP always did. */
+/* Fetches a document by HTTP over the socket. */
 static bool fetch_plain(int sd, const char *name)
 {
     char head[HEAD], body[DOCUMENT];
@@ -248,7 +249,7 @@ static bool fetch_plain(int sd, const char *name)
         return fail("no answer");
     const char *field = strstr(head, "\r\nContent-Length: ");
     if (field == NULL || sscanf(field, " Content-Length: %zu", &length) != 1 || length > DOCUMENT)
-        return fail("an answer without a proper length");
+        return fail("a response without a valid length");
     while (have < length) {
         ssize_t count = read(sd, body + have, length - have);
         if (count <= 0)
@@ -283,7 +284,7 @@ static bool fetch(int sd, struct peer *peer)
     if (!write_all(sd, head, strlen(head)) || !read_head(sd, head))
         return fail("no answer");
     if (strncmp(head, "HTTP/1.1 101 ", 13) != 0) {
-        printf("the server declines; going on as before\n");
+        printf("the server declines; going on with HTTP\n");
         bool well = fetch_plain(sd, "/first") && fetch_plain(sd, "/second");
         close(sd);
         return well;

@@ -1,4 +1,4 @@
-/* Round trips of Sends: "serve HOST:PORT" echoes for whoever comes, "connect HOST:PORT" measures. */
+/* Round trips of Sends: "serve HOST:PORT" echoes, "connect HOST:PORT" measures. */
 #include "example.h"
 
 static unsigned char memory[2][1 << 20], wanted[4];
@@ -16,23 +16,23 @@ static bool post(uint64_t buffer, size_t length)
     return true;
 }
 
-/* Waits for what is posted and, with the next receive posted, sends back what came; so many times. */
-static bool play(int posted, unsigned long turns)
+/* Waits for the posted requests, posts the next receive and echoes; rounds times. */
+static bool play(int posted, unsigned long rounds)
 {
-    for (uint64_t ball = 0, length = 0;; posted = 2) {
+    for (uint64_t received = 0, length = 0;; posted = 2) {
         while (posted-- > 0) {
             TRY(it_evd_wait(work, IT_TIMEOUT_INFINITE, &event, NULL));
             if (event.dto_cmpl.dto_status != IT_DTO_SUCCESS)
                 return false;
             if (event.event_number == IT_DTO_RC_RECV_CMPL_EVENT)
-                ball = event.dto_cmpl.cookie, length = event.dto_cmpl.transferred_length;
+                received = event.dto_cmpl.cookie, length = event.dto_cmpl.transferred_length;
         }
-        if (--turns == 0 || !post(!ball, 0) || !post(ball, length))
-            return turns == 0;
+        if (--rounds == 0 || !post(!received, 0) || !post(received, length))
+            return rounds == 0;
     }
 }
 
-/* Connection handling: a connection from beginning to end; size 0 accepts the request in event. */
+/* Connection handling: a whole connection; size 0 accepts the request in event. */
 static bool talk(it_pz_handle_t pz, const char *server, uint32_t size, unsigned long count)
 {
     it_ep_attributes_t attr;

@@ -1,12 +1,12 @@
 /*
  * Copies files by RDMA Write, many chunks in flight, and verifies what arrived.
  *
- * "rdma_copy [--ia NAME] serve HOST:PORT DIRECTORY" keeps files of one client after the other;
- * "rdma_copy [--ia NAME] connect HOST:PORT FILE..." brings them.
+ * "rdma_copy [--ia NAME] serve HOST:PORT DIRECTORY" stores files of one client after the other;
+ * "rdma_copy [--ia NAME] connect HOST:PORT FILE..." sends them.
  *
- * The server offers a window of slots. The client writes a chunk into the next slot and sends 16
- * octets that say what it is; the server takes the chunk and answers, and that frees the slot. One
- * thread owns all. When the client dies, the file that it was bringing is removed.
+ * The server offers a window of slots. The client writes a chunk into the next slot and sends a
+ * header of 16 octets; the server takes the chunk and replies, which frees the slot. One thread
+ * owns all objects. When the client dies, its incomplete file is removed.
  */
 #include "example.h"
 
@@ -16,15 +16,15 @@
 #define SLOT ((size_t)256 * 1024)
 /* Slots of a connection: chunks in flight. */
 #define SLOTS 16u
-/* Octets of the Send behind a chunk: kind and length (4 each), value (8). */
+/* Octets of the Send after a chunk: kind and length (4 each), value (8). */
 #define HEADER 16
-/* Octets of an answer: 0 if the chunk is taken, else 1 and why not. */
+/* Octets of a reply: 0 if the chunk is taken, else 1 and the reason. */
 #define ANSWER 64
 
 /* A chunk is a file's name (value: its size), octets of it, or its end (value: its checksum). */
 enum { OPEN = 1, DATA = 2, CLOSE = 3 };
 
-/* One connection: the slots (the server's, or the client's copies), and messages behind them. */
+/* One connection: the slots (the server's, or the client's copies), then the messages. */
 struct peer {
     it_pz_handle_t pz;
     it_evd_handle_t work, events;
@@ -32,12 +32,12 @@ struct peer {
     it_lmr_handle_t lmr;
     it_rmr_context_t key;
     unsigned char *slots, *received, *sent;
-    /* The client's: the server's slots, and how many chunks went and were answered. */
+    /* Of the client: the server's slots, and the numbers of chunks sent and acknowledged. */
     unsigned char window[RANGE_OCTETS];
     unsigned long posted, answered;
 };
 
-/* FNV-1a, 64 bits: finds what is wrong by accident. */
+/* FNV-1a, 64 bits: detects accidental damage. */
 #define EMPTY_SUM 0xcbf29ce484222325u
 
 static uint64_t add(uint64_t sum, const unsigned char *octets, size_t length)
@@ -122,7 +122,7 @@ static bool connect_to(struct peer *peer, const char *server)
     return get64(peer->window + 12) == SLOTS * SLOT || fail("the server is no rdma_copy");
 }
 
-/* Waits for the next message. Done is set when the peer is gone in order. */
+/* Waits for the next message. Sets done when the peer has disconnected in order. */
 static bool next_message(struct peer *peer, uint64_t patience, it_event_t *event, bool *gone)
 {
     do {
@@ -139,14 +139,15 @@ static bool next_message(struct peer *peer, uint64_t patience, it_event_t *event
     return true;
 }
 
-/* A file on its way to the server; file is NULL if there is none. */
+/* A file that the server receives; file is NULL if there is none. */
 struct incoming {
     FILE *file;
     char part[4096], path[4096];
     uint64_t left, sum;
 };
 
-/* Only plain names: nobody outside chooses another directory. Returns the reason if it cannot, or NULL. */
+/* Creates the file. Only plain names, so that no client chooses another directory. Returns the
+ * reason of a failure, or NULL. */
 static const char *create(struct incoming *in, const char *directory, const unsigned char *name,
                           size_t length, uint64_t size)
 {
@@ -162,7 +163,7 @@ static const char *create(struct incoming *in, const char *directory, const unsi
     return in->file == NULL ? "cannot create the file" : NULL;
 }
 
-/* Unless the file became complete, it goes without a trace. */
+/* Removes the file unless it is complete. */
 static void give_up(struct incoming *in)
 {
     if (in->file == NULL)
@@ -187,7 +188,7 @@ static const char *finish(struct incoming *in, uint64_t sum)
     return NULL;
 }
 
-/* Does what the client says with one chunk. Returns the reason if it cannot, or NULL. */
+/* Processes one chunk. Returns the reason of a failure, or NULL. */
 static const char *take(struct incoming *in, const char *directory, const unsigned char *header,
                         const unsigned char *chunk)
 {
@@ -206,7 +207,7 @@ static const char *take(struct incoming *in, const char *directory, const unsign
     return fwrite(chunk, 1, length, in->file) == length ? NULL : "cannot write the file";
 }
 
-/* Keeps what the client brings until it goes. */
+/* Stores the client's files until it disconnects. */
 static bool keep(struct peer *peer, const char *directory, struct incoming *in)
 {
     for (unsigned long chunk = 0;; chunk++) {
@@ -215,7 +216,7 @@ static bool keep(struct peer *peer, const char *directory, struct incoming *in)
         if (!next_message(peer, IT_TIMEOUT_INFINITE, &event, &gone) || gone)
             return gone;
         uint64_t message = event.dto_cmpl.cookie;
-        /* As many answers as there may be, so none is overwritten before it is out. */
+        /* Twice the slots, so that no reply is overwritten before it is sent. */
         unsigned char *answer = peer->sent + chunk % (2 * SLOTS) * ANSWER;
         const char *why = take(in, directory, peer->received + message * ANSWER,
                                peer->slots + chunk % SLOTS * SLOT);
@@ -244,7 +245,7 @@ static bool serve(it_ia_handle_t ia, const char *address, const char *directory)
     }
 }
 
-/* Waits for the next answer. */
+/* Waits for the next reply. */
 static bool take_answer(struct peer *peer)
 {
     bool gone;
@@ -252,7 +253,7 @@ static bool take_answer(struct peer *peer)
     if (!next_message(peer, PATIENCE, &event, &gone))
         return false;
     if (gone)
-        return fail("the server went away");
+        return fail("the server disconnected");
     unsigned char *answer = peer->received + event.dto_cmpl.cookie * ANSWER;
     if (get32(answer) != 0) {
         fprintf(stderr, "the server says: %.*s\n", ANSWER - 4, (char *)answer + 4);
@@ -271,7 +272,7 @@ static unsigned char *next_slot(struct peer *peer)
     return peer->slots + peer->posted % SLOTS * SLOT;
 }
 
-/* Writes the chunk in the next slot to the server, and says so behind it. */
+/* Writes the chunk in the next slot to the server and sends its header. */
 static bool push(struct peer *peer, uint32_t kind, uint64_t value, size_t length)
 {
     uint64_t slot = peer->posted++ % SLOTS;
@@ -286,8 +287,8 @@ static bool push(struct peer *peer, uint32_t kind, uint64_t value, size_t length
     return send_message(peer, slot, HEADER);
 }
 
-/* Brings one file; adds its size to octets. */
-static bool bring_file(struct peer *peer, const char *path, FILE *file, uint64_t *octets)
+/* Sends one file; adds its size to octets. */
+static bool send_file(struct peer *peer, const char *path, FILE *file, uint64_t *octets)
 {
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
     unsigned char *slot = next_slot(peer);
@@ -324,7 +325,7 @@ static bool bring(struct peer *peer, int count, char **paths)
     clock_gettime(CLOCK_MONOTONIC, &begin);
     for (int n = 0; n < count; n++) {
         FILE *file = fopen(paths[n], "rb");
-        bool well = file != NULL && bring_file(peer, paths[n], file, &octets);
+        bool well = file != NULL && send_file(peer, paths[n], file, &octets);
         if (file != NULL)
             fclose(file);
         if (!well)

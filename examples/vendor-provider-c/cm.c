@@ -1,4 +1,4 @@
-/* vendor_loop: the connection manager. Listeners and requests are the process's. */
+/* vendor_loop: the connection manager. Listeners and requests are shared by the process. */
 #include "vendor_loop.h"
 
 enum { MAX_WAITING = 64 };
@@ -17,7 +17,7 @@ static struct {
     uint32_t ird, ord;
 } requests[MAX_WAITING];
 
-enum { CALLER = 1 }; /* port of every end that connects; it listens for nothing */
+enum { CALLER = 1 }; /* port of every connecting end; it has no listener */
 
 static uint64_t request_count, listener_count;
 static uint16_t next_port = 49152;
@@ -117,7 +117,7 @@ static int find_listener(const ri_address *at)
     return -1;
 }
 
-/* Each end is at the listener's address; who connects has a port that nobody listens at. */
+/* Both ends have the listener's address; the connecting end has the port CALLER. */
 static ri_address calling(ri_address at)
 {
     at.port = CALLER;
@@ -178,7 +178,7 @@ static ri_status cm_connect(ri_cm *cm, uint32_t qp, const ri_address *peer,
     return status == RI_OK ? RI_OK : refuse(error, status, "the QP is not in Idle");
 }
 
-/* Takes the request of that id. */
+/* Removes and returns the request of an id. */
 static int take_request(ri_rnic *rnic, uint64_t id)
 {
     for (int i = 0; i < MAX_WAITING; i++)
@@ -201,7 +201,7 @@ static ri_status cm_accept(ri_cm *cm, uint64_t request, uint32_t id, const ri_cm
     struct ri_qp *qp = qp_find(rnic_of(cm), id);
     if (slot >= 0 && qp != NULL && qp->state == RI_QP_IDLE) {
         struct ri_qp *caller = requests[slot].caller;
-        /* What one end sends at once, the other one takes. */
+        /* Reads that one end may have outstanding, the other must serve. */
         uint32_t there = least(requests[slot].ord, params.ird);
         uint32_t back = least(params.ord, requests[slot].ird);
         ri_cm_params ours = {sizeof ours, there, back, 0, NULL};

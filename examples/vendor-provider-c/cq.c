@@ -31,7 +31,7 @@ void cq_push(struct ri_cq *cq, const ri_wc *wc, uint32_t slots, int solicited, s
     later->list[later->count++].cq = cq->id;
 }
 
-/* With the lock: removes what a QP left; the others move up, in their order. */
+/* With the lock: removes the completions of a QP; the others keep their order. */
 void cq_forget(struct ri_cq *cq, uint32_t qp)
 {
     uint32_t count = cq->count;
@@ -82,7 +82,7 @@ static ri_status wait(ri_cq *cq, uint64_t spin_ns, uint64_t timeout_ns, uint32_t
 {
     struct timespec room;
     const struct timespec *deadline = deadline_in(&room, timeout_ns);
-    (void)spin_ns; /* nothing can arrive faster than a wake-up */
+    (void)spin_ns; /* spinning gains nothing: peers are in this process */
     pthread_mutex_lock(&big);
     uint32_t before = cq->interrupts;
     while (cq->count == 0 && !cq->overrun && !cq->destroyed && cq->interrupts == before)
@@ -102,7 +102,7 @@ static void interrupt(ri_cq *cq)
     pthread_mutex_unlock(&big);
 }
 
-/* The object goes when it is both destroyed and released. */
+/* The object is freed when it is both destroyed and released. */
 static void drop(struct ri_cq *cq)
 {
     ri_keep keep = cq->keep;

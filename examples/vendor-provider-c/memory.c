@@ -1,9 +1,9 @@
-/* vendor_loop: regions. A region holds one use of the memory's owner while it exists. */
+/* vendor_loop: memory regions. A region holds a reference to the memory's owner while it exists. */
 #include "vendor_loop.h"
 
 static int is_free(struct ri_rnic *rnic, uint32_t slot) { return !rnic->regions[slot].used; }
 
-/* Each remote right needs its local one, and at least one local right is there. */
+/* Each remote right needs the local one, and at least one local right is required. */
 static int rights_fit(uint32_t access)
 {
     if ((access & (RI_ACCESS_LOCAL_READ | RI_ACCESS_LOCAL_WRITE)) == 0)
@@ -51,7 +51,7 @@ ri_status mr_dealloc(ri_rnic *rnic, uint32_t stag, ri_error *error)
         rnic->regions[slot].used = 0;
     }
     pthread_mutex_unlock(&big);
-    /* Copies happen under the lock, so none is under way. */
+    /* Copies are made under the lock, so none is in progress. */
     if (owner.release != NULL)
         owner.release(owner.context);
     return found ? RI_OK : refuse(error, RI_INVALID_STAG, "there is no region of this STag");

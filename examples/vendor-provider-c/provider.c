@@ -1,5 +1,5 @@
-/* vendor_loop: a complete small provider in C99. It connects QPs of one process by copying memory:
- * what a vendor replaces by hardware. This file: the descriptor, the device, the RNIC. */
+/* vendor_loop: a complete small provider in C99. It connects QPs of one process by copying memory,
+ * which a vendor replaces by hardware. This file: the descriptor, the device, the RNIC. */
 #include "vendor_loop.h"
 
 pthread_mutex_t big = PTHREAD_MUTEX_INITIALIZER;
@@ -8,7 +8,7 @@ pthread_cond_t bell;
 static const ri_address addresses[] = {{4, 0, 0, {127, 0, 0, 1}}};
 static const ri_port port = {sizeof port, 1, 65536, 1, addresses, {"loop", 4}};
 static const ri_port *const ports[] = {&port};
-/* What it speaks is nobody else's: RI_TRANSPORT_OTHER, which is 0. */
+/* Its own protocol: RI_TRANSPORT_OTHER, which is 0. */
 static const ri_device device = {
     .size = sizeof device,
     .port_count = 1,
@@ -92,7 +92,7 @@ static void rnic_close(ri_rnic *rnic)
 {
     ri_error error;
     memset(&error, 0, sizeof error);
-    /* The host has released all handles; what it did not destroy goes now. */
+    /* The host has released all handles; frees the objects that it did not destroy. */
     for (uint32_t slot = 1; slot < MAX_OBJECTS; slot++) {
         struct region *region = &rnic->regions[slot];
         if (region->used)
@@ -152,7 +152,7 @@ static ri_status vendor_calls(ri_rnic *rnic, ri_string name, ri_vendor_calls *ou
 }
 #endif
 
-/* What is not named is NULL, and so not supported. */
+/* Entries that are not named are NULL: not supported. */
 static const ri_rnic_ops rnic_ops = {
     .size = sizeof rnic_ops,
     .close = rnic_close,
@@ -180,7 +180,7 @@ static ri_status list_devices(void *context, void *receiver, ri_device_fn fn, ri
     return RI_OK;
 }
 
-/* What the configuration says to this provider: `max_qp` lowers that limit. */
+/* Reads this provider's configuration: `max_qp` lowers that limit. */
 static ri_status configure(ri_rnic *rnic, const ri_services *from, ri_error *error)
 {
     rnic->most_qps = MAX_OBJECTS - 1;
@@ -256,7 +256,7 @@ static void make_bell(void)
 
 const ri_provider_ops *warpline_provider_get_ops(uint32_t host_minor)
 {
-    (void)host_minor; /* any will do */
+    (void)host_minor; /* any is accepted */
     pthread_once(&once, make_bell);
     return &ops;
 }

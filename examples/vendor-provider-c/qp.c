@@ -1,4 +1,4 @@
-/* vendor_loop: queue pairs. A post does its work at once, under the lock. */
+/* vendor_loop: queue pairs. A post executes the request at once, under the lock. */
 #include "vendor_loop.h"
 
 static int is_free(struct ri_rnic *rnic, uint32_t slot) { return rnic->qps[slot] == NULL; }
@@ -60,7 +60,8 @@ void qp_break(struct ri_qp *qp, struct later *later)
     }
 }
 
-/* Copies between a list of this end and one piece of memory; octets, or -1 and why not. */
+/* Copies between a scatter/gather list and one piece of memory. Returns the octets, or -1 and sets
+ * the status. */
 static int64_t gather(struct ri_qp *qp, const ri_sge *sgl, uint32_t count, unsigned char *out,
                       uint64_t room, uint32_t *why)
 {
@@ -90,7 +91,7 @@ static uint64_t total(const ri_sge *sgl, uint32_t count)
     return sum;
 }
 
-/* The payload of a request in one piece, to be freed; NULL and why not. */
+/* The payload of a request in one allocated piece, or NULL and sets the status. */
 static unsigned char *payload(struct ri_qp *qp, const ri_send_wr *wr, uint32_t *len, uint32_t *why)
 {
     uint64_t sum = (wr->flags & RI_SEND_INLINE) ? wr->count : total(wr->data, wr->count);
@@ -198,7 +199,7 @@ static void execute(struct ri_qp *qp, const ri_send_wr *wr, struct later *later)
         ri_wc wc = completion(qp, wr->wr_id, kinds[wr->opcode], status);
         if (wr->opcode == RI_OP_READ && status == RI_WC_SUCCESS)
             wc.octets = ((const ri_sge *)wr->data)->len;
-        /* Taking it frees the slots of the silent ones before it, too. */
+        /* Polling it also frees the slots of the unsignalled requests before it. */
         uint32_t slots = qp->silent;
         qp->silent = 0;
         cq_push(qp->send_cq, &wc, slots, 0, later);
@@ -325,7 +326,7 @@ static ri_status query(ri_qp *qp, ri_qp_info *out, ri_error *error)
     return RI_OK;
 }
 
-/* The object goes when it is both destroyed and released. */
+/* The object is freed when it is both destroyed and released. */
 static void drop(struct ri_qp *qp)
 {
     free(qp->ring);
@@ -379,7 +380,7 @@ ri_status qp_create(ri_rnic *rnic, const ri_qp_init *from, ri_qp_made *out, ri_e
         status = RI_INVALID_PD;
     }
     if (why == NULL && (init.ird > MAX_READS || init.ord > MAX_READS)) {
-        why = "at most 16 reads are under way";
+        why = "at most 16 reads may be outstanding";
         status = RI_INVALID_IRD_ORD;
     }
     if (why == NULL && (qp->ring = calloc(init.recv_depth + 1u, sizeof *qp->ring)) == NULL)
@@ -421,7 +422,7 @@ ri_status qp_destroy(ri_rnic *rnic, uint32_t id, ri_error *error)
     pthread_mutex_lock(&big);
     struct ri_qp *qp = qp_find(rnic, id);
     if (qp != NULL) {
-        qp->count = 0; /* no completion of it afterwards */
+        qp->count = 0; /* no completion follows */
         qp_break(qp, &later);
         cm_forget_qp(qp);
         cq_forget(qp->send_cq, id);

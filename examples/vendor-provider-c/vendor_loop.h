@@ -1,5 +1,5 @@
-/* vendor_loop: what its files share. All state hangs off RNICs and is behind one lock, `big`; only
- * what must call the host (notifications, releases) is put off until the lock is open again. */
+/* vendor_loop: shared declarations. One lock, `big`, protects all state; calls to the host
+ * (notifications, releases) are deferred until it is unlocked. */
 #ifndef VENDOR_LOOP_H
 #define VENDOR_LOOP_H
 
@@ -17,13 +17,13 @@ enum { MAX_OBJECTS = 256, MAX_DEPTH = 1024, MAX_CQE = 4096, MAX_SGE = 4, MAX_INL
 enum { MAX_READS = 16 };     /* IRD and ORD */
 enum { MAX_PRIVATE = 256 }; /* octets of private data */
 
-/* Copies a struct of the host, as far as both sides know it; the rest is zero. */
+/* Copies a struct of the host, up to the smaller of both sizes; the rest is zero. */
 #define TAKE(type, name, from)                                                                     \
     type name;                                                                                     \
     memset(&name, 0, sizeof name);                                                                 \
     memcpy(&name, from, (from)->size < sizeof name ? (from)->size : sizeof name)
 
-/* Gives a struct to the host, as far as it has room. */
+/* Copies a struct to the host, up to the smaller of both sizes. */
 #define GIVE(to, name)                                                                             \
     do {                                                                                           \
         uint32_t both = (to)->size < sizeof name ? (to)->size : (uint32_t)sizeof name;             \
@@ -31,7 +31,7 @@ enum { MAX_PRIVATE = 256 }; /* octets of private data */
         (to)->size = both;                                                                         \
     } while (0)
 
-/* The lock, and the one bell that everybody who waits listens to. */
+/* The lock, and the condition variable of all waits. */
 extern pthread_mutex_t big;
 extern pthread_cond_t bell;
 
@@ -46,7 +46,7 @@ struct region {
     ri_range range;
 };
 
-/* A completion, and how many slots of its queue taking it frees. */
+/* A completion, and how many slots of its queue polling it frees. */
 struct completed {
     ri_wc wc;
     uint32_t slots;
@@ -100,10 +100,10 @@ struct ri_rnic {
     struct ri_qp *qps[MAX_OBJECTS];
     uint32_t most_qps; /* as configured */
     uint32_t qp_count;
-    uint32_t made; /* counts objects, so that ids are not soon used again */
+    uint32_t made; /* counts objects, so that ids are not reused soon */
 };
 
-/* Calls to the host that wait until the lock is open. */
+/* Calls to the host that are deferred until the lock is released. */
 struct later {
     int count;
     struct {
@@ -113,7 +113,7 @@ struct later {
     } list[8];
 };
 
-/* Ids are slot + MAX_OBJECTS * a number that grows. */
+/* Ids are slot + MAX_OBJECTS * a number that counts up. */
 uint32_t new_id(struct ri_rnic *rnic, int (*is_free)(struct ri_rnic *rnic, uint32_t slot));
 #define SLOT(id) ((id) % MAX_OBJECTS)
 
@@ -139,7 +139,7 @@ void qp_taken(struct ri_qp *, const struct completed *); /* one of its completio
 /* memory.c */
 ri_status mr_register(ri_rnic *, const ri_mr_init *, uint32_t *, ri_error *);
 ri_status mr_dealloc(ri_rnic *, uint32_t, ri_error *);
-/* The octets of an element, or NULL and why not. */
+/* The memory of an element, or NULL and sets the status. */
 unsigned char *mr_reach(ri_rnic *, uint32_t pd, const ri_sge *, uint32_t access, uint32_t *why);
 
 /* calls.c: the table of vendor calls of that name, or NULL */

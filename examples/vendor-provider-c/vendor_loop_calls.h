@@ -10,7 +10,7 @@
 
 typedef struct vendor_loop_counters {
     uint32_t (*made)(void *context);        /* objects made since the device was opened */
-    uint32_t (*queue_pairs)(void *context); /* that there are now */
+    uint32_t (*queue_pairs)(void *context); /* queue pairs that exist now */
 } vendor_loop_counters;
 
 #endif

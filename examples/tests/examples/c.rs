@@ -11,7 +11,7 @@ use crate::{rust, scenes};
 /// The installed library, or what is missing.
 static KIT: LazyLock<Result<Kit, String>> = LazyLock::new(|| Kit::install("examples-in-c"));
 
-/// Compiles an example, under a name of the test's own; `None` after saying what is missing.
+/// Compiles an example under a unique name; `None`, after reporting it, if something is missing.
 fn compile(name: &str, test: &str) -> Option<Program> {
     let kit = KIT.as_ref().map_err(|reason| skip(test, reason)).ok()?;
     let source = format!("../../examples/c/{name}.c");
@@ -19,7 +19,7 @@ fn compile(name: &str, test: &str) -> Option<Program> {
     Some(Program::c(path, kit.home().join("lib")))
 }
 
-/// Plays a scene with the C program in both parts, and with the Rust program in each.
+/// Runs a scene with the C program as both sides, and with the Rust program as either side.
 fn play(name: &str, test: &str, rust: &Program, scene: impl Fn(&Program, &Program, &str)) {
     let Some(c) = compile(name, test) else { return };
     scene(&c, &c, "c-c");
@@ -47,29 +47,29 @@ fn rdma_copy_copies() {
 }
 
 #[test]
-fn kv_serves_reads_without_its_processor() {
+fn kv_serves_reads_by_rdma() {
     play("kv", "serve", &rust::kv(), |server, client, _| scenes::kv(server, client));
 }
 
 #[test]
-fn late_transition_goes_over_to_rdma() {
+fn late_transition_switches_to_rdma() {
     play("late_transition", "convert", &rust::late_transition(), |server, client, _| {
         scenes::late_transition(server, client);
     });
 }
 
 #[test]
-fn late_transition_goes_on_plain_when_declined() {
+fn late_transition_goes_on_with_http_when_declined() {
     play("late_transition", "decline", &rust::late_transition(), |server, client, _| {
         scenes::declined_transition(server, client);
     });
 }
 
 #[test]
-fn nobody_there_is_an_error_that_says_so() {
-    let nobody = "127.0.0.1:1";
+fn a_client_without_a_server_fails_and_says_so() {
+    let address = "127.0.0.1:1";
     let Some(hello) = compile("hello_rdma", "nobody") else { return };
-    scenes::nobody(&hello, &[nobody]);
+    scenes::without_server(&hello, &[address]);
     let Some(kv) = compile("kv", "nobody") else { return };
-    scenes::nobody(&kv, &["connect", nobody, "get", "x"]);
+    scenes::without_server(&kv, &["connect", address, "get", "x"]);
 }

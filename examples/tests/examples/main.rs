@@ -1,5 +1,5 @@
-//! Runs the examples as users do: two processes, in Rust, in C, and one of each; and counts what
-//! their README counts.
+//! Runs the examples as users do: two processes, in Rust, in C, and one of each; and checks the
+//! line counts of their README.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 

@@ -4,18 +4,18 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// Seconds that a client may take: a safety net against hangs.
+/// Time-out of a client in seconds, to fail instead of hang.
 const HANG: &str = "100";
 
 /// An executable.
 #[derive(Clone)]
 pub(crate) struct Program {
     path: PathBuf,
-    /// Where its shared library is, if it needs one.
+    /// Directory of the shared library that it needs.
     library: Option<PathBuf>,
 }
 
-/// What a client did.
+/// Exit status and output of a client.
 pub(crate) struct Outcome {
     pub(crate) success: bool,
     pub(crate) stdout: String,
@@ -38,7 +38,7 @@ impl Program {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs it until it exits.
     pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
         let mut command = self.equip(Command::new("timeout"));
         let output = command.arg(HANG).arg(&self.path).args(arguments).output().unwrap();
@@ -49,7 +49,7 @@ impl Program {
         }
     }
 
-    /// Runs it to its end, which must be a success; what it printed.
+    /// Runs it until it exits with success; returns its output.
     pub(crate) fn succeed(&self, arguments: &[&str]) -> String {
         let outcome = self.run(arguments);
         let Outcome { success, stdout, stderr } = outcome;
@@ -85,7 +85,7 @@ impl Server {
         line
     }
 
-    /// Everything that it prints until it ends by itself, which must be a success.
+    /// The rest of its output until it exits with success.
     pub(crate) fn rest(mut self) -> String {
         let mut text = String::new();
         self.output.read_to_string(&mut text).unwrap();
@@ -93,7 +93,7 @@ impl Server {
         text
     }
 
-    /// Ends it; it must not have complained.
+    /// Kills it; asserts that it reported no error.
     pub(crate) fn stop(mut self) {
         self.process.kill().unwrap();
         let mut complaints = String::new();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// More than this would not be simple.
+/// Bound of the lines of connection handling.
 const MOST: usize = 60;
 
 /// Lines of the functions whose comment begins with "Connection handling:", comment included.
@@ -25,10 +25,10 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What the README should say: connection lines in Rust and in C.
+/// The README's row: lines of connection handling in Rust and in C.
 fn counted(name: &str) -> [Option<usize>; 2] {
     let rust = read(&format!("{name}.rs"));
-    // Too short for functions of their own: all of it counts.
+    // Too short for separate functions: all lines count.
     let rust = match connection_lines(&rust) {
         0 => rust.lines().count(),
         some => some,
@@ -42,7 +42,7 @@ fn counted(name: &str) -> [Option<usize>; 2] {
 }
 
 #[test]
-fn the_readme_counts_right_and_little_is_connection_handling() {
+fn the_counts_of_the_readme_are_right() {
     let readme = read("README.md");
     for name in ["hello_rdma", "ping_pong", "rdma_copy", "late_transition", "kv", "media_pull"] {
         let counts = counted(name);

@@ -1,13 +1,13 @@
-//! What two processes of an example do together, whatever language each is written in.
+//! Scenes: two processes of an example, each in either language, and their expected output.
 
 use std::path::{Path, PathBuf};
 
 use crate::program::Program;
 
-/// A directory of a test's own.
+/// A directory for one test.
 fn directory(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // Left by an earlier run, or not there.
+    // It may be left from an earlier run.
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
     path
@@ -30,7 +30,7 @@ pub(crate) fn ping_pong(server: &Program, client: &Program) {
 
 pub(crate) fn rdma_copy(server: &Program, client: &Program, name: &str) {
     let (from, to) = (directory(&format!("{name}-from")), directory(&format!("{name}-to")));
-    // More than the window holds, a part of a chunk, nothing.
+    // A file larger than the window, one smaller than a chunk, an empty one.
     let sizes = [("large", 6_000_001), ("small", 3), ("empty", 0)];
     for (file, size) in sizes {
         let octets: Vec<u8> = (0..size).map(|n: u32| (n.wrapping_mul(40503) >> 7) as u8).collect();
@@ -58,7 +58,7 @@ pub(crate) fn kv(server: &Program, client: &Program) {
     assert_eq!(act(&["put", "colour", "red"]).stdout, "colour: version 1\n");
     assert_eq!(act(&["put", "colour", "blue"]).stdout, "colour: version 2\n");
     assert_eq!(act(&["get", "colour"]).stdout, "blue\n");
-    // Others read and write meanwhile.
+    // Other clients read and write meanwhile.
     std::thread::scope(|scope| {
         for key in ["one", "two"] {
             scope.spawn(move || {
@@ -76,7 +76,7 @@ pub(crate) fn late_transition(server: &Program, client: &Program) {
     let server = server.serve(&["serve", "127.0.0.1:0"]);
     assert_eq!(
         client.succeed(&["connect", &server.address]),
-        "RDMA: This is /first, as you wished.\nRDMA: This is /second, as you wished.\n"
+        "RDMA: This is document /first.\nRDMA: This is document /second.\n"
     );
     server.stop();
 }
@@ -85,14 +85,14 @@ pub(crate) fn declined_transition(server: &Program, client: &Program) {
     let server = server.serve(&["serve", "127.0.0.1:0", "--decline"]);
     assert_eq!(
         client.succeed(&["connect", &server.address]),
-        "the server declines; going on as before\n\
-         plain: This is /first, as you wished.\nplain: This is /second, as you wished.\n"
+        "the server declines; going on with HTTP\n\
+         plain: This is document /first.\nplain: This is document /second.\n"
     );
     server.stop();
 }
 
-/// Nobody is there: the client says so and does not succeed.
-pub(crate) fn nobody(client: &Program, arguments: &[&str]) {
+/// Without a server the client fails and says so.
+pub(crate) fn without_server(client: &Program, arguments: &[&str]) {
     let outcome = client.run(arguments);
     assert!(!outcome.success);
     assert!(outcome.stderr.contains("refused"), "{arguments:?}: {}", outcome.stderr);

@@ -19,13 +19,13 @@ fn idle(state: &State, qp: QpId) -> VpResult<()> {
     }
 }
 
-/// Port of every end that connects; it listens for nothing.
+/// Port of every connecting end; it has no listener.
 const CALLER: u16 = 1;
 
-/// Octets of private data that a message carries.
+/// Longest private data of a message in octets.
 pub(crate) const MOST_PRIVATE: u32 = 512;
 
-/// Each end is at the listener's address; who connects has a port of its own.
+/// Both ends have the listener's address; the connecting end has its own port.
 fn calling(at: SocketAddr) -> SocketAddr {
     (at.ip(), CALLER).into()
 }
@@ -66,7 +66,7 @@ impl NativeCm for Cm {
         idle(&state, qp)?;
         let found = state.listeners.iter().find(|(_, at)| **at == peer).map(|(id, _)| *id);
         let Some(listener) = found else {
-            let reason = format!("nobody listens at {peer}");
+            let reason = format!("there is no listener at {peer}");
             self.tell(&mut state, NativeEvent::Failed { qp, reason });
             return Ok(());
         };
@@ -89,7 +89,7 @@ impl NativeCm for Cm {
             let one = state.qps.get_mut(&one.0).ok_or_else(missing)?;
             (one.state, one.peer) = (QpState::Rts, Some(other));
         }
-        // What one end sends at once, the other one takes.
+        // Reads that one end may have outstanding, the other must serve.
         let (there, back) = (theirs.ord.min(params.ird), params.ord.min(theirs.ird));
         let far = NativeParams { private_data: theirs.private_data, ird: there, ord: back };
         let near = NativeParams { private_data: params.private_data, ird: back, ord: there };
@@ -130,7 +130,7 @@ impl NativeCm for Cm {
             if !state.events.is_empty() {
                 return Ok(true);
             }
-            // For ever is a long time.
+            // Too large for a deadline: no time-out.
             let left = timeout.unwrap_or(Duration::from_secs(3600)).saturating_sub(begin.elapsed());
             if left.is_zero() {
                 return Ok(false);

@@ -1,4 +1,4 @@
-//! Raw copies to and from registered memory; no other code touches it.
+//! Copies to and from registered memory by raw pointers; no other code accesses it.
 
 use vp_api::MemRange;
 

@@ -1,4 +1,4 @@
-//! Vendor calls: a table that C and Rust applications find by its name, as the header of C would say:
+//! Vendor calls: a table that C and Rust applications find by name. As a C header:
 //!
 //! ```c
 //! typedef struct vendor_mirror_counters {
@@ -25,7 +25,7 @@ struct Counters {
 
 static COUNTERS: Counters = Counters { made, queue_pairs };
 
-/// The table of this name. `shared` is the context: the RNIC keeps it until it closes.
+/// The table of a name. `shared` is the context: the RNIC keeps it until it closes.
 pub(crate) fn named(name: &str, shared: &Arc<Shared>) -> VpResult<VendorCalls> {
     match name {
         NAME => Ok(VendorCalls {

@@ -1,7 +1,7 @@
 //! A vendor's provider in Rust: it connects QPs of one RNIC by copying memory. `libvendor_mirror.so`
 //! is loaded by name; see spec/provider-guide.md.
 //!
-//! All state of an RNIC is behind one mutex; handlers are called when it is open again.
+//! One mutex protects all state of an RNIC; handlers are called after it is unlocked.
 
 mod cm;
 mod copy;
@@ -79,7 +79,7 @@ impl vp_api::Rnic for Rnic {
         Ok(ports())
     }
 
-    // The one port is always there, and connections report by the connection manager.
+    // No events: the port is always up, and the connection manager reports connections.
     fn set_async_handler(&self, _: Option<Arc<dyn AsyncHandler>>) {}
 
     fn alloc_pd(&self) -> VpResult<PdId> {
@@ -208,7 +208,7 @@ impl vp_api::Rnic for Rnic {
         if let Some(users) = state.pds.get_mut(&region.pd.0) {
             *users -= 1;
         }
-        // Copies happen under the lock, so none is under way; the memory may go when it is open.
+        // Copies are made under the lock, so none is in progress; the memory may be freed after it.
         drop(state);
         drop(region);
         Ok(())

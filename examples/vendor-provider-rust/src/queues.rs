@@ -60,7 +60,7 @@ impl Cq for CqHandle {
             if Some(cq.interrupts) != before || left == Some(Duration::ZERO) {
                 return Ok(false);
             }
-            // For ever is a long time.
+            // Too large for a deadline: no time-out.
             let left = left.unwrap_or(Duration::from_secs(3600));
             let waited = self.shared.bell.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -73,6 +73,6 @@ impl Cq for CqHandle {
     }
 
     fn resize(&self, _: u32) -> VpResult<u32> {
-        Err(no(VpStatus::Unsupported, "a CQ keeps its size"))
+        Err(no(VpStatus::Unsupported, "a CQ cannot be resized"))
     }
 }

@@ -11,17 +11,17 @@ use crate::copy;
 /// IRD and ORD.
 pub(crate) const READS: u16 = 16;
 
-/// Work requests of a queue.
+/// Greatest depth of a queue.
 pub(crate) const MOST: u32 = 1024;
 
 pub(crate) fn no(status: VpStatus, detail: &str) -> VpError {
     VpError::new(status, detail)
 }
 
-/// Notifications to be made when the lock is open.
+/// Notifications to make after the lock is released.
 pub(crate) type Rings = Vec<(Arc<dyn CqHandler>, CqId)>;
 
-/// The state, and a bell for everybody who waits.
+/// The state, and the condition variable of all waits.
 #[derive(Default)]
 pub(crate) struct Shared {
     state: Mutex<State>,
@@ -37,7 +37,7 @@ impl Shared {
         self.bell.notify_all();
     }
 
-    /// Opens the lock, then notifies.
+    /// Releases the lock, then notifies.
     pub(crate) fn close(&self, state: MutexGuard<'_, State>, rings: Rings) {
         drop(state);
         self.ring();
@@ -48,7 +48,7 @@ impl Shared {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) made: u32,
-    /// Users of each.
+    /// Protection domains, with the number of their users.
     pub(crate) pds: HashMap<u32, i32>,
     pub(crate) cqs: HashMap<u32, Cq>,
     pub(crate) qps: HashMap<u32, Qp>,
@@ -58,7 +58,7 @@ pub(crate) struct State {
     pub(crate) events: VecDeque<NativeEvent>,
 }
 
-/// Who calls, with what, and where.
+/// A connection request.
 pub(crate) struct Asked {
     pub(crate) caller: QpId,
     pub(crate) params: NativeParams,
@@ -68,11 +68,11 @@ pub(crate) struct Asked {
 pub(crate) struct Cq {
     pub(crate) depth: u32,
     pub(crate) users: i32,
-    /// Each with how many slots of its queue taking it frees.
+    /// Completions, each with the number of slots that polling it frees.
     pub(crate) ring: VecDeque<(WorkCompletion, u32)>,
     pub(crate) overrun: bool,
     pub(crate) interrupts: u64,
-    /// For solicited ones only?
+    /// Armed for solicited completions only.
     pub(crate) armed: Option<bool>,
     handler: Option<Arc<dyn CqHandler>>,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Qp {
     pub(crate) silent: u32,
     /// Slots of receives that completed and whose completions were not polled.
     pub(crate) recvs_waiting: u32,
-    /// Sends and receives of this stream that were flushed or failed.
+    /// Numbers of sends and receives of this stream that were flushed or failed.
     pub(crate) lost: (u32, u32),
 }
 
@@ -120,7 +120,7 @@ impl Qp {
         Self { init: init.clone(), state, peer, receives, sends, silent, recvs_waiting, lost }
     }
 
-    /// One of its completions was polled.
+    /// Frees the slots of a polled completion.
     pub(crate) fn taken(&mut self, wc: &WorkCompletion, slots: u32) {
         match wc.opcode {
             WcOpcode::Recv => self.recvs_waiting -= slots,
@@ -181,7 +181,7 @@ impl State {
             return Err(no(VpStatus::InvalidSgl, "at most 4 elements, and 64 octets inline"));
         }
         if init.ird > READS || init.ord > READS {
-            return Err(no(VpStatus::InvalidIrdOrd, "at most 16 reads are under way"));
+            return Err(no(VpStatus::InvalidIrdOrd, "at most 16 reads may be outstanding"));
         }
         if init.srq.is_some() || init.privileged || init.recv_limit != 0 {
             let none = "there are no SRQs, no privileged QPs and no limit events";
@@ -193,7 +193,7 @@ impl State {
         Ok(())
     }
 
-    /// Counts a QP as user of what it needs.
+    /// Counts a QP as a user of its PD and CQs.
     pub(crate) fn use_qp(&mut self, init: &QpInit, by: i32) {
         self.pds.entry(init.pd.0).and_modify(|users| *users += by);
         for cq in [init.send_cq, init.recv_cq] {
@@ -212,7 +212,7 @@ impl State {
         }
     }
 
-    /// Completes a send, and the silent ones before it.
+    /// Completes a send and the unsignalled ones before it.
     pub(crate) fn complete_send(&mut self, wc: WorkCompletion, rings: &mut Rings) {
         let Some(qp) = self.qps.get_mut(&wc.qp.0) else { return };
         qp.lost.0 += u32::from(wc.status != WcStatus::Success);
@@ -222,7 +222,7 @@ impl State {
         }
     }
 
-    /// To Error, with its peer; everything posted completes.
+    /// Moves the QP and its peer to Error; all posted requests complete.
     pub(crate) fn break_qp(&mut self, id: QpId, tell: bool, rings: &mut Rings) {
         let peer = self.qps.get_mut(&id.0).and_then(|qp| qp.peer.take());
         if tell {
@@ -246,7 +246,7 @@ impl State {
         }
     }
 
-    /// The memory that an element names, and where in it.
+    /// The memory of an element, and the offset in it.
     fn reach(&self, pd: PdId, at: &Sge, need: Access) -> Result<(&MemRange, usize), WcStatus> {
         let region = self.regions.get(&at.stag).ok_or(WcStatus::InvalidStag)?;
         if region.pd != pd {

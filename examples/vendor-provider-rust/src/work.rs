@@ -1,4 +1,4 @@
-//! Queue pairs: a post does its work at once, under the lock.
+//! Queue pairs: a post executes the request at once, under the lock.
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ fn try_execute(
     }
 }
 
-/// What a read brought.
+/// The octets of a read.
 fn read_octets(wr: &SendWr<'_>, status: WcStatus) -> u32 {
     match (&wr.op, wr.data) {
         (SendOp::Read { .. }, Data::Sgl(&[sink])) if status == WcStatus::Success => sink.len,
@@ -196,9 +196,9 @@ impl Qp for QpHandle {
                 qp.lost = (0, 0);
             }
             QpChange::Limits { .. } => {
-                return Err(no(VpStatus::CannotChange, "limits stay as they are"));
+                return Err(no(VpStatus::CannotChange, "limits cannot be changed"));
             }
-            _ => return Err(no(VpStatus::InvalidState, "not in this state, or not so")),
+            _ => return Err(no(VpStatus::InvalidState, "not in this state, or not this change")),
         }
         self.shared.close(state, rings);
         Ok(())
