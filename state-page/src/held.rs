@@ -1,7 +1,7 @@
-//! A record in a page, for whoever writes it: as good as a reference, for as long as it is kept.
+//! Counted reference to a record in a page, for its writer.
 //!
-//! What keeps the memory is counted, so the memory goes, or is given to another queue pair, when the last
-//! [`Held`] of a record has gone. Any thread.
+//! The memory is freed, or reused for another queue pair, when the last [`Held`] of a record is dropped. Any
+//! thread.
 
 use std::any::Any;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::layout::{Device, Slot};
 
-/// A record, and what keeps it.
+/// A record, and the object that keeps its memory.
 pub struct Held<T: Sync + 'static> {
     at: NonNull<T>,
     keep: Arc<dyn Any + Send + Sync>,
@@ -22,7 +22,7 @@ pub type SlotRef = Held<Slot>;
 /// The record of an adapter.
 pub type DeviceRef = Held<Device>;
 
-// SAFETY: it is a shared reference to a `T`, which is `Sync`, and a counted one to what is `Send` and `Sync`.
+// SAFETY: it is a shared reference to a `T`, which is `Sync`, and a counted one to a `Send` and `Sync` object.
 unsafe impl<T: Sync + 'static> Send for Held<T> {}
 // SAFETY: the same.
 unsafe impl<T: Sync + 'static> Sync for Held<T> {}
@@ -32,15 +32,15 @@ impl<T: Sync + 'static> Held<T> {
     ///
     /// # Safety
     ///
-    /// A `T` is at `at`, and may be shared, until `keep` and all its clones have gone. It consists of atomics: who
-    /// maps the same file may write there.
+    /// A `T` is at `at`, and may be shared, until `keep` and all its clones are dropped. It consists of
+    /// atomics: other processes that map the file may write there.
     pub unsafe fn at(at: NonNull<T>, keep: Arc<dyn Any + Send + Sync>) -> Self {
         Self { at, keep }
     }
 }
 
 impl<T: Send + Sync + Default + 'static> Default for Held<T> {
-    /// A record that is in no page.
+    /// A record outside any page.
     fn default() -> Self {
         let record = Arc::new(T::default());
         Self { at: NonNull::from(&*record), keep: record }

@@ -1,8 +1,7 @@
-//! What is in a state page: records of atomics, as writers see them, and the same as plain values, as readers do.
+//! Layout of a state page: records of atomics for writers, and the same fields as plain values for readers.
 //!
-//! Fields are appended at the end of a record only; `layout_is_append_only` below holds their places. Writers are
-//! the process that owns the page, each record by whoever holds its lock; nobody else is meant to write, and
-//! readers trust nothing that they find.
+//! Fields are only appended at the end of a record; the test `layout_is_append_only` checks their offsets. Only
+//! the process that owns the page writes, each record under its lock; readers validate everything.
 
 use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
@@ -10,22 +9,22 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// First octets of a page: it is complete.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"WARPLINE");
-/// Version of the layout; one that appends keeps it.
+/// Version of the layout; appending a field does not change it.
 pub const VERSION: u32 = 1;
-/// Where [`Device`] records begin.
+/// Offset of the [`Device`] records.
 pub const DEVICES_AT: usize = 1024;
-/// How many there are.
+/// Number of [`Device`] records.
 pub const DEVICES: usize = 16;
 /// Octets of the header and of the device records: where [`Slot`]s begin.
 pub const SLOTS_AT: usize = 12 << 10;
 /// Counters of connection management in a [`Device`].
 pub const CM_COUNTERS: usize = 16;
 
-/// A field: what it is to writers, and to readers.
+/// A field of a record, as an atomic for writers and a plain value for readers.
 pub trait Field {
-    /// To readers.
+    /// The plain value.
     type Plain;
-    /// Out of so many octets of it as there are; the rest is zero.
+    /// Reads the value; missing octets are zero.
     fn read(octets: &[u8]) -> Self::Plain;
 }
 
@@ -69,7 +68,7 @@ impl<const WORDS: usize> Default for Text<WORDS> {
 }
 
 impl<const WORDS: usize> Text<WORDS> {
-    /// As much of `text` as there is room for.
+    /// Stores as much of `text` as fits.
     pub fn set(&self, text: &str) {
         let mut rest = text.as_bytes();
         for word in &self.0 {
@@ -85,7 +84,7 @@ impl<const WORDS: usize> Field for Text<WORDS> {
     fn read(from: &[u8]) -> String {
         let from = &from[..from.len().min(8 * WORDS)];
         let text = from.split(|octet| *octet == 0).next().unwrap_or_default();
-        // Whatever is there is shown to people: nothing that moves their cursor.
+        // The text goes to terminals: drop control characters.
         String::from_utf8_lossy(text)
             .chars()
             .map(|c| if c.is_control() { '?' } else { c })
@@ -150,7 +149,7 @@ macro_rules! record {
         }
 
         impl $plain {
-            /// Out of so many octets of the record as there are; the rest is zero.
+            /// Reads the record; missing octets are zero.
             pub fn read(octets: &[u8]) -> Self {
                 Self {
                     $($field: <$type>::read(
@@ -170,7 +169,7 @@ macro_rules! record {
 }
 
 record! {
-    /// What is first in a page: the process, and where everything is.
+    /// Header of a page: the process, and the offsets and sizes of the records.
     Header,
     /// A process, as its page says.
     Process {
@@ -180,21 +179,21 @@ record! {
         version: AtomicU32,
         /// Octets of a header.
         header_size: AtomicU32,
-        /// Where device records begin.
+        /// Offset of the device records.
         devices_at: AtomicU32,
         /// Octets of each.
         device_size: AtomicU32,
-        /// How many there are.
+        /// Number of device records.
         devices: AtomicU32,
-        /// Where slots begin.
+        /// Offset of the slots.
         slots_at: AtomicU32,
         /// Octets of each.
         slot_size: AtomicU32,
-        /// How many there are now; it grows.
+        /// Number of slots now; it grows.
         slots: AtomicU32,
         /// The process.
         pid: AtomicU32,
-        /// Whose it is.
+        /// User id of the process.
         uid: AtomicU32,
         /// When it started, in clock ticks since the machine did (proc(5): `starttime`).
         start: AtomicU64,
@@ -202,7 +201,7 @@ record! {
         pid_namespace: AtomicU64,
         /// The run of the machine (`/proc/sys/kernel/random/boot_id`).
         boot_id: [AtomicU64; 2],
-        /// Queue pairs that are there and have no slot, for want of room.
+        /// Queue pairs without a slot, because the page is full.
         unpublished: AtomicU64,
         /// Version of the library.
         library: Text<4>,
@@ -216,11 +215,11 @@ record! {
     Device,
     /// An adapter, as its record says.
     DeviceState {
-        /// As of a [`Slot`].
+        /// Generation, as that of a [`Slot`].
         generation: AtomicU64,
-        /// 1: there is one.
+        /// 1: the record is in use.
         used: AtomicU32,
-        /// What made it: 1 IT-API's access layer, 2 the verbs libraries.
+        /// Its creator: 1 IT-API's access layer, 2 the verbs libraries.
         face: AtomicU32,
         /// Name of the device.
         name: Text<8>,
@@ -230,13 +229,13 @@ record! {
         cm: [AtomicU64; CM_COUNTERS],
         /// Memory regions.
         regions: AtomicU64,
-        /// Octets in them; what is registered twice counts twice.
+        /// Octets in them; memory that is registered twice counts twice.
         region_octets: AtomicU64,
         /// Completion queues.
         cqs: AtomicU64,
         /// Queue pairs.
         qps: AtomicU64,
-        /// Times that a thread slept for want of completions, events or octets.
+        /// Times that a thread slept because there were no completions, events or octets.
         sleeps: AtomicU64,
         /// Times that the engine's own thread served a stream.
         engine_served: AtomicU64,
@@ -248,9 +247,9 @@ record! {
     Slot,
     /// A queue pair, as its record says.
     QueuePair {
-        /// Even, and another for each queue pair; odd: it is being given to another one or taken from it.
+        /// Even, and different for each queue pair; odd while the record is assigned or released.
         generation: AtomicU64,
-        /// 1: there is one.
+        /// 1: the record is in use.
         used: AtomicU32,
         /// Its id.
         qp: AtomicU32,
@@ -268,23 +267,23 @@ record! {
         send_depth: AtomicU32,
         /// Requests that the receive queue takes; 0: a shared one.
         recv_depth: AtomicU32,
-        /// Inbound reads at once, and in the upper half outbound ones.
+        /// IRD in the lower half, ORD in the upper half.
         ird_ord: AtomicU32,
         /// Octets of payload and header in the largest FPDU.
         mulpdu: AtomicU32,
         /// The rule that decided about the connection, counted from 1; 0: none.
         rule: AtomicU32,
-        /// Why the stream is TCP between two processes of one host; 0: it is not, or nobody knows.
+        /// Why the stream of two processes on one host uses TCP; 0: it does not, or the reason is not known.
         tcp_reason: AtomicU32,
         /// A [`state`].
         state: AtomicU32,
         /// The last Terminate: 1 sent, 2 received, in the highest octet, then layer, type and code; 0: none.
         terminate: AtomicU32,
-        /// Requests of the send queue under way.
+        /// Outstanding requests of the send queue.
         sends_outstanding: AtomicU32,
         /// Receives that wait for a message; 0 with a shared receive queue.
         recvs_posted: AtomicU32,
-        /// For a field to come.
+        /// Reserved.
         spare_half: AtomicU32,
         /// Requests that a full queue refused.
         posts_refused: AtomicU32,
@@ -310,32 +309,32 @@ record! {
         recv_calls: AtomicU64,
         /// Times that the socket was full.
         send_stalls: AtomicU64,
-        /// Visits: times that a thread sent or received something.
+        /// Times that a thread served the stream and sent or received octets.
         visits: AtomicU64,
         /// Messages that had to wait for a receive.
         waited_for_receive: AtomicU64,
-        /// For fields to come.
+        /// Reserved.
         spare: [AtomicU64; 3],
     }
 }
 
-/// What [`QueuePair::flags`] has.
+/// Bits of [`QueuePair::flags`].
 pub mod flag {
     /// FPDUs have a CRC.
     pub const CRC: u32 = 1 << 0;
-    /// FPDUs that go out have markers.
+    /// Outbound FPDUs have markers.
     pub const MARKERS_SENT: u32 = 1 << 1;
-    /// FPDUs that come in have markers.
+    /// Inbound FPDUs have markers.
     pub const MARKERS_RECEIVED: u32 = 1 << 2;
     /// This end initiated the stream.
     pub const INITIATOR: u32 = 1 << 3;
-    /// The stream goes through memory that both ends share, and not through TCP.
+    /// The stream uses shared memory instead of TCP.
     pub const LOCAL_STREAM: u32 = 1 << 4;
-    /// The provider writes the record while the queue pair is used; else it only says which queue pairs are there.
+    /// The provider updates the record; otherwise it only shows that the queue pair exists.
     pub const WRITTEN: u32 = 1 << 5;
 }
 
-/// What [`QueuePair::state`] can be.
+/// Values of [`QueuePair::state`].
 pub mod state {
     /// No stream yet.
     pub const IDLE: u32 = 0;
@@ -368,7 +367,7 @@ pub const DEVICE: usize = size_of::<Device>();
 const _: () = assert!(SLOT == 256 && size_of::<Header>() <= DEVICES_AT);
 const _: () = assert!(DEVICES_AT + DEVICES * DEVICE <= SLOTS_AT && SLOTS_AT.is_multiple_of(4096));
 
-/// Changes what a record is about: `change` runs while its generation is odd.
+/// Reassigns a record: `change` runs while its generation is odd.
 pub fn change(generation: &AtomicU64, change: impl FnOnce()) {
     use std::sync::atomic::{Ordering, fence};
     let now = generation.load(Relaxed) | 1;
@@ -379,7 +378,7 @@ pub fn change(generation: &AtomicU64, change: impl FnOnce()) {
 }
 
 impl Device {
-    /// As new, and nobody's.
+    /// Clears the record and marks it free.
     pub fn clear(&self) {
         change(&self.generation, || {
             self.used.store(0, Relaxed);
@@ -399,7 +398,7 @@ impl Device {
 }
 
 impl Slot {
-    /// As new, and nobody's.
+    /// Clears the record and marks it free.
     pub fn clear(&self) {
         let fresh = Self::default();
         change(&self.generation, || {
@@ -532,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_read() {
+    fn fields_that_are_set_are_read() {
         let address = Address::default();
         for text in ["1.2.3.4:5", "[::1]:65535", "[fe80::1]:0"] {
             let set: SocketAddr = text.parse().unwrap();
@@ -559,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_slot_is_as_new_but_for_its_generation() {
+    fn a_cleared_slot_keeps_only_its_generation() {
         let slot = Slot::default();
         slot.words().iter().for_each(|word| word.store(7, Relaxed));
         slot.halves().iter().for_each(|half| half.store(7, Relaxed));

@@ -1,18 +1,18 @@
-//! The state page: a file that a process maps and writes what its queue pairs do, for others to read.
+//! State page: a mapped file in which a process publishes the state of its queue pairs for other processes.
 //!
-//! [`layout`] is what is in it, [`held`] how writers get at their record, [`read`] how a snapshot is taken out of
-//! octets that may be anything, [`place`] where the files are and whether their writers live. The file itself is
-//! made by `kal-shim`; the access layer has one per process; a provider writes the records of its queue pairs
-//! ([`Slot`]) once per visit, by plain relaxed stores.
+//! [`layout`] has the records, [`held`] the writers' references to them, [`read`] snapshots for readers,
+//! [`place`] the files and whether their writers live. `kal-shim` makes the file; the access layer has one per
+//! process; a provider writes the records of its queue pairs ([`Slot`]) by relaxed stores, each time that a
+//! thread has served the stream.
 //!
-//! A page begins with a [`Header`], then come a fixed number of [`Device`] records, then [`Slot`]s. The header
-//! says how large each of them is: a later version appends fields, and a reader of an earlier one does not look at
-//! them. What a field means never changes. All numbers are in the order of the machine's octets: the page does not
-//! leave it. There is no payload in it, no STag, no key, no private data.
+//! A page is a [`Header`], a fixed number of [`Device`] records, then [`Slot`]s. The header has their sizes: a
+//! later version appends fields, which earlier readers ignore. The meaning of a field never changes. All
+//! numbers are in native byte order, as the page does not leave the machine. It has no payload, no STag, no
+//! key, no private data.
 //!
-//! Readers never lock, never map, and never wait: they read the file. A record whose `generation` is odd, or
-//! changes meanwhile, is being given to another queue pair; its counters are each right by themselves, of about one
-//! moment.
+//! Readers never lock, map or wait: they read the file. A record whose `generation` is odd, or changes
+//! meanwhile, is being reassigned to another queue pair. Each counter is consistent by itself; several are of
+//! about one moment.
 
 pub mod held;
 pub mod layout;

@@ -1,9 +1,9 @@
-//! Where state pages are, whether their writers live, and what to do with those of the dead.
+//! Finds state pages, checks whether their writers live, and removes those of dead processes.
 //!
-//! A page is `PID.state` in a directory of its user's, `PID.N.state` if a process has several copies of the
-//! library. The socket for questions has the same name with `.sock`. The owner holds an exclusive flock(2) on the
-//! page for as long as it lives; the kernel drops it with the process, however that ends. So who gets a shared one
-//! has a page of the dead, and removes it. A name that was used again is told by the start of the process.
+//! A page is `PID.state` in a directory of its user, `PID.N.state` if a process has several copies of the
+//! library. The socket for questions has the same name with `.sock`. The owner holds an exclusive flock(2) on
+//! the page as long as it lives; the kernel releases it with the process. So a reader that gets a shared lock
+//! has the page of a dead process, and removes it. The start time of the process detects a reused process id.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,14 +17,14 @@ use rustix::io::Errno;
 use crate::layout::Process;
 use crate::read::{Malformed, Octets, Page};
 
-/// How a page's name ends.
+/// Suffix of a page's name.
 pub const PAGE: &str = "state";
-/// How the name of its socket ends.
+/// Suffix of its socket's name.
 pub const SOCKET: &str = "sock";
 const DIRECTORY: &str = "warpline";
 
-/// The directory of this user's pages: in `$XDG_RUNTIME_DIR`, else in `/run/user/UID`, else in the directory of
-/// temporary files.
+/// The directory of this user's pages: in `$XDG_RUNTIME_DIR`, `/run/user/UID`, or the directory of temporary
+/// files.
 pub fn directory(variable: impl Fn(&str) -> Option<std::ffi::OsString>, uid: u32) -> PathBuf {
     let named = variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let usual = PathBuf::from(format!("/run/user/{uid}"));
@@ -34,7 +34,7 @@ pub fn directory(variable: impl Fn(&str) -> Option<std::ffi::OsString>, uid: u32
     }
 }
 
-/// The directories of all users on this machine that this user may look into, with whose they are.
+/// The directories of all users on this machine that this user may read, with their owners.
 pub fn directories(own: &Path, uid: u32) -> Vec<(PathBuf, u32)> {
     let mut all = vec![(own.to_owned(), uid)];
     let mut add = |dir: PathBuf, uid: u32| {
@@ -66,9 +66,9 @@ pub enum Unusable {
     Os(io::Error),
     /// It is a symbolic link, or no directory.
     NoDirectory,
-    /// Somebody else's.
+    /// It belongs to another user.
     Owner(u32),
-    /// Others may look into it, or write.
+    /// Other users may read or write it.
     Mode(u32),
 }
 
@@ -85,10 +85,10 @@ impl std::fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-/// Opens a directory of pages, if it is one that `uid` alone can write to.
+/// Opens a directory of pages, if only `uid` can write to it.
 ///
 /// # Errors
-/// It is not, or there is none.
+/// It does not exist, or others can write to it.
 pub fn open_directory(path: &Path, uid: u32) -> Result<File, Unusable> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
@@ -112,15 +112,15 @@ pub fn open_directory(path: &Path, uid: u32) -> Result<File, Unusable> {
 pub struct Found {
     /// The file.
     pub path: PathBuf,
-    /// What became of it.
+    /// Its state.
     pub outcome: Outcome,
 }
 
-/// What became of a page that was found.
+/// State of a page that was found.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Its owner lives.
+    /// Its owner is alive.
     Alive(Box<Page>),
     /// Its owner is dead, and it was removed.
     Removed,
@@ -128,16 +128,16 @@ pub enum Outcome {
     Stale(io::Error),
     /// It cannot be read.
     Unreadable(io::Error),
-    /// It is none, but somebody holds it.
+    /// It is malformed, but a process holds its lock.
     Malformed(Malformed),
-    /// It is no file of the directory's owner's.
+    /// It is no regular file of the directory's owner.
     Foreign,
 }
 
-/// Looks at every page in a directory of `uid`'s, in the order of the names.
+/// Reads every page in a directory of `uid`, in the order of the names.
 ///
 /// # Errors
-/// The directory is none that is used.
+/// The directory cannot be used.
 pub fn pages(directory: &Path, uid: u32) -> Result<Vec<Found>, Unusable> {
     open_directory(directory, uid)?;
     let mut names: Vec<PathBuf> = std::fs::read_dir(directory)
@@ -150,9 +150,9 @@ pub fn pages(directory: &Path, uid: u32) -> Result<Vec<Found>, Unusable> {
     Ok(names.into_iter().filter_map(|path| look(path, uid)).collect())
 }
 
-/// `None`: it has gone meanwhile.
+/// `None`: it was removed meanwhile.
 fn look(path: PathBuf, uid: u32) -> Option<Found> {
-    // Not through a symbolic link, and not into a pipe that nobody writes to.
+    // Follow no symbolic link, and do not block on a pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(&path);
     let outcome = match opened {
@@ -177,14 +177,14 @@ fn read(path: &Path, file: &File) -> Option<Outcome> {
         Err(error) => return Some(Outcome::Unreadable(error)),
     };
     Some(match octets.page() {
-        // A lock that a child inherited outlives its owner, where no handler of fork(2) ran.
+        // A child that was forked without our handler keeps the lock after its parent's death.
         Ok(page) if is_gone(&page.process) => return remove(path, file),
         Ok(page) => Outcome::Alive(Box::new(page)),
         Err(malformed) => Outcome::Malformed(malformed),
     })
 }
 
-/// Nobody holds the page.
+/// Whether no process holds the page's lock.
 fn is_free(file: &File) -> bool {
     let free = flock(file.as_fd(), FlockOperation::NonBlockingLockShared).is_ok();
     if free {
@@ -193,7 +193,7 @@ fn is_free(file: &File) -> bool {
     free
 }
 
-/// The process of a page, if it is one of ours to see, has ended, or its number is another's now.
+/// Whether the process of a page, in our namespace of process ids, has ended, or its id was reused.
 fn is_gone(process: &Process) -> bool {
     process.boot_id == boot_id()
         && process.pid_namespace == pid_namespace()
@@ -201,14 +201,14 @@ fn is_gone(process: &Process) -> bool {
 }
 
 fn remove(path: &Path, file: &File) -> Option<Outcome> {
-    // The name may be another file's by now.
+    // The name may belong to another file now.
     let same = |now: std::fs::Metadata| {
         file.metadata().is_ok_and(|of| of.ino() == now.ino() && of.dev() == now.dev())
     };
     if !std::fs::symlink_metadata(path).is_ok_and(same) {
         return None;
     }
-    // Before the page: who comes now makes both anew.
+    // Before the page: a new process creates both again.
     let _ = std::fs::remove_file(path.with_extension(SOCKET));
     match std::fs::remove_file(path) {
         Ok(()) => Some(Outcome::Removed),
@@ -217,14 +217,14 @@ fn remove(path: &Path, file: &File) -> Option<Outcome> {
     }
 }
 
-/// When a process started, in clock ticks since the machine did; `None`: there is none.
+/// When a process started, in clock ticks since boot; `None`: there is none.
 pub fn start_of(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have any octets.
+    // The name, in parentheses, may contain any octets.
     stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// This run of the machine.
+/// Identifies this boot of the machine.
 pub fn boot_id() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

@@ -1,8 +1,8 @@
-//! Snapshots of a page: out of octets that may be anything, without trusting one of them.
+//! Takes a snapshot of a page; validates every octet.
 //!
-//! The file is read three times, one after the other. Of the second one those records count whose generation is
-//! even and the same in the first and the third: what was read in between is of one queue pair. A record that is
-//! being changed is left out, and counted.
+//! The file is read three times. Records of the second reading are valid if their generation is even and the
+//! same in the first and the third: they are of one queue pair. Records that are being changed are left out,
+//! and counted.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use crate::layout::{DEVICE, DEVICES, Field, MAGIC, SLOT, VERSION, flag};
 pub use crate::layout::{DeviceState, Process, QueuePair};
 
-/// Octets of the largest page that is read: a million queue pairs.
+/// Bound of what is read of a page in octets: a million queue pairs.
 pub const LARGEST: u64 = 300 << 20;
 
 /// What a process publishes.
@@ -19,7 +19,7 @@ pub const LARGEST: u64 = 300 << 20;
 pub struct Page {
     /// The process.
     pub process: Process,
-    /// Its adapters, with the index that queue pairs name them by.
+    /// Its adapters, with the index by which queue pairs refer to them.
     pub devices: Vec<(u32, DeviceState)>,
     /// Its queue pairs.
     pub queue_pairs: Vec<QueuePair>,
@@ -27,21 +27,21 @@ pub struct Page {
     pub changing: u32,
 }
 
-/// Why octets are no page.
+/// Why octets are not a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// They begin otherwise; the page may not be complete yet.
+    /// The magic is missing; the page may not be complete yet.
     Magic,
-    /// The layout is one of a later version, which appends nothing but means something else.
+    /// The layout has a later version, which is not compatible.
     Version(u32),
-    /// The header says that something is where nothing can be.
+    /// The header has an impossible offset, size or number.
     Header(&'static str),
-    /// The file ends before what the header says is there.
+    /// The file is shorter than the header says.
     Short {
-        /// Octets that there are.
+        /// Octets of the file.
         is: u64,
-        /// Octets that there should be.
+        /// Octets that the header needs.
         needs: u64,
     },
 }
@@ -71,10 +71,10 @@ impl std::error::Error for Malformed {}
 pub struct Octets([Vec<u8>; 3]);
 
 impl Octets {
-    /// Reads a file; what it has beyond [`LARGEST`] is left out.
+    /// Reads a file, up to [`LARGEST`] octets.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Those of reading the file.
     pub fn of(file: &File) -> io::Result<Self> {
         let octets = file.metadata()?.len().min(LARGEST) as usize;
         let mut all = Self::default();
@@ -94,15 +94,15 @@ impl Octets {
         Ok(all)
     }
 
-    /// Three readings that somebody made.
+    /// Three readings by the caller.
     pub fn made_of(readings: [Vec<u8>; 3]) -> Self {
         Self(readings)
     }
 
-    /// What they say.
+    /// Parses the readings.
     ///
     /// # Errors
-    /// They are no page.
+    /// They are not a page.
     pub fn page(&self) -> Result<Page, Malformed> {
         let process = Process::read(&self.0[1]);
         check(&process, self.0[1].len() as u64)?;
@@ -137,7 +137,7 @@ impl Octets {
                 *changing += 1;
                 continue;
             }
-            // Never used: no need to look.
+            // Never used: skip it.
             if after != 0 {
                 out.push((index, read(now)));
             }
@@ -145,7 +145,7 @@ impl Octets {
         out
     }
 
-    /// A record in each of the readings, if all of it is there.
+    /// A record in each of the readings, if complete.
     fn record(&self, table: &Table, index: u32) -> Option<[&[u8]; 3]> {
         let size = table.size as usize;
         let at = (index as usize).checked_mul(size)?.checked_add(table.at as usize)?;
@@ -185,7 +185,7 @@ fn check(process: &Process, is: u64) -> Result<(), Malformed> {
         process.slot_size,
         process.slots,
     ));
-    // What is larger than anybody reads is read as far as that.
+    // A page beyond the bound is read up to it.
     if needs > is && needs <= LARGEST {
         return Err(Malformed::Short { is, needs });
     }
@@ -201,17 +201,17 @@ impl QueuePair {
         self.flags & flag != 0
     }
 
-    /// The provider writes the counters.
+    /// Whether the provider writes the counters.
     pub fn is_written(&self) -> bool {
         self.has(flag::WRITTEN)
     }
 
-    /// Inbound reads at once.
+    /// IRD.
     pub fn ird(&self) -> u32 {
         self.ird_ord & 0xffff
     }
 
-    /// Outbound reads at once.
+    /// ORD.
     pub fn ord(&self) -> u32 {
         self.ird_ord >> 16
     }

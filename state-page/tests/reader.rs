@@ -1,4 +1,4 @@
-//! Readers take pages of the living, of the dead, and what is none, without trusting any of it.
+//! Tests of readers with pages of live and dead processes, and with files that are not pages.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
@@ -13,7 +13,7 @@ use state_page::layout::{DEVICE, DEVICES, DEVICES_AT, MAGIC, SLOT, SLOTS_AT, VER
 use state_page::place::{Outcome, Unusable, boot_id, pages, pid_namespace, start_of};
 use state_page::read::{Malformed, Octets};
 
-/// A page with so many slots, of a process that started at `start`.
+/// A page with `slots` slots, of a process that started at `start`.
 fn page(slots: u32, pid: u32, start: u64) -> Vec<u8> {
     let mut octets = vec![0; SLOTS_AT + slots as usize * SLOT];
     let mut put = |at: usize, what: &[u8]| octets[at..at + what.len()].copy_from_slice(what);
@@ -51,7 +51,7 @@ fn thrice(octets: &[u8]) -> Octets {
 }
 
 #[test]
-fn a_record_that_changes_is_left_out() {
+fn a_record_that_is_being_changed_is_left_out() {
     let before = page(3, 1, 1);
     let mut after = before.clone();
     let (second, third) = (SLOTS_AT + SLOT, SLOTS_AT + 2 * SLOT);
@@ -67,7 +67,7 @@ fn a_record_that_changes_is_left_out() {
 }
 
 #[test]
-fn what_is_no_page_is_named() {
+fn malformed_pages_are_named() {
     let good = page(2, 1, 1);
     assert_eq!(thrice(&good).page().unwrap().queue_pairs.len(), 2);
     let with = |at: usize, half: u32| {
@@ -85,7 +85,7 @@ fn what_is_no_page_is_named() {
     for end in 0..good.len() {
         assert!(thrice(&good[..end]).page().is_err(), "{end}");
     }
-    // Truncated between two readings: what is in all of them counts.
+    // Truncated between two readings: records in all of them are valid.
     let [a, b, c] = [good.clone(), good.clone(), good[..SLOTS_AT + SLOT].to_vec()];
     assert_eq!(Octets::made_of([a, b, c]).page().unwrap().queue_pairs.len(), 1);
 }
@@ -108,7 +108,7 @@ fn a_later_layout_that_appends_is_read() {
     assert_eq!(page.queue_pairs.iter().map(|qp| qp.qp).collect::<Vec<_>>(), [5, 6]);
 }
 
-/// A directory of this test's own.
+/// A directory for one test.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -148,7 +148,7 @@ fn hold(path: &Path) -> File {
 }
 
 #[test]
-fn pages_of_the_dead_are_removed_with_their_sockets() {
+fn pages_of_dead_processes_are_removed_with_their_sockets() {
     let dir = Dir::new();
     let own = std::process::id();
     let start = start_of(own).unwrap();
@@ -170,7 +170,7 @@ fn pages_of_the_dead_are_removed_with_their_sockets() {
 }
 
 #[test]
-fn links_pipes_and_scribbles_are_said() {
+fn links_pipes_and_malformed_files_are_reported() {
     let dir = Dir::new();
     let target = dir.put("target", b"");
     symlink(&target, dir.0.join("1.state")).unwrap();
@@ -187,7 +187,7 @@ fn links_pipes_and_scribbles_are_said() {
 }
 
 #[test]
-fn a_directory_of_others_is_not_used() {
+fn a_directory_of_another_user_is_refused() {
     let dir = Dir::new();
     let uid = rustix::process::geteuid().as_raw();
     assert!(matches!(pages(&dir.0, uid + 1), Err(Unusable::Owner(_))));
