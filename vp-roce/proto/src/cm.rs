@@ -1,8 +1,8 @@
-//! Connection management: the messages of InfiniBand's communication manager, those of rdma_cm inside
-//! them, and the machines that exchange them (InfiniBand volume 1, chapter 12).
+//! Connection management: messages and state machines of InfiniBand's communication manager, and rdma_cm's data
+//! in them (InfiniBand volume 1, chapter 12).
 //!
-//! A message is a management datagram (MAD) of 256 octets, sent as an unreliable datagram to queue pair 1
-//! with the queue key [`QKEY`].
+//! A message is a management datagram (MAD) of 256 octets, sent as an unreliable datagram to queue pair 1 with
+//! the queue key [`QKEY`].
 
 pub mod addresses;
 pub mod connection;
@@ -10,7 +10,7 @@ pub mod mad;
 pub mod message;
 pub mod sidr;
 
-/// The queue pair to which messages go.
+/// The queue pair that receives messages.
 pub const QPN: u32 = 1;
 
 /// Its queue key.

@@ -1,9 +1,9 @@
 //! Explains a RoCE v2 packet field by field, for people and tools; never for the data path.
 //!
-//! Each packet is judged by itself: what depends on a connection (PSN order, keys, limits) is not.
+//! Each packet is judged by itself, without the state of a connection (PSN order, keys, limits).
 //!
-//! Owner of the state: none, pure functions. Any thread. Any octets are fine; what is cut off ends the list
-//! of fields, and the frame says how much is missing.
+//! Owner of the state: none, pure functions. Any thread. Any octets are accepted; a truncated packet ends the
+//! list of fields, and the frame says how much is missing.
 
 mod fields;
 mod message;
@@ -32,17 +32,17 @@ pub struct Seal<'a> {
 /// A packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// What it is.
+    /// The kind of packet.
     pub what: String,
-    /// Octets that are there.
+    /// Octets of the packet.
     pub length: usize,
-    /// Octets that its headers need; more than `length` if it is cut off.
+    /// Octets that its headers need; more than `length` if it is truncated.
     pub full_length: usize,
     /// Its fields, by offset.
     pub fields: Vec<Field>,
 }
 
-/// Whose field it is.
+/// The header that a field belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Layer {
@@ -69,32 +69,32 @@ impl Layer {
 /// One field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Whose.
+    /// Its header.
     pub layer: Layer,
     /// Name as in the standard.
     pub name: &'static str,
     /// Offset of its first octet.
     pub offset: usize,
-    /// Octets that it takes or lies in.
+    /// Octets that it occupies, whole or in part.
     pub length: usize,
     /// For parts of an octet: first bit (0 is the most significant) and number of bits.
     pub bits: Option<(u8, u8)>,
-    /// What it holds.
+    /// Its value.
     pub value: Value,
-    /// What that means; may be empty.
+    /// The meaning of the value; may be empty.
     pub note: String,
     /// What is wrong with it. A receiver drops the packet.
     pub violation: Option<Violation>,
 }
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
     /// A count, length or small number.
     Number(u64),
-    /// A key, address or mask, of so many hexadecimal digits.
+    /// A key, address or mask, with a number of hexadecimal digits.
     Hex(u64, u8),
-    /// Octets with no structure that we know.
+    /// Octets without a known structure.
     Octets(Vec<u8>),
 }
 
@@ -217,7 +217,7 @@ fn syndrome(syndrome: Syndrome) -> String {
     }
 }
 
-/// The payload; returns what the packet is.
+/// Explains the payload; returns the kind of packet.
 fn payload(fields: &mut Fields<'_>, packet: &Packet<'_>) -> String {
     let bth = &packet.headers.bth;
     let management = packet.headers.extended.deth.is_some() && bth.destination == cm::QPN;

@@ -1,22 +1,22 @@
-//! The invariant CRC of RoCE v2, and the way to check one whose IPv4 identification is unknown
-//! (InfiniBand volume 1, 7.8.1; annex A17).
+//! Invariant CRC (ICRC) of RoCE v2, and its check where the IPv4 identification is unknown (InfiniBand volume
+//! 1, 7.8.1; annex A17).
 //!
-//! The CRC is Ethernet's CRC-32 over eight octets of ones, the IP header, the UDP header and the packet up
-//! to its pad, with ones in place of what routers change: TOS or traffic class, TTL or hop limit, flow
-//! label, both checksums, and the BTH's octet of congestion bits. It stands behind the pad, least
-//! significant octet first.
+//! The CRC is Ethernet's CRC-32 over eight octets of ones, the IP header, the UDP header and the packet up to
+//! its pad, with ones instead of the fields that routers change: TOS or traffic class, TTL or hop limit, flow
+//! label, both checksums, and the BTH's octet of congestion bits. It follows the pad, least significant octet
+//! first.
 //!
-//! A socket does not tell the IPv4 identification of what it received, and the CRC covers it. As the
-//! CRC is linear, each of the 65,536 identifications changes it in a way of its own, so that one can
-//! test whether *some* identification explains the CRC, and learn which: [`identify`]. Of random damage
-//! 2^-16 passes this test, where it is 2^-32 for IPv6 and for identifications that are known.
+//! A socket does not report the IPv4 identification of a received packet, but the CRC covers it. As the CRC is
+//! linear, each of the 65,536 identifications changes it differently, so that [`identify`] can find the
+//! identification with which the CRC is correct, if there is one. 2^-16 of randomly damaged packets pass this
+//! test, compared with 2^-32 for IPv6 and known identifications.
 //!
 //! Owner of the state: none, pure functions. Any thread.
 
 use crate::wire::bth::Bth;
 
-/// A CRC-32 kernel (IEEE 802.3, reflected), as zlib's `crc32`: from the value for the octets before, and
-/// from 0 for none, to the value for those and `octets`.
+/// A CRC-32 kernel (IEEE 802.3, reflected), as zlib's `crc32`: extends the CRC of the preceding octets, 0 for
+/// none, by `octets`.
 pub type Crc32 = fn(crc: u32, octets: &[u8]) -> u32;
 
 /// The IP header as far as the invariant CRC covers it.
@@ -42,7 +42,7 @@ pub enum Ip {
     },
 }
 
-/// What stands before a packet, as far as the invariant CRC covers it.
+/// The headers before a packet, as far as the invariant CRC covers them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
     /// IP header.
@@ -57,10 +57,10 @@ const UDP_LEN: usize = 8;
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const UDP: u8 = 17;
-/// Where the identification begins in an IPv4 header.
+/// Offset of the identification in an IPv4 header.
 const IPV4_ID_AT: usize = 4;
 
-/// An invariant CRC under way.
+/// A running computation of an invariant CRC.
 #[derive(Clone, Copy, Debug)]
 pub struct Icrc {
     kernel: Crc32,
@@ -68,8 +68,8 @@ pub struct Icrc {
 }
 
 impl Icrc {
-    /// Begins with all that stands before the BTH, and the BTH. `datagram_len`: octets of the UDP
-    /// datagram's payload, the invariant CRC included; at most 65,507.
+    /// Begins with all headers before the BTH, and the BTH. `datagram_len`: octets of the UDP datagram's
+    /// payload, the invariant CRC included; at most 65,507.
     pub fn new(
         kernel: Crc32,
         envelope: &Envelope,
@@ -116,20 +116,20 @@ impl Icrc {
         Self { kernel, crc }
     }
 
-    /// Goes on with octets behind the BTH.
+    /// Adds octets after the BTH.
     pub fn update(&mut self, octets: &[u8]) {
         self.crc = (self.kernel)(self.crc, octets);
     }
 
-    /// The four octets that stand behind the pad.
+    /// The four octets that follow the pad.
     pub const fn finish(self) -> [u8; 4] {
         // [ROCE-07]
         self.crc.to_le_bytes()
     }
 }
 
-/// The invariant CRC of `datagram`, whose last four octets are not looked at; `None` if it is shorter
-/// than a BTH with an invariant CRC.
+/// The invariant CRC of `datagram`, whose last four octets are ignored; `None` if it is shorter than a BTH with
+/// an invariant CRC.
 pub fn of_datagram(kernel: Crc32, envelope: &Envelope, datagram: &[u8]) -> Option<[u8; 4]> {
     let body = &datagram[..datagram.len().checked_sub(4)?];
     let (bth, rest) = body.split_first_chunk()?;
@@ -138,8 +138,8 @@ pub fn of_datagram(kernel: Crc32, envelope: &Envelope, datagram: &[u8]) -> Optio
     Some(icrc.finish())
 }
 
-/// The IPv4 identification with which `datagram`'s invariant CRC is right, if there is one. The
-/// identification in `envelope` is not looked at. `None`, too, for IPv6 and for what is too short.
+/// The IPv4 identification with which `datagram`'s invariant CRC is correct, if there is one. Ignores the
+/// identification in `envelope`. Also `None` for IPv6 and for a datagram that is too short.
 pub fn identify(kernel: Crc32, envelope: &Envelope, datagram: &[u8]) -> Option<u16> {
     let Ip::V4 { source, destination, dont_fragment, .. } = envelope.ip else { return None };
     let ip = Ip::V4 { source, destination, id: 0, dont_fragment };
@@ -148,7 +148,7 @@ pub fn identify(kernel: Crc32, envelope: &Envelope, datagram: &[u8]) -> Option<u
     let difference = u32::from_le_bytes(with_zero) ^ u32::from_le_bytes(*actual);
     let covered = IPV4_LEN + UDP_LEN + datagram.len() - 4;
     // [ROCE-08]
-    // To have two octets in place of zeros is to begin there with them in the register's lower half.
+    // Two octets instead of zeros have the effect of starting there with them in the register's lower half.
     let register = gf::times(difference, gf::back(covered - IPV4_ID_AT));
     let [first, second, 0, 0] = register.to_le_bytes() else { return None };
     Some(u16::from_be_bytes([first, second]))
@@ -159,7 +159,7 @@ mod gf {
     const POLYNOMIAL: u32 = 0xedb8_8320;
     const ONE: u32 = 1 << 31;
     const X: u32 = 1 << 30;
-    /// The polynomial is primitive: X has this order.
+    /// The order of X, as the polynomial is primitive.
     const ORDER: u32 = u32::MAX;
 
     const fn times_x(a: u32) -> u32 {
@@ -178,7 +178,7 @@ mod gf {
         product
     }
 
-    /// What takes a register back over `octets` octets of zeros: X to the power of -8 · `octets`.
+    /// The factor that takes a register back over `octets` octets of zeros: X to the power of -8 · `octets`.
     pub(super) const fn back(octets: usize) -> u32 {
         let mut exponent = ORDER - (octets as u32).wrapping_mul(8);
         let (mut power, mut square) = (ONE, X);

@@ -13,19 +13,19 @@
 //!
 //! # From a datagram to a queue pair
 //!
-//! 1. UDP payload and addresses: [`wire::packet::Packet::parse`]; what is no packet is dropped.
-//! 2. The queue pair of `bth.destination`; one that does not exist is met with silence, never with a NAK. Of a
-//!    connection, the source address must be the path's.
-//! 3. [`icrc::of_datagram`] for IPv6 and for known identifications, [`icrc::identify`] for others; what
-//!    fails is dropped.
+//! 1. Parse the UDP payload: [`wire::packet::Packet::parse`]; drop what is not a packet.
+//! 2. Find the queue pair of `bth.destination`; drop the packet without a NAK if there is none. On a
+//!    connection, the source address must be that of the path.
+//! 3. Check the invariant CRC: [`icrc::of_datagram`] for IPv6 and known identifications, [`icrc::identify`] for
+//!    others; drop the packet if it fails.
 //! 4. [`rc::Qp::handle_packet`], [`ud::accept`], or, for queue pair 1, [`cm::mad::Mad::parse`].
 //!
 //! # Choices
 //!
-//! - A NAK or a lost response takes the requester back to what is missing at once, and once: what else arrives
-//!   from before is old.
-//! - A Read is asked for in pieces of the window at most, for responses come as fast as the peer can send.
-//! - Credits are neither counted nor given, as by all software and most adapters.
+//! - At a NAK or a lost response the requester goes back to the missing packet at once, and once: later reports
+//!   of the same loss are ignored.
+//! - A Read is requested in pieces of at most the window, because responses come as fast as the peer can send.
+//! - Credits are neither counted nor given, as in all software and most adapters.
 //! - Atomics execute in the byte order of the host, and travel in network order.
 #![no_std]
 #![forbid(unsafe_code)]

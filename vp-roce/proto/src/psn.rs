@@ -1,8 +1,8 @@
-//! Packet sequence numbers: 24 bits, compared around the circle (InfiniBand volume 1, 9.7.1).
+//! Packet sequence numbers (PSN): 24-bit serial numbers (InfiniBand volume 1, 9.7.1).
 //!
 //! Owner of the state: none, values. Any thread.
 
-/// A packet sequence number (PSN); message sequence numbers (MSN) of acknowledgements count alike.
+/// A packet sequence number (PSN); also for message sequence numbers (MSN) of acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash, Debug)]
 pub struct Psn(u32);
 
@@ -18,19 +18,19 @@ impl Psn {
     pub const fn get(self) -> u32 {
         self.0
     }
-    /// The one behind it.
+    /// The next number.
     pub const fn next(self) -> Self {
         self.plus(1)
     }
-    /// `count` further on.
+    /// The number `count` after it.
     pub const fn plus(self, count: u32) -> Self {
         Self::new(self.0.wrapping_add(count))
     }
-    /// `count` before it.
+    /// The number `count` before it.
     pub const fn minus(self, count: u32) -> Self {
         Self::new(self.0.wrapping_sub(count))
     }
-    /// How far `self` is ahead of `from`: below zero if behind, -2^23 to 2^23 - 1.
+    /// The difference from `from` to `self`, -2^23 to 2^23 - 1; negative if `self` is before `from`.
     pub const fn ahead_of(self, from: Self) -> i32 {
         // InfiniBand volume 1, 9.7.1 [IBRC-01]
         let distance = self.0.wrapping_sub(from.0) & MASK;
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_circle_closes_after_2_to_the_24() {
+    fn numbers_wrap_after_2_to_the_24() {
         let last = Psn::new(0xff_ffff);
         assert_eq!(last.next(), Psn::new(0));
         assert_eq!(Psn::new(0).minus(1), last);

@@ -1,16 +1,15 @@
 //! Reliable connections: the requester, the responder, and a queue pair of both (InfiniBand volume 1,
 //! 9.7).
 //!
-//! Loss is repaired by going back to the first packet that is missing, as the standard and its
-//! implementations have it. The caller owns clock, sockets, memory and queues: it passes the time in
-//! microseconds, gives every packet whose invariant CRC is right to [`Qp::handle_packet`], sends what
-//! [`Qp::poll_transmit`] yields, and calls [`Qp::handle_timeout`] at [`Qp::deadline`].
+//! Loss is repaired by going back to the first missing packet (go-back-N), as in the standard and its
+//! implementations. The caller owns clock, sockets, memory and queues: it passes the time in microseconds,
+//! gives every packet with a correct invariant CRC to [`Qp::handle_packet`], sends what [`Qp::poll_transmit`]
+//! returns, and calls [`Qp::handle_timeout`] at [`Qp::deadline`].
 //!
-//! Owner of the state: whoever holds the queue pair; one thread at a time. A peer that dies leaves
-//! packets unacknowledged: they are repeated `retry_count` times, then the first request fails with
-//! [`Status::RetryExceeded`] and all behind it are flushed. Reuse: a queue pair is made anew for each
-//! connection. Full: posts beyond the depth are refused; a peer's Reads beyond `responder_resources` are
-//! refused with a NAK.
+//! Owner of the state: the holder of the queue pair; one thread at a time. If the peer dies, unacknowledged
+//! packets are sent again `retry_count` times, then the first request fails with [`Status::RetryExceeded`] and
+//! all later ones are flushed. Reuse: each connection has a new queue pair. Full: posts beyond the depth are
+//! refused; a peer's Reads beyond `responder_resources` are refused with a NAK.
 
 use alloc::collections::TryReserveError;
 
@@ -60,7 +59,7 @@ impl Mtu {
             _ => return None,
         })
     }
-    /// The largest that fits into packets of `link` octets, IP header included; `None` below 256 octets.
+    /// The largest MTU that fits packets of `link` octets, IP header included; `None` below 256 octets.
     pub const fn of_link(link: u32) -> Option<Self> {
         // IPv6, UDP, the longest headers with payload (BTH, RETH, immediate data), invariant CRC.
         const OVERHEAD: u32 = 40 + 8 + 32 + 4;
@@ -74,7 +73,7 @@ impl Mtu {
             _ => None,
         }
     }
-    /// Packets of a message of `len` octets: one at least.
+    /// Number of packets of a message of `len` octets: at least one.
     pub const fn packets(self, len: u32) -> u32 {
         // [IBRC-09]
         let packets = len.div_ceil(self.octets());
@@ -82,8 +81,7 @@ impl Mtu {
     }
 }
 
-/// Microseconds for which a time-out code of the standard stands: 4.096 times two to its power; `None`
-/// for 0, which is "never".
+/// Microseconds of a time-out code `n` of the standard: 4.096 times 2^n; `None` for 0, which means no time-out.
 pub const fn timeout(code: u8) -> Option<u64> {
     match code & 0x1f {
         0 => None,
@@ -104,23 +102,23 @@ pub struct RcConfig {
     pub receive_psn: Psn,
     /// How often packets are repeated without progress, 0 to 7.
     pub retry_count: u8,
-    /// How often a request is repeated after RNR NAKs, 0 to 7; 7 is without end.
+    /// How often a request is repeated after RNR NAKs, 0 to 7; 7 is unlimited.
     pub rnr_retry: u8,
     /// Microseconds after which unacknowledged packets are repeated; `None`: never.
     pub ack_timeout: Option<u64>,
-    /// Code of the time for which our RNR NAKs ask.
+    /// Time code of our RNR NAKs.
     pub min_rnr_timer: u8,
     /// RDMA Reads and atomics of ours at once; 0: posts of such are refused.
     pub initiator_depth: u8,
     /// RDMA Reads and atomics of the peer at once; 0: none is served.
     pub responder_resources: u8,
-    /// Packets under way at most, responses to Reads among them. What receive buffers hold.
+    /// Most packets outstanding, responses to Reads included: as many as receive buffers hold.
     pub window: u16,
-    /// Send requests that are posted and not completed, at most.
+    /// Most send requests that are posted and not completed.
     pub send_depth: u32,
 }
 
-/// Where the payload of a packet to be sent comes from.
+/// Source of the payload of a packet to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     /// No payload.
@@ -129,14 +127,14 @@ pub enum Source {
     Request {
         /// The request's slot, as posted.
         slot: u32,
-        /// Octets of its message before these.
+        /// Offset in the message.
         offset: u32,
         /// How many.
         len: u32,
     },
     /// Registered memory that the peer reads.
     Memory {
-        /// The key that it gave; to be checked once more.
+        /// The key that it sent, to be checked again.
         rkey: u32,
         /// Virtual address.
         address: u64,
@@ -159,7 +157,7 @@ impl Source {
     }
 }
 
-/// A packet to send. Behind the payload come `headers.bth.pad` zeros and the invariant CRC.
+/// A packet to send. The payload is followed by `headers.bth.pad` zeros and the invariant CRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {
     /// Headers.
@@ -180,7 +178,7 @@ fn packet(
         opcode: Opcode::Transport(Service::Rc, operation),
         solicited: false,
         // [ROCE-09]
-        // Adapters of 2016 drop what has it not set; rxe takes either.
+        // Adapters of 2016 drop packets in which it is not set; rxe accepts both.
         migrated: true,
         pad: pad(source.len()),
         pkey: DEFAULT_PKEY,
@@ -195,9 +193,9 @@ fn packet(
 /// Why the queue pair serves no more requests of its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Broken {
-    /// The peer broke the protocol, or asked for what it may not have: it was told by this NAK.
+    /// The peer broke the protocol, or a request exceeded its rights: it got this NAK.
     Refused(crate::wire::aeth::Nak),
-    /// A request of ours failed for good.
+    /// One of our requests failed.
     Failed(Status),
 }
 
@@ -210,7 +208,7 @@ pub struct Qp {
 }
 
 impl Qp {
-    /// Begins a connection; reserves all memory that it needs.
+    /// Begins a connection; allocates all memory that it needs.
     pub fn new(config: RcConfig) -> Result<Self, TryReserveError> {
         let (requester, responder) = (Requester::new(&config)?, Responder::new(&config)?);
         Ok(Self { config, requester, responder })
@@ -221,7 +219,7 @@ impl Qp {
         self.requester.post(&self.config, post)
     }
 
-    /// A packet of the peer, its invariant CRC checked. Packets of another service are ignored.
+    /// Handles a packet of the peer whose invariant CRC was checked. Packets of another service are ignored.
     pub fn handle_packet(&mut self, now: u64, packet: &Packet<'_>, host: &mut impl Host) {
         let Opcode::Transport(Service::Rc, operation) = packet.headers.bth.opcode else { return };
         if operation.is_response() {
@@ -238,8 +236,9 @@ impl Qp {
             .or_else(|| self.requester.poll_transmit(&self.config, now))
     }
 
-    /// The memory of the packet that [`Qp::poll_transmit`] yielded last may not be read any more: the packet
-    /// is not sent, and the peer (for [`Source::Memory`]) or the request (for [`Source::Request`]) is told.
+    /// Reports that the memory of the last packet of [`Qp::poll_transmit`] may no longer be read, and that it
+    /// was not sent. The peer gets a NAK (for [`Source::Memory`]), or the request fails (for
+    /// [`Source::Request`]).
     pub fn handle_source_fault(&mut self, transmit: &Transmit) {
         match transmit.source {
             Source::Memory { .. } => self.responder.source_fault(transmit.headers.bth.psn),
@@ -248,7 +247,7 @@ impl Qp {
         }
     }
 
-    /// The next request that is done, in the order of posts.
+    /// The next completion, in the order of posts.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.requester.poll_completion()
     }

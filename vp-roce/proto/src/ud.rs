@@ -1,4 +1,4 @@
-//! Unreliable datagrams: one packet each, accepted if the queue key is right (InfiniBand volume 1, 9.8).
+//! Unreliable datagrams (UD): one packet each, accepted if the queue key is correct (InfiniBand volume 1, 9.8).
 //!
 //! Owner of the state: none, pure functions. Any thread.
 
@@ -19,11 +19,11 @@ pub struct Outgoing {
     pub source: u32,
     /// The destination's queue key.
     pub qkey: u32,
-    /// Counted by the sender; nobody looks at it.
+    /// Packet sequence number, counted by the sender; receivers ignore it.
     pub psn: Psn,
     /// Immediate data, in network order.
     pub immediate: Option<u32>,
-    /// The receiver is to raise a solicited event.
+    /// Asks for a solicited event at the receiver.
     pub solicited: bool,
     /// Octets of payload, at most the path MTU.
     pub len: u32,
@@ -74,7 +74,7 @@ pub enum Dropped {
     Service,
     /// Another queue key than the queue pair's.
     Qkey {
-        /// The one that came.
+        /// The key of the datagram.
         came: u32,
     },
 }
@@ -106,12 +106,12 @@ pub fn accept<'a>(packet: &Packet<'a>, qkey: u32) -> Result<Incoming<'a>, Droppe
     })
 }
 
-/// Octets in front of each received datagram.
+/// Octets before each received datagram in its receive.
 pub const GRH_LEN: usize = 40;
 
-/// What stands in front of a received datagram in its receive: the IPv6 header, or 20 zeros and the IPv4
-/// header (InfiniBand annex A17). Fields that a socket does not tell are as their sender sets them by
-/// default. `datagram_len`: octets of UDP payload, the invariant CRC included.
+/// The octets before a received datagram in its receive: the IPv6 header, or 20 zeros and the IPv4 header
+/// (InfiniBand annex A17). Fields that a socket does not report have their default values. `datagram_len`:
+/// octets of UDP payload, the invariant CRC included.
 pub fn grh(envelope: &Envelope, datagram_len: usize, traffic_class: u8, hops: u8) -> [u8; GRH_LEN] {
     const UDP: u8 = 17;
     // [IBUD-02]

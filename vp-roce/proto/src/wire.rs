@@ -1,8 +1,8 @@
 //! Encoding and decoding of InfiniBand's transport headers as RoCE v2 carries them in UDP
 //! (InfiniBand volume 1, chapter 9; annex A17 for RoCE v2).
 //!
-//! `Foo::parse` reads from the front of a slice, `emit` returns octets, and `parse(emit(x)) == x`.
-//! Nothing here judges a value beyond what its length and opcode decide: that is the caller's part.
+//! `Foo::parse` reads from the front of a slice, `emit` returns octets, and `parse(emit(x)) == x`. Values are
+//! checked only against length and opcode; all other checks are the caller's.
 //!
 //! Owner of the state: none, pure functions. Any thread.
 
@@ -16,10 +16,10 @@ use core::fmt;
 /// The UDP port of RoCE v2 (InfiniBand annex A17).
 pub const UDP_PORT: u16 = 4791;
 
-/// Octets of the invariant CRC behind every packet.
+/// Octets of the invariant CRC after every packet.
 pub const ICRC_LEN: usize = 4;
 
-/// Octets that are not what the format asks for. A receiver drops such a packet and sends nothing.
+/// Malformed octets. A receiver drops such a packet and sends nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WireError {
@@ -27,14 +27,14 @@ pub enum WireError {
     Truncated {
         /// Octets needed.
         need: usize,
-        /// Octets there.
+        /// Octets present.
         have: usize,
     },
-    /// An opcode that we do not know, or of a transport service that we do not have.
+    /// An unknown opcode, or one of an unsupported transport service.
     Opcode(u8),
     /// A version of the transport headers other than 0.
     Version(u8),
-    /// More octets of pad than there are behind the headers.
+    /// More octets of pad than follow the headers.
     Pad {
         /// Octets of pad.
         pad: usize,

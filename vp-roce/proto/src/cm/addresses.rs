@@ -1,5 +1,5 @@
-//! rdma_cm's addresses: the first 36 octets of the private data of a request (InfiniBand annex A11,
-//! "IP addressing of CM messages"). What the application sends follows.
+//! rdma_cm's addresses: the first 36 octets of the private data of a request (InfiniBand annex A11, "IP
+//! addressing of CM messages"). The application's private data follows.
 //!
 //! Owner of the state: none, pure functions. Any thread.
 
@@ -61,7 +61,7 @@ impl Addresses {
         o
     }
 
-    /// The private data of a request: the header, `data` behind it; `None` if `data` is too long.
+    /// The private data of a request: the header, then `data`; `None` if `data` is too long.
     pub fn with<const N: usize>(&self, data: &[u8]) -> Option<Private<N>> {
         let mut private = Private([0; N]);
         private.0.get_mut(..Self::LEN)?.copy_from_slice(&self.emit());

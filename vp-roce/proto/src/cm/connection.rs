@@ -1,5 +1,5 @@
-//! One connection's exchange of messages, at either end, with repetitions and time-outs
-//! (InfiniBand volume 1, 12.9).
+//! State machine of one connection's messages, at either end, with retransmission and time-outs (InfiniBand
+//! volume 1, 12.9).
 //!
 //! ```text
 //! active:  Requested -> Replied -> Established -> Disconnecting -> TimeWait -> Ended
@@ -10,29 +10,28 @@
 //! message with this connection's ids to [`Connection::handle`], and calls
 //! [`Connection::handle_timeout`] at [`Connection::deadline`]. Time is in microseconds.
 //!
-//! Owner of the state: the connection manager; one thread at a time. A peer that dies leaves a message
-//! without reply: it is repeated `retries` times, then the exchange ends with an event. Reuse: a
-//! communication id is used again only behind `TimeWait`.
+//! Owner of the state: the connection manager; one thread at a time. If the peer dies, a message without reply
+//! is sent again `retries` times, then the exchange ends with an event. Reuse: a communication id is reused
+//! only after `TimeWait`.
 
 use super::mad::Mad;
 use super::message::{ConnectionIds, Message, Private, RejectReason, Rejected, Rep, Req};
 use crate::rc::timeout;
 
-/// How patient an end is.
+/// Time-outs and retries of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
     /// Microseconds until a message that has no reply is sent again.
     pub response: u64,
     /// How often it is sent again, at most 15.
     pub retries: u8,
-    /// Microseconds for which an ended connection keeps its ids, so that stray packets are not taken for
+    /// Microseconds for which an ended connection keeps its ids, so that delayed packets are not taken for
     /// those of a later one.
     pub time_wait: u64,
 }
 
 impl Patience {
-    /// From the codes of a request: twice the time that the peer has (a way there and one back) or 100 ms,
-    /// whichever is longer.
+    /// From the codes of a request: twice the peer's time (one way there and one back), at least 100 ms.
     pub fn of(response_timeout: u8, retries: u8) -> Self {
         const LEAST: u64 = 100_000;
         let response = timeout(response_timeout).unwrap_or(LEAST).saturating_mul(2).max(LEAST);
@@ -40,7 +39,7 @@ impl Patience {
     }
 }
 
-/// Where the exchange is.
+/// State of the exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// REQ sent.
@@ -61,7 +60,7 @@ pub enum State {
     Ended,
 }
 
-/// What the application is to know.
+/// An event for the application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(clippy::large_enum_variant)]
 pub enum Event {
@@ -96,7 +95,7 @@ pub struct Connection {
     remote_qpn: u32,
     transaction: u64,
     patience: Patience,
-    /// The last message of ours: repeated until it has a reply, or when the peer repeats itself.
+    /// Our last message: sent again until it has a reply, or when the peer sends its own again.
     last: Option<Message>,
     /// `last` is to be sent.
     due: bool,
@@ -105,7 +104,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Begins at the active end. `transaction` is the caller's, unique while the exchange lasts.
+    /// Begins at the active end. The caller chooses `transaction`, unique while the exchange lasts.
     pub fn connect(req: Req, transaction: u64, patience: Patience, now: u64) -> Self {
         let ids = ConnectionIds { local: req.local_id, remote: 0 };
         let mut connection = Self::new(State::Requested, ids, transaction, patience);
@@ -135,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Where it is.
+    /// Its state.
     pub const fn state(&self) -> State {
         self.state
     }
@@ -148,14 +147,14 @@ impl Connection {
         self.deadline
     }
 
-    /// A message that is repeated until its reply comes.
+    /// Sends a message, and again until its reply arrives.
     fn send(&mut self, message: Message, now: u64) {
         self.last = Some(message);
         (self.due, self.sent) = (true, 0);
         self.deadline = Some(now.saturating_add(self.patience.response));
     }
 
-    /// A message without a reply: sent once, and again when the peer repeats itself.
+    /// Sends a message without a reply: once, and again when the peer sends its own again.
     fn tell(&mut self, message: Message) {
         self.last = Some(message);
         self.due = true;
@@ -219,8 +218,8 @@ impl Connection {
         if self.state == state { Ok(()) } else { Err(WrongState(self.state)) }
     }
 
-    /// Passive: a packet has arrived on the queue pair. It says what an RTU says, which may be lost
-    /// (InfiniBand volume 1, 12.9).
+    /// Passive: a packet has arrived on the queue pair. It counts as the RTU, which may be lost (InfiniBand
+    /// volume 1, 12.9).
     pub fn handle_packet(&mut self) -> Option<Event> {
         // [IBCM-04]
         self.expect(State::Accepted).ok()?;
@@ -233,8 +232,8 @@ impl Connection {
         Some(Event::Established)
     }
 
-    /// A message of the peer with this connection's ids. What does not fit the state is a repetition whose
-    /// reply was lost, or older than the state: the last message of ours is sent again, or nothing.
+    /// Handles a message of the peer with this connection's ids. One that does not fit the state is a
+    /// retransmission whose reply was lost, or is old: our last message is sent again, or nothing.
     pub fn handle(&mut self, message: &Message, now: u64) -> Option<Event> {
         match (message, self.state) {
             (Message::Rep(rep), State::Requested) => {
@@ -269,7 +268,7 @@ impl Connection {
                 Some(Event::Disconnected)
             }
             // [IBCM-03]
-            // Repetitions: of a REQ whose REP, of a REP whose RTU, of a DREQ whose DREP was lost.
+            // Retransmissions: of a REQ whose REP, of a REP whose RTU, of a DREQ whose DREP was lost.
             (Message::Req(_), State::Accepted)
             | (Message::Rep(_), State::Established)
             | (Message::Req(_) | Message::Rep(_) | Message::Dreq { .. }, State::TimeWait) => {

@@ -1,4 +1,5 @@
-//! Management datagrams: 24 octets of header, 232 octets of message (InfiniBand volume 1, 13.4).
+//! Encoding of management datagrams (MAD): 24 octets of header, 232 octets of message (InfiniBand volume 1,
+//! 13.4).
 //!
 //! Owner of the state: none, pure functions. Any thread.
 
@@ -16,7 +17,7 @@ const CLASS: u8 = 7;
 const CLASS_VERSION: u8 = 2;
 const METHOD_SEND: u8 = 3;
 
-/// Why octets are no message of the communication manager. Such a datagram is dropped.
+/// Why a datagram is not a message of the communication manager. It is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MadError {
@@ -31,7 +32,7 @@ pub enum MadError {
         /// Method, 3 (Send) is known.
         method: u8,
     },
-    /// A message that we do not know.
+    /// An unknown message.
     Attribute(u16),
 }
 
@@ -104,7 +105,7 @@ impl Body {
     pub(super) fn u8(&self, at: usize) -> u8 {
         self.0[at]
     }
-    /// `width` bits of the octet at `at`, the first of them `first` bits behind the most significant one.
+    /// `width` bits of the octet at `at`, from bit `first` on; bit 0 is the most significant.
     pub(super) fn bits(&self, at: usize, first: u8, width: u8) -> u8 {
         self.0[at] << first >> (8 - width)
     }

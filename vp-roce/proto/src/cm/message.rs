@@ -1,7 +1,7 @@
 //! The messages of the communication manager as values (InfiniBand volume 1, 12.6 and 12.11).
 //!
-//! Fields that InfiniBand's subnets need and Ethernet does not (LIDs, EE contexts, alternate paths) are
-//! sent as zeros and not read. Codes of time stand for 4.096 microseconds times two to their power.
+//! Fields that InfiniBand's subnets need and Ethernet does not (LIDs, EE contexts, alternate paths) are sent as
+//! zeros and not read. A time code `n` means 4.096 microseconds times 2^n.
 //!
 //! Owner of the state: none, pure functions. Any thread.
 
@@ -16,7 +16,7 @@ use crate::psn::Psn;
 pub struct Req {
     /// The sender's communication id.
     pub local_id: u32,
-    /// Service id: which listener.
+    /// Service id of the listener.
     pub service: u64,
     /// GUID of the sender's adapter.
     pub ca_guid: u64,
@@ -36,7 +36,7 @@ pub struct Req {
     pub starting_psn: Psn,
     /// Retries of the receiver's requests, 3 bits.
     pub retry_count: u8,
-    /// Retries after RNR NAKs, 3 bits; 7 is without end.
+    /// Retries after RNR NAKs, 3 bits; 7 is unlimited.
     pub rnr_retry_count: u8,
     /// Partition.
     pub pkey: u16,
@@ -81,7 +81,7 @@ pub struct Rep {
     pub initiator_depth: u8,
     /// Code of the time that the sender takes to acknowledge, 5 bits.
     pub target_ack_delay: u8,
-    /// Retries after RNR NAKs, 3 bits; 7 is without end.
+    /// Retries after RNR NAKs, 3 bits; 7 is unlimited.
     pub rnr_retry_count: u8,
     /// The sender's queue pair has a shared receive queue.
     pub srq: bool,
@@ -121,7 +121,7 @@ pub enum Message {
     },
     /// Reply to a request.
     Rep(Rep),
-    /// Ready to use: what ends the three-way handshake.
+    /// Ready to use: the end of the three-way handshake.
     Rtu {
         /// Communication ids.
         ids: ConnectionIds,
@@ -155,11 +155,11 @@ pub enum Message {
         /// Private data.
         private: Private<216>,
     },
-    /// Reply to that.
+    /// Reply to a service request.
     SidrRep {
         /// That of the request.
         request: u32,
-        /// Whether there is such a service.
+        /// Whether the service was found.
         status: SidrStatus,
         /// Its queue pair.
         qpn: u32,
@@ -233,7 +233,7 @@ impl Message {
         })
     }
 
-    /// The management datagram that carries it in `transaction`.
+    /// The management datagram with this message and `transaction`.
     pub fn emit(&self, transaction: u64) -> Mad {
         let mut body = Body::default();
         match self {

@@ -1,10 +1,10 @@
-//! Service id resolution: which queue pair and queue key a datagram service has
-//! (InfiniBand volume 1, 12.11).
+//! Service id resolution (SIDR): finds the queue pair and queue key of a datagram service (InfiniBand volume 1,
+//! 12.11).
 //!
-//! The passive end keeps nothing: it replies to each request anew ([`reply`]).
+//! The passive end has no state: it replies to each request ([`reply`]).
 //!
-//! Owner of the state: the connection manager; one thread at a time. A peer that dies leaves the request
-//! without reply: it is repeated, then given up.
+//! Owner of the state: the connection manager; one thread at a time. If the peer dies, the request is sent
+//! again, then given up.
 
 use super::connection::Patience;
 use super::mad::Mad;
@@ -31,11 +31,11 @@ pub enum Outcome {
         /// Private data.
         private: Private<136>,
     },
-    /// Nobody replies.
+    /// No reply arrived.
     Unreachable,
 }
 
-/// A lookup under way.
+/// A lookup in progress.
 #[derive(Debug)]
 pub struct Lookup {
     request: u32,
@@ -48,7 +48,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Asks for `service`; `request` is the caller's, unique while the lookup lasts.
+    /// Begins a lookup of `service`; the caller chooses `request`, unique while the lookup lasts.
     pub fn new(
         request: u32,
         service: u64,

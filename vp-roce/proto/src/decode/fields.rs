@@ -1,13 +1,13 @@
 //! Collects the fields of one packet while its octets are read.
 //!
-//! Owner of the state: the explaining function. One thread. Octets that are not there end the list.
+//! Owner of the state: the explaining function. One thread. The list ends where octets are missing.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Field, Layer, Value, Violation};
 
-/// A cursor over octets that notes each field it passes.
+/// A cursor over octets that records each field it passes.
 pub(super) struct Fields<'a> {
     octets: &'a [u8],
     at: usize,
@@ -42,15 +42,15 @@ impl<'a> Fields<'a> {
         self.at += len;
         Some(number)
     }
-    /// Hexadecimal field of `len <= 8` octets, if they are there.
+    /// Hexadecimal field of `len <= 8` octets, unless octets are missing.
     pub(super) fn hex(&mut self, layer: Layer, name: &'static str, len: usize) -> Option<u64> {
         self.integer(layer, name, len, |value| Value::Hex(value, 2 * len as u8))
     }
-    /// Decimal field of `len <= 8` octets, if they are there.
+    /// Decimal field of `len <= 8` octets, unless octets are missing.
     pub(super) fn number(&mut self, layer: Layer, name: &'static str, len: usize) -> Option<u64> {
         self.integer(layer, name, len, Value::Number)
     }
-    /// The next `len` octets, or what is left of them. Nothing is noted for none.
+    /// The next `len` octets, or those that are left. Records nothing for 0 octets.
     pub(super) fn octets(&mut self, layer: Layer, name: &'static str, len: usize) {
         let octets = &self.rest()[..self.rest().len().min(len)];
         if !octets.is_empty() {
@@ -58,7 +58,7 @@ impl<'a> Fields<'a> {
             self.at += octets.len();
         }
     }
-    /// `count` bits of the next octet, from bit `first` on; the octet stays the next one.
+    /// `count` bits of the next octet, from bit `first` on; does not move past the octet.
     pub(super) fn bits(&mut self, layer: Layer, name: &'static str, first: u8, count: u8) {
         if let Some(&octet) = self.rest().first() {
             let value = octet << first >> (8 - count);
@@ -68,17 +68,17 @@ impl<'a> Fields<'a> {
             }
         }
     }
-    /// Passes octets that are explained already, or reserved.
+    /// Skips octets that are explained already, or reserved.
     pub(super) const fn skip(&mut self, len: usize) {
         self.at += len;
     }
-    /// What the last field means.
+    /// Adds the meaning of the last field.
     pub(super) fn note(&mut self, note: String) {
         if let Some(field) = self.list.last_mut() {
             field.note = note;
         }
     }
-    /// What is wrong with the last field.
+    /// Adds the violation of the last field.
     pub(super) fn violation(&mut self, requirement: &'static str, text: String) {
         if let Some(field) = self.list.last_mut() {
             field.violation = Some(Violation { requirement, text });

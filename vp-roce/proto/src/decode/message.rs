@@ -1,5 +1,4 @@
-//! Explains messages of the communication manager: the fields that tell connections apart, and private
-//! data.
+//! Explains messages of the communication manager: the fields that identify connections, and private data.
 //!
 //! Owner of the state: none, pure functions. Any thread.
 
@@ -14,7 +13,7 @@ use crate::cm::message::{Message, RejectReason, Req};
 
 const CM: Layer = Layer::Cm;
 
-/// Explains the message; returns what the packet is.
+/// Explains the message; returns the kind of packet.
 pub(super) fn explain(fields: &mut Fields<'_>, mad: &Mad) -> String {
     fields.skip(8);
     fields.hex(CM, "TransactionID", 8);
@@ -55,7 +54,7 @@ pub(super) fn explain(fields: &mut Fields<'_>, mad: &Mad) -> String {
     message.name().into()
 }
 
-/// All of these return the octets of the message that they explained.
+/// These functions return the octets of the message that they explained.
 fn ids(fields: &mut Fields<'_>) -> usize {
     fields.hex(CM, "LocalCommID", 4);
     fields.hex(CM, "RemoteCommID", 4);

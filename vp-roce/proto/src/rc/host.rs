@@ -1,8 +1,8 @@
-//! What a queue pair asks of its surroundings: receives, memory behind keys, sinks of Reads.
+//! Interface of a queue pair to its caller: receives, registered memory, sinks of Reads.
 //!
 //! Owner of the state: the caller. Called only from within [`super::Qp::handle_packet`].
 
-/// What a request wants of remote memory.
+/// How a request accesses remote memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Access {
@@ -11,28 +11,28 @@ pub enum Access {
     Atomic,
 }
 
-/// Memory that may not be touched in this way.
+/// Memory that may not be accessed so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessError;
 
 /// An atomic operation on eight octets in the byte order of this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicOp {
-    /// Stores `swap` if `compare` is there.
+    /// Stores `swap` if the value is `compare`.
     CompareSwap {
-        /// What must be there.
+        /// The expected value.
         compare: u64,
-        /// What is stored.
+        /// The value to store.
         swap: u64,
     },
-    /// Adds.
+    /// Adds a number.
     FetchAdd {
-        /// What is added, modulo 2^64.
+        /// The number to add, modulo 2^64.
         add: u64,
     },
 }
 
-/// A message that has arrived whole and uses up a receive.
+/// A complete message that consumes a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivered {
     /// Octets; for a Write with immediate data those that were written.
@@ -41,21 +41,21 @@ pub struct Delivered {
     pub is_write: bool,
     /// Immediate data, in network order.
     pub immediate: Option<u32>,
-    /// The key that it invalidated.
+    /// The key that the message invalidated.
     pub invalidated: Option<u32>,
     /// The sender asked for a solicited event.
     pub solicited: bool,
 }
 
-/// The surroundings of a queue pair.
+/// The caller of a queue pair.
 pub trait Host {
-    /// Takes the next receive for a message; returns the octets that it has room for.
+    /// Takes the next receive for a message; returns its capacity in octets.
     fn take_receive(&mut self) -> Option<u64>;
     /// Places octets of the message at `offset` of the receive that was taken last.
     fn place_receive(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError>;
-    /// The receive that was taken last is done.
+    /// Completes the receive that was taken last.
     fn complete_receive(&mut self, delivered: Delivered);
-    /// The message of the receive that was taken last does not come: it was refused or too long.
+    /// The receive that was taken last gets no message: it was refused or too long.
     fn fail_receive(&mut self);
     /// Whether `rkey` grants `access` to `len` octets at `address`. Not asked for 0 octets.
     fn check(
@@ -65,11 +65,12 @@ pub trait Host {
         len: u32,
         access: Access,
     ) -> Result<(), AccessError>;
-    /// Writes into memory behind a key; checks once more.
+    /// Writes to memory of a key, which is checked again.
     fn place(&mut self, rkey: u32, address: u64, octets: &[u8]) -> Result<(), AccessError>;
-    /// Executes an atomic operation behind a key; returns what was there. `address` is a multiple of 8.
+    /// Executes an atomic operation on memory of a key; returns the original value. `address` is a multiple of
+    /// 8.
     fn atomic(&mut self, rkey: u32, address: u64, op: AtomicOp) -> Result<u64, AccessError>;
-    /// Invalidates a key that the peer names.
+    /// Invalidates a key for the peer.
     fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError>;
     /// Places octets of the response to the Read or atomic in `slot`; those of an atomic are eight, in the byte
     /// order of this host.

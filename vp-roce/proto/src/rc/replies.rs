@@ -1,7 +1,7 @@
-//! Replies that the responder owes, in the order of their PSNs.
+//! Queue of the responder's replies, in the order of their PSNs.
 //!
-//! An acknowledgement stands for all before it, so that two in a row become one. A peer that repeats
-//! requests faster than replies can be sent loses replies, and repeats again: the queue is bounded.
+//! An acknowledgement covers all earlier ones, so that two in a row become one. The queue is bounded: a peer
+//! that repeats requests faster than replies can be sent loses replies, and repeats again.
 //!
 //! Owner of the state: the responder.
 
@@ -14,13 +14,13 @@ use crate::wire::bth::{Operation, Position};
 use crate::wire::extended::Reth;
 use crate::wire::packet::Extended;
 
-/// What is owed.
+/// Kind of a reply.
 #[derive(Clone, Copy, Debug)]
 enum Owed {
     Acknowledge(Syndrome),
     Read {
         reth: Reth,
-        /// Responses that were yielded already.
+        /// Number of responses that were returned already.
         sent: u32,
     },
     Atomic {
@@ -35,7 +35,7 @@ struct Reply {
     owed: Owed,
 }
 
-/// Replies that are owed.
+/// Replies that are to be sent.
 #[derive(Debug)]
 pub(super) struct Replies {
     queue: VecDeque<Reply>,
@@ -45,7 +45,7 @@ pub(super) struct Replies {
 const ACK: Syndrome = Syndrome::Ack { credits: NO_CREDITS };
 
 impl Replies {
-    /// Room for `resources` Reads and atomics, and for what is acknowledged between them.
+    /// A queue for `resources` Reads and atomics, and the acknowledgements between them.
     pub(super) fn new(resources: u8) -> Result<Self, TryReserveError> {
         let most = 2 * usize::from(resources) + 4;
         let mut queue = VecDeque::new();
@@ -53,8 +53,8 @@ impl Replies {
         Ok(Self { queue, most })
     }
 
-    /// Makes room for one more Read or atomic where at most `resources` may be under way: a peer that asks for
-    /// it has the oldest one's responses, which are repetitions then, or does without them.
+    /// Makes room for one more Read or atomic of at most `resources`: it drops the responses of the oldest,
+    /// which the peer has, or must do without.
     pub(super) fn make_room(&mut self, resources: u8) {
         let is_response = |reply: &Reply| !matches!(reply.owed, Owed::Acknowledge(_));
         while self.queue.iter().filter(|reply| is_response(reply)).count() >= usize::from(resources)
@@ -92,12 +92,12 @@ impl Replies {
         self.push(Reply { psn, msn, owed: Owed::Atomic { original } });
     }
 
-    /// The peer has gone back to `psn` and asks for all from there again.
+    /// The peer has gone back to `psn` and repeats all requests from there on.
     pub(super) fn drop_from(&mut self, psn: Psn) {
         self.queue.retain(|reply| reply.psn.ahead_of(psn) < 0);
     }
 
-    /// Nothing is owed any more.
+    /// Drops all replies.
     pub(super) fn clear(&mut self) {
         self.queue.clear();
     }

@@ -1,4 +1,4 @@
-//! Send requests: what is posted, what is kept until it is acknowledged, how it ends.
+//! Send requests: as posted, as kept until acknowledged, and their completions.
 //!
 //! Owner of the state: values.
 
@@ -7,35 +7,35 @@ use super::{Mtu, Psn};
 use crate::wire::bth::Rider;
 use crate::wire::extended::Reth;
 
-/// What a send request does.
+/// Operation of a send request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
-    /// A message into a receive of the peer.
+    /// A message to a receive of the peer.
     Send {
         /// Immediate data, in network order.
         immediate: Option<u32>,
-        /// A key of the peer's to invalidate; not together with immediate data.
+        /// A key of the peer to invalidate; not together with immediate data.
         invalidate: Option<u32>,
     },
-    /// Into memory of the peer.
+    /// Writes to memory of the peer.
     Write {
-        /// Where.
+        /// Address.
         address: u64,
         /// Key.
         rkey: u32,
-        /// Immediate data, which uses up a receive.
+        /// Immediate data, which consumes a receive.
         immediate: Option<u32>,
     },
-    /// From memory of the peer.
+    /// Reads memory of the peer.
     Read {
-        /// From where.
+        /// Address.
         address: u64,
         /// Key.
         rkey: u32,
     },
-    /// On eight octets of the peer's memory.
+    /// An atomic on eight octets of the peer's memory.
     Atomic {
-        /// Where; a multiple of 8.
+        /// Address; a multiple of 8.
         address: u64,
         /// Key.
         rkey: u32,
@@ -47,27 +47,27 @@ pub enum SendOp {
 /// A request to post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Post {
-    /// The caller's name for it, unique among those that are not completed.
+    /// The caller's id, unique among requests that are not completed.
     pub slot: u32,
-    /// What it does.
+    /// Its operation.
     pub op: SendOp,
     /// Octets of its local segments; at most 2^31. Eight for atomics.
     pub len: u32,
-    /// The peer is to raise a solicited event.
+    /// Asks for a solicited event at the peer.
     pub solicited: bool,
 }
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PostError {
-    /// As many requests as the queue holds are not completed yet.
+    /// The queue is full.
     QueueFull,
     /// The queue pair is broken or was flushed.
     Broken,
     /// Longer than 2^31 octets; an atomic of other than eight octets, or not aligned to eight.
     Length,
-    /// A Read or atomic, and the connection was made without any ([`super::RcConfig::initiator_depth`]).
+    /// A Read or atomic on a connection without any ([`super::RcConfig::initiator_depth`]).
     NoReads,
     /// Immediate data together with a key to invalidate.
     Riders,
@@ -78,13 +78,13 @@ pub enum PostError {
 #[allow(missing_docs)]
 pub enum Status {
     Success,
-    /// Its own memory may not be used.
+    /// Its local memory may not be accessed.
     LocalProtection,
-    /// The peer said that the request is invalid.
+    /// The peer reported an invalid request.
     RemoteInvalidRequest,
-    /// The peer's key does not grant it.
+    /// The peer's key does not grant the access.
     RemoteAccess,
-    /// The peer could not carry it out.
+    /// The peer could not execute it.
     RemoteOperational,
     /// The peer does not acknowledge.
     RetryExceeded,
@@ -96,10 +96,10 @@ pub enum Status {
     Flushed,
 }
 
-/// A request that is done.
+/// A completed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// As posted.
+    /// The id of the post.
     pub slot: u32,
     /// How it ended.
     pub status: Status,
@@ -126,13 +126,13 @@ impl Post {
     }
 }
 
-/// A request that has been given its PSNs, or is about to be.
+/// A request with its range of PSNs, once it is started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) post: Post,
     /// PSN of its first packet; valid once it has been started.
     pub(super) first: Psn,
-    /// PSNs that it takes: packets, for Reads those of the responses.
+    /// Number of its PSNs: those of its packets, for Reads those of the responses.
     pub(super) packets: u32,
     /// How many of them are acknowledged or, for Reads, have arrived.
     pub(super) done: u32,
@@ -142,7 +142,7 @@ impl Request {
     pub(super) fn new(post: Post, mtu: Mtu) -> Self {
         Self { post, first: Psn::default(), packets: mtu.packets(post.len), done: 0 }
     }
-    /// It ends by what the peer sends back, not by an acknowledgement.
+    /// Whether it ends by a response and not by an acknowledgement.
     pub(super) const fn wants_response(&self) -> bool {
         matches!(self.post.op, SendOp::Read { .. } | SendOp::Atomic { .. })
     }
@@ -153,7 +153,7 @@ impl Request {
     pub(super) const fn is_done(&self) -> bool {
         self.done == self.packets
     }
-    /// What rides on its last packet.
+    /// Extended header of its last packet.
     pub(super) const fn rider(&self) -> Rider {
         match self.post.op {
             SendOp::Send { invalidate: Some(_), .. } => Rider::Invalidate,

@@ -1,12 +1,11 @@
-//! The requester: cuts requests into packets, repeats what is not acknowledged, completes in order
-//! (InfiniBand volume 1, 9.7.3 to 9.7.7).
+//! The requester: splits requests into packets, repeats unacknowledged ones, completes in order (InfiniBand
+//! volume 1, 9.7.3 to 9.7.7).
 //!
-//! All that is known of what is under way: each started request has its range of PSNs, and counts how much
-//! of it is done; the cursor says which packet goes next. To go back is to set the cursor to the first
-//! packet that is not done.
+//! State: each started request has its range of PSNs, and counts how many of them are done; the cursor is the
+//! next packet to send. Going back sets the cursor to the first packet that is not done.
 //!
-//! A long Read is asked for in several Read Requests, each for no more packets than the window has room
-//! for: UDP has no back pressure, and responses that meet a full socket are lost.
+//! A long Read is sent as several Read Requests, each for no more packets than fit the window: UDP has no back
+//! pressure, and a full socket drops responses.
 
 use alloc::collections::{TryReserveError, VecDeque};
 
@@ -20,10 +19,10 @@ use crate::wire::bth::{Operation, Position, Rider};
 use crate::wire::extended::AtomicEth;
 use crate::wire::packet::{Extended, Packet};
 
-/// Retries without end.
+/// Unlimited retries.
 const ENDLESS: u8 = 7;
 
-/// Which packet goes next.
+/// The next packet to send.
 #[derive(Clone, Copy, Default, Debug)]
 struct Cursor {
     request: usize,
@@ -33,12 +32,12 @@ struct Cursor {
 #[derive(Debug)]
 pub(super) struct Requester {
     queue: VecDeque<Request>,
-    /// So many of the front have their PSNs.
+    /// Number of requests, from the front, that have PSNs.
     started: usize,
     cursor: Cursor,
     /// PSN of the next request that is started.
     next: Psn,
-    /// Behind the last PSN that was ever sent or asked for.
+    /// The PSN after the last that was ever sent or requested.
     end: Psn,
     reads: Outstanding,
     completions: VecDeque<Completion>,
@@ -47,11 +46,12 @@ pub(super) struct Requester {
     /// Repetitions without progress.
     retries: u8,
     rnr_retries: u8,
-    /// Went back to this PSN, and nothing has arrived since: a further report of the same loss is old.
+    /// The requester went back to this PSN, and nothing has arrived since: another report of the same loss is
+    /// ignored.
     went_back: Option<Psn>,
-    /// When what is under way counts as lost.
+    /// When outstanding packets count as lost.
     lost_at: Option<u64>,
-    /// The peer had no receive: silent until then.
+    /// The peer had no receive: send nothing until then.
     paused_until: Option<u64>,
     failed: Option<Status>,
 }
@@ -178,7 +178,7 @@ impl Requester {
         host: &mut impl Host,
     ) {
         let psn = packet.headers.bth.psn;
-        // Of what was never sent, or was done long ago.
+        // For a packet that was never sent, or was done before.
         if self.failed.is_some() || psn.ahead_of(self.end) >= 0 {
             return;
         }
@@ -203,7 +203,7 @@ impl Requester {
             Syndrome::Reserved(_) => {}
             refusal => {
                 self.acknowledge(config, now, psn);
-                // Otherwise it is of a packet that has been repeated since.
+                // Otherwise it is for a packet that has been repeated since.
                 if self.started > 0 && self.unacknowledged() == psn {
                     self.refusal(config, now, psn, refusal);
                 }
@@ -235,7 +235,7 @@ impl Requester {
         self.paused_until = Some(now.saturating_add(u64::from(rnr_time(timer))));
     }
 
-    /// All before `end` is acknowledged.
+    /// Acknowledges all packets before `end`.
     fn acknowledge(&mut self, config: &RcConfig, now: u64, end: Psn) {
         while self.started > 0
             && let Some(head) = self.queue.front_mut()
@@ -246,7 +246,7 @@ impl Requester {
                 return;
             }
             // [IBRC-11]
-            // Executed, but what came back was lost (InfiniBand volume 1, 9.7.5).
+            // Executed, but the response was lost (InfiniBand volume 1, 9.7.5).
             if head.wants_response() {
                 let missing = head.missing();
                 return self.lost(config, now, missing);
@@ -256,7 +256,7 @@ impl Requester {
         }
     }
 
-    /// A Read's or atomic's response.
+    /// Handles a response to a Read or atomic.
     fn response(
         &mut self,
         config: &RcConfig,
@@ -267,7 +267,7 @@ impl Requester {
     ) {
         self.acknowledge(config, now, psn);
         let Some(head) = self.queue.front_mut() else { return };
-        // A repetition, or one behind a gap: `acknowledge` went back already.
+        // A repetition, or one after a gap: `acknowledge` went back already.
         if self.started == 0 || !head.wants_response() || head.missing() != psn {
             return;
         }
@@ -286,7 +286,7 @@ impl Requester {
         self.progress(config, now);
     }
 
-    /// Something was acknowledged or has arrived: completes what is done, begins to count anew.
+    /// After progress: completes requests that are done, and resets the retry counts.
     fn progress(&mut self, config: &RcConfig, now: u64) {
         if let Some(head) = self.queue.front()
             && head.is_done()
@@ -300,7 +300,7 @@ impl Requester {
                 None => Cursor::default(),
             };
         }
-        // Acknowledged from an earlier sending, while the cursor had gone back behind it.
+        // An earlier transmission was acknowledged after the cursor had gone back.
         if let Some(head) = self.queue.front()
             && self.cursor.request == 0
         {
@@ -313,7 +313,7 @@ impl Requester {
             config.ack_timeout.filter(|_| under_way).map(|after| now.saturating_add(after));
     }
 
-    /// `missing` did not arrive: goes back to it, once.
+    /// Goes back to `missing`, which did not arrive; once.
     fn lost(&mut self, config: &RcConfig, now: u64, missing: Psn) {
         if self.went_back == Some(missing) {
             return;
@@ -359,7 +359,7 @@ impl Requester {
         self.fail(usize::MAX, Status::Flushed);
     }
 
-    /// The request at `index` ends with `status`, all others are flushed.
+    /// Fails the request at `index` with `status` and flushes all others.
     fn fail(&mut self, index: usize, status: Status) {
         self.failed = self.failed.or(Some(status));
         (self.lost_at, self.paused_until, self.started) = (None, None, 0);

@@ -1,9 +1,8 @@
-//! The responder: takes requests in the order of their PSNs, once each, and owes replies
-//! (InfiniBand volume 1, 9.7.4, 9.7.5 and 9.7.8).
+//! The responder: executes requests once, in the order of their PSNs, and queues replies (InfiniBand volume 1,
+//! 9.7.4, 9.7.5 and 9.7.8).
 //!
-//! What arrives ahead of the expected PSN is dropped, and told once. What arrives behind it is a
-//! repetition: Sends and Writes are acknowledged again, Reads are served again from memory, atomics from
-//! the results that were kept.
+//! A packet after the expected PSN is dropped and reported once by a NAK. One before it is a repetition: Sends
+//! and Writes are acknowledged again, Reads are read again from memory, atomics get the saved results.
 
 use alloc::collections::{TryReserveError, VecDeque};
 
@@ -16,7 +15,7 @@ use crate::wire::bth::{Operation, Position, Rider};
 use crate::wire::extended::Reth;
 use crate::wire::packet::{Extended, Packet};
 
-/// A message of which more is to come.
+/// A message that is not complete.
 #[derive(Clone, Copy, Debug)]
 enum Incoming {
     Send { room: u64, arrived: u32 },
@@ -46,7 +45,7 @@ pub(super) struct Responder {
     /// Messages that were finished.
     msn: Psn,
     message: Option<Incoming>,
-    /// The gap, or the want of a receive, was told: silence until `expected` comes.
+    /// The gap, or the missing receive, was reported: no reply until `expected` arrives.
     told: bool,
     replies: Replies,
     /// Results of the last atomics, for repetitions.
@@ -77,9 +76,9 @@ impl Responder {
         self.replies.poll_transmit(config)
     }
 
-    /// The memory of a response is not readable any more.
+    /// Handles that the memory of a response is no longer readable.
     pub(super) fn source_fault(&mut self, psn: Psn) {
-        // It was at the front, and the peer asks for what is behind it again, or never.
+        // It was at the front; the peer requests what follows again, or never.
         self.replies.clear();
         self.refuse(psn, Nak::RemoteAccess);
     }
@@ -195,11 +194,11 @@ impl Responder {
             Position::Only => payload.len() <= mtu,
         };
         // [IBRC-04]
-        // A message begins where none is under way, and only there.
+        // A message begins exactly where none is incomplete.
         if fits && position.begins() == self.message.is_none() { Ok(()) } else { Err(INVALID) }
     }
 
-    /// Reads and atomics come between messages, and only where some were agreed.
+    /// Reads and atomics come between messages, and only if the connection has any.
     fn check_resources(&mut self, config: &RcConfig) -> Result<(), Refusal> {
         if config.responder_resources == 0 || self.message.is_some() {
             return Err(INVALID);
@@ -220,7 +219,7 @@ impl Responder {
             Some(Incoming::Send { room, arrived }) => (room, arrived),
             Some(Incoming::Write { .. }) => return Err(INVALID),
         };
-        // From here on a refusal gives the receive back as failed.
+        // From here on a refusal fails the receive.
         self.message = Some(Incoming::Send { room, arrived });
         let len = arrived.checked_add(packet.payload.len() as u32).ok_or(INVALID)?;
         // [IBRC-14]
@@ -269,7 +268,7 @@ impl Responder {
         };
         let len = arrived.checked_add(packet.payload.len() as u32).ok_or(INVALID)?;
         // [IBRC-18]
-        // The length was told: neither less nor more (InfiniBand volume 1, 9.7.4).
+        // The RETH has the length: neither less nor more (InfiniBand volume 1, 9.7.4).
         if len > reth.length || position.ends() != (len == reth.length) {
             return Err(INVALID);
         }
@@ -328,7 +327,7 @@ impl Responder {
             (Operation::ReadRequest, Some(reth)) => {
                 let end = psn.plus(config.mtu.packets(reth.length));
                 // [IBRC-07]
-                // Not one that we have seen, or memory that it may not read any more.
+                // Not a repetition, or memory that it may no longer read.
                 if end.ahead_of(self.expected) > 0 {
                     return;
                 }
@@ -349,7 +348,7 @@ impl Responder {
                 }
             }
             // [IBRC-06]
-            // All before the expected PSN is done, whichever packet was repeated.
+            // All before the expected PSN is done, so acknowledge that, whichever packet was repeated.
             _ => self.replies.acknowledge(self.expected.minus(1), self.msn),
         }
     }

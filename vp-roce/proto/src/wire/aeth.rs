@@ -6,16 +6,16 @@
 use super::{WireError, front, u24_at, u24_octets};
 use crate::psn::Psn;
 
-/// Why a responder refuses a request for good, or asks for it again.
+/// Why a responder refuses a request, or asks for it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nak {
     /// A packet is missing: send again from the PSN of the acknowledgement.
     PsnSequence,
     /// The request breaks the protocol, or its message is too long for its receive.
     InvalidRequest,
-    /// The key does not grant it.
+    /// The key does not grant the access.
     RemoteAccess,
-    /// The responder could not carry it out.
+    /// The responder could not execute it.
     RemoteOperational,
 }
 
@@ -31,15 +31,15 @@ impl Nak {
     }
 }
 
-/// What an acknowledgement says (InfiniBand volume 1).
+/// Meaning of an acknowledgement (InfiniBand volume 1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Syndrome {
     /// All up to its PSN has been executed.
     Ack {
-        /// Coded count of receives that are left; 31: not counted.
+        /// Code of the number of posted receives; 31: not counted.
         credits: u8,
     },
-    /// Receiver not ready: again after the time that the code stands for ([`rnr_time`]).
+    /// Receiver not ready: repeat after the time of the code ([`rnr_time`]).
     Rnr {
         /// Code of the time, 0 to 31.
         timer: u8,
@@ -80,7 +80,7 @@ impl Syndrome {
 /// The header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aeth {
-    /// What it says.
+    /// Its meaning.
     pub syndrome: Syndrome,
     /// How many messages the responder has finished, modulo 2^24.
     pub msn: Psn,
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_syndrome_comes_back() {
+    fn every_syndrome_survives_encoding() {
         for octet in 0..=255 {
             assert_eq!(Syndrome::parse(octet).emit(), octet);
         }

@@ -35,7 +35,7 @@ impl Position {
     pub const fn ends(self) -> bool {
         matches!(self, Self::Last | Self::Only)
     }
-    /// As the two say.
+    /// The position that begins, ends, or does both.
     pub const fn of(begins: bool, ends: bool) -> Self {
         match (begins, ends) {
             (true, true) => Self::Only,
@@ -46,7 +46,7 @@ impl Position {
     }
 }
 
-/// What rides on the last packet of a Send or RDMA Write.
+/// Additional data of the last packet of a Send or RDMA Write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rider {
     /// Nothing.
@@ -195,8 +195,8 @@ fn operation(code: u8) -> Option<Operation> {
     })
 }
 
-/// The inverse of [`operation`]. A rider on a packet that does not end its message has no code of its
-/// own: it is the plain one.
+/// The inverse of [`operation`]. A rider on a packet that does not end its message has no opcode: the plain one
+/// is used.
 const fn code(operation: Operation) -> u8 {
     use Position::{First, Last, Middle, Only};
     match operation {
@@ -226,7 +226,7 @@ const fn code(operation: Operation) -> u8 {
     }
 }
 
-/// The partition key of everybody on RoCE: the default partition, full member.
+/// The partition key on RoCE: the default partition, full member.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
 /// The base transport header.
@@ -234,11 +234,11 @@ pub const DEFAULT_PKEY: u16 = 0xffff;
 pub struct Bth {
     /// What the packet is.
     pub opcode: Opcode,
-    /// SE: the receiver's completion is to raise a solicited event.
+    /// SE: the receiver's completion raises a solicited event.
     pub solicited: bool,
     /// M: migration state. Adapters send 1, rxe sends 0; either is accepted.
     pub migrated: bool,
-    /// Octets of pad behind the payload, 0 to 3.
+    /// Octets of pad after the payload, 0 to 3.
     pub pad: u8,
     /// Partition.
     pub pkey: u16,
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_opcode_octet_is_refused_or_comes_back() {
+    fn every_opcode_is_refused_or_survives_encoding() {
         let known = (0..=255u8).filter(|&octet| match Opcode::parse(octet) {
             Ok(opcode) => {
                 assert_eq!(opcode.emit(), octet, "{opcode:?}");

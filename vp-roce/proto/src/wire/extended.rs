@@ -5,12 +5,12 @@
 
 use super::{WireError, front, u24_at, u24_octets, u32_at, u64_at};
 
-/// RDMA extended transport header: which memory a Write or a Read is about.
+/// RDMA extended transport header: the memory of a Write or a Read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reth {
     /// Virtual address of the first octet.
     pub address: u64,
-    /// The key that grants it.
+    /// The key that grants access.
     pub rkey: u32,
     /// Octets of the whole message (DMA length).
     pub length: u32,
@@ -67,11 +67,11 @@ impl Deth {
 pub struct AtomicEth {
     /// Virtual address of the eight octets.
     pub address: u64,
-    /// The key that grants them.
+    /// The key that grants access.
     pub rkey: u32,
-    /// What is stored if the comparison holds, or what is added.
+    /// The value to store if the comparison holds, or to add.
     pub swap_or_add: u64,
-    /// What Compare and Swap compares with.
+    /// The value that Compare and Swap compares with.
     pub compare: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A whole packet: the BTH, the extended headers that its opcode asks for, payload, pad and the place
-//! of the invariant CRC (InfiniBand volume 1, 9.2 to 9.4).
+//! Encoding of a whole packet: BTH, the extended headers of its opcode, payload, pad and invariant CRC
+//! (InfiniBand volume 1, 9.2 to 9.4).
 //!
 //! Owner of the state: none, pure functions. Any thread.
 
@@ -8,7 +8,7 @@ use super::bth::{Bth, Opcode, Operation, Position, Rider, Service};
 use super::extended::{AtomicEth, Deth, Reth};
 use super::{ICRC_LEN, WireError, front, u32_at, u64_at};
 
-/// Extended headers, each there if the opcode asks for it.
+/// Extended headers, each present if the opcode requires it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Extended {
     /// UD.
@@ -17,9 +17,9 @@ pub struct Extended {
     pub reth: Option<Reth>,
     /// Compare and Swap, Fetch and Add.
     pub atomic: Option<AtomicEth>,
-    /// Acknowledgements; Read Responses but for Middle ones.
+    /// Acknowledgements; Read Responses except Middle ones.
     pub aeth: Option<Aeth>,
-    /// Atomic Acknowledge: what was there before.
+    /// Atomic Acknowledge: the original value.
     pub original: Option<u64>,
     /// Immediate data, in network order.
     pub immediate: Option<u32>,
@@ -59,7 +59,7 @@ const fn layout(opcode: Opcode) -> Layout {
             ..none
         },
         // [ROCE-02]
-        // The RETH stands before the immediate data.
+        // The RETH precedes the immediate data.
         Operation::Write(position, rider) => {
             Layout { reth: position.begins(), immediate: matches!(rider, Rider::Immediate), ..none }
         }
@@ -72,7 +72,7 @@ const fn layout(opcode: Opcode) -> Layout {
     }
 }
 
-/// Octets of payload that a congestion notification carries, all zero (InfiniBand annex A17).
+/// Octets of payload of a congestion notification, all zero (InfiniBand annex A17).
 const CNP_RESERVED: usize = 16;
 
 /// Most octets that the headers of a packet take.
@@ -83,7 +83,7 @@ pub const MAX_HEADERS: usize = Bth::LEN + AtomicEth::LEN;
 pub struct Headers {
     /// First header.
     pub bth: Bth,
-    /// Those behind it.
+    /// The headers after it.
     pub extended: Extended,
 }
 
@@ -137,8 +137,8 @@ impl Headers {
         Ok((Self { bth, extended }, rest.at))
     }
 
-    /// The octets. Extended headers that the opcode does not have are left out, those that it has and
-    /// that are not given are zero.
+    /// The octets. Extended headers that the opcode does not have are omitted; required ones that are not given
+    /// are zero.
     pub fn emit(&self) -> HeaderOctets {
         let mut out = HeaderOctets { octets: [0; MAX_HEADERS], len: 0 };
         let (want, have) = (layout(self.bth.opcode), &self.extended);
@@ -168,7 +168,7 @@ impl Headers {
     }
 }
 
-/// What follows the BTH, and where in the packet it begins.
+/// The octets after the BTH, with the offset in the packet.
 struct Rest<'a> {
     octets: &'a [u8],
     at: usize,
@@ -189,12 +189,12 @@ impl Rest<'_> {
     }
 }
 
-/// A packet as it came: headers and payload. Its invariant CRC has been looked at by the caller, or not.
+/// A received packet: headers and payload. The invariant CRC is the caller's to check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
     /// Headers.
     pub headers: Headers,
-    /// Octets behind them, without pad and invariant CRC.
+    /// Payload, without pad and invariant CRC.
     pub payload: &'a [u8],
 }
 
@@ -225,7 +225,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Octets of pad behind `len` octets of payload.
+/// Octets of pad after `len` octets of payload.
 pub const fn pad(len: u32) -> u8 {
     (len.wrapping_neg() & 3) as u8
 }

@@ -1,5 +1,5 @@
-//! The communication manager: two ends over a channel that loses and repeats, and each way in which an
-//! exchange ends.
+//! Tests of the communication manager: two ends over a channel that loses and repeats messages, and all
+//! outcomes of an exchange.
 
 use crate::common::Random;
 use roce_proto::cm::connection::{Connection, Event, Patience, State, WrongState};
@@ -148,7 +148,7 @@ fn a_connection_is_made_and_ended_whatever_is_lost() {
         replied.ids = ConnectionIds { local: 0xbb, remote: 0xaa };
         let all = [Event::Replied(replied), Event::Disconnected, Event::Ended];
         assert_eq!(active[..], all, "seed {seed}");
-        // An RTU may be lost, and a DREQ says what it says; so may be 16 DREQs in a row, hardly.
+        // A lost RTU is implied by a DREQ. 16 DREQs in a row are hardly ever lost.
         let end = passive.iter().position(|event| *event == Event::Disconnected);
         assert!(end.is_some_and(|end| end <= 1), "seed {seed}: {passive:?}");
         assert_eq!(passive.last(), Some(&Event::Ended), "seed {seed}");
@@ -160,7 +160,7 @@ fn a_connection_is_made_and_ended_whatever_is_lost() {
 
 // [IBCM-05]
 #[test]
-fn silence_is_given_up_and_told_to_whom_it_may_concern() {
+fn both_ends_give_up_a_silent_peer_and_report_it() {
     let mut connection = Connection::connect(req(), 77, PATIENCE, 0);
     let mut sent = 0;
     let event = loop {
@@ -193,7 +193,7 @@ fn a_refusal_arrives_with_reason_and_private_data() {
     let event = active.handle(&refusal, 5);
     assert_eq!(event, Some(Event::Rejected { reason: RejectReason::CONSUMER, private }));
     assert_eq!(active.state(), State::TimeWait);
-    // The request again: the refusal was lost.
+    // The request is repeated: the refusal was lost.
     assert_eq!(passive.handle(&Message::Req(req()), 6), None);
     assert_eq!(Message::parse(&passive.poll_transmit().unwrap()).unwrap(), refusal);
 }
@@ -212,7 +212,7 @@ fn a_receipt_gives_the_peer_longer() {
 
 // [IBCM-04]
 #[test]
-fn a_packet_says_what_a_lost_rtu_says() {
+fn a_packet_replaces_a_lost_rtu() {
     let mut active = Connection::connect(req(), 77, PATIENCE, 0);
     let mad = active.poll_transmit().unwrap();
     let mut passive = Connection::offered(&mad, &req(), 0xbb, PATIENCE);

@@ -1,4 +1,4 @@
-//! Headers and messages: what is written is read again, and any octets are refused or read without a panic.
+//! Tests of the codec: parsing returns what was encoded, and any octets are refused or parsed without a panic.
 
 use proptest::prelude::*;
 use roce_proto::cm::addresses::{Addresses, Pair};
@@ -48,8 +48,8 @@ fn headers() -> impl Strategy<Value = Headers> {
 proptest! {
     // [ROCE-01, ROCE-02, ROCE-03]
     #[test]
-    fn headers_come_back(headers in headers(), payload in proptest::collection::vec(any::<u8>(), 0..40)) {
-        // What the opcode does not have is not written, so that it does not come back.
+    fn headers_survive_encoding(headers in headers(), payload in proptest::collection::vec(any::<u8>(), 0..40)) {
+        // Headers that the opcode does not have are not encoded.
         let (once, len) = Headers::parse(headers.emit().as_slice()).unwrap();
         prop_assert_eq!(len, headers.emit().as_slice().len());
         prop_assert_eq!(once.bth, headers.bth);
@@ -64,7 +64,7 @@ proptest! {
             Ok(packet) => prop_assert_eq!((packet.headers, packet.payload), (padded, &payload[..])),
             Err(_) => prop_assert!(padded.bth.opcode == Opcode::Cnp && payload.len() < 16),
         }
-        // Cut at any octet it is refused, or it is a shorter packet.
+        // Truncated at any octet, it is refused, or it is a shorter packet.
         for end in 0..datagram.len() {
             let _ = Packet::parse(&datagram[..end]);
         }
@@ -78,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn any_message_comes_back(attribute in 0x10u16..0x19, transaction: u64, body: [u8; 32], filler: u8) {
+    fn any_message_survives_encoding(attribute in 0x10u16..0x19, transaction: u64, body: [u8; 32], filler: u8) {
         let mut octets = vec![filler; LEN];
         octets[..4].copy_from_slice(&[1, 7, 2, 3]);
         octets[8..16].copy_from_slice(&transaction.to_be_bytes());
@@ -94,7 +94,7 @@ proptest! {
 
 // [ROCE-04, ROCE-05]
 #[test]
-fn what_is_no_packet_is_named() {
+fn malformed_packets_are_named() {
     let truncated = |need, have| Err(WireError::Truncated { need, have });
     assert_eq!(Packet::parse(&[0; 3]), truncated(16, 3));
     assert_eq!(Packet::parse(&[0; 15]), truncated(16, 15));
@@ -113,7 +113,7 @@ fn what_is_no_packet_is_named() {
 
 // [IBCM-01]
 #[test]
-fn what_is_no_management_datagram_is_named() {
+fn malformed_management_datagrams_are_named() {
     assert_eq!(Mad::parse(&[0; 255]), Err(MadError::Length(255)));
     let mut octets = [0; LEN];
     octets[..4].copy_from_slice(&[1, 3, 2, 3]);
@@ -124,7 +124,7 @@ fn what_is_no_management_datagram_is_named() {
 }
 
 // [IBCM-02, IBCM-08]
-/// Offsets of fields, as the kernel's `ibta_vol1_c12.h` has them.
+/// Offsets of fields, from the kernel's `ibta_vol1_c12.h`.
 #[test]
 fn fields_of_a_request_are_where_they_belong() {
     let req = Req {
@@ -169,7 +169,7 @@ fn fields_of_a_request_are_where_they_belong() {
 
 // [IBCM-07]
 #[test]
-fn addresses_come_back_and_leave_the_rest_to_the_application() {
+fn addresses_survive_encoding_with_the_private_data_after_them() {
     let v4 = Pair::V4 { source: [10, 0, 0, 1], destination: [10, 0, 0, 2] };
     let v6 = Pair::V6 { source: [1; 16], destination: [2; 16] };
     for pair in [v4, v6] {
@@ -184,7 +184,7 @@ fn addresses_come_back_and_leave_the_rest_to_the_application() {
 }
 
 #[test]
-fn a_reject_says_why() {
+fn a_reject_has_its_reason() {
     let ids = ConnectionIds { local: 1, remote: 2 };
     let reason = RejectReason::INVALID_SERVICE_ID;
     let (of, private) = (Rejected::Req, Private::default());

@@ -1,4 +1,5 @@
-//! Two queue pairs in one process: memory, receives, and a channel that loses, repeats and reorders.
+//! Test support: two queue pairs in one process with memory, receives, and a channel that loses, repeats and
+//! reorders packets.
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,7 @@ pub(crate) fn crc32(crc: u32, octets: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A small generator, so that a failure names a seed that repeats it.
+/// A random generator with a seed, so that failures can be repeated.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -55,14 +56,14 @@ pub(crate) fn config(mtu: Mtu, window: u16) -> RcConfig {
     }
 }
 
-/// One end's surroundings.
+/// The host of one end.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// Behind [`RKEY`], from address 0.
+    /// Memory of [`RKEY`], from address 0.
     pub(crate) remote: Vec<u8>,
     /// Octets of requests, by slot: sources of Sends and Writes, sinks of Reads and atomics.
     pub(crate) local: Vec<Vec<u8>>,
-    /// Octets that each posted receive has room for.
+    /// Capacities of the posted receives.
     pub(crate) receives: VecDeque<usize>,
     pub(crate) current: Vec<u8>,
     pub(crate) delivered: Vec<(Delivered, Vec<u8>)>,
@@ -121,7 +122,7 @@ impl Host for Memory {
     }
 }
 
-/// A queue pair and its surroundings.
+/// A queue pair and its host.
 pub(crate) struct End {
     pub(crate) qp: Qp,
     pub(crate) memory: Memory,
@@ -166,7 +167,7 @@ impl End {
         Some(datagram)
     }
 
-    /// All that it has to send now.
+    /// All packets that it has to send now.
     pub(crate) fn transmit(&mut self, now: u64) -> Vec<Vec<u8>> {
         let mut datagrams = Vec::new();
         while let Some(transmit) = self.qp.poll_transmit(now) {
@@ -189,7 +190,7 @@ impl End {
     }
 }
 
-/// How bad the channel is, in percent.
+/// Fault rates of the channel, in percent.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Weather {
     pub(crate) lost: u64,
@@ -197,10 +198,10 @@ pub(crate) struct Weather {
     pub(crate) reordered: u64,
 }
 
-/// Two ends and what is between them.
+/// Two ends and the channel between them.
 pub(crate) struct Pair {
     pub(crate) ends: [End; 2],
-    /// Datagrams under way to each end.
+    /// Datagrams in transit to each end.
     pub(crate) way: [VecDeque<Vec<u8>>; 2],
     pub(crate) now: u64,
     pub(crate) weather: Weather,
@@ -229,7 +230,7 @@ impl Pair {
         }
     }
 
-    /// One step; false if nothing is left to be done.
+    /// One step; false if nothing is left to do.
     pub(crate) fn step(&mut self, random: &mut Random) -> bool {
         let first = random.below(2) as usize;
         for end in [first, 1 - first] {
@@ -255,7 +256,7 @@ impl Pair {
         true
     }
 
-    /// Until nothing is left to be done.
+    /// Steps until nothing is left to do.
     pub(crate) fn run(&mut self, random: &mut Random) {
         let steps = (0..200_000).take_while(|_| self.step(random)).count();
         assert!(steps < 200_000, "the two ends do not come to rest");

@@ -1,4 +1,4 @@
-//! The explainer: any octets, every field, and what is wrong.
+//! Tests of the explainer: any octets, every field, violations.
 
 use proptest::prelude::*;
 use roce_proto::cm::addresses::{Addresses, Pair};
@@ -52,7 +52,7 @@ fn a_request_is_explained() {
     assert_eq!(note(&frame, "ServiceID"), "rdma_cm, TCP port space, port 7174");
     assert_eq!(note(&frame, "PrivateData"), "rdma_cm: 10.0.0.1:4660 to 10.0.0.2");
     assert_eq!((note(&frame, "PathMTU"), note(&frame, "ICRC")), ("1024 octets", "correct"));
-    // Every field lies where the one before it ends, or behind it.
+    // Fields do not overlap.
     for pair in frame.fields.windows(2) {
         let end = pair[0].offset + if pair[0].bits.is_some() { 0 } else { pair[0].length };
         assert!(pair[1].offset >= end, "{pair:?}");
@@ -71,7 +71,7 @@ fn a_reject_names_its_reason() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_requirement() {
+fn violations_are_named_with_their_requirement() {
     let mut datagram = sealed(&Message::Req(req()));
     datagram[100] ^= 1;
     let frame = explain(&datagram, Some(SEAL));

@@ -1,5 +1,5 @@
-//! How requests fail: refusals, silence, receives that are not there, memory that is gone, and peers that
-//! break the protocol.
+//! Tests of failures: refusals, silent peers, missing receives, revoked memory, and peers that break the
+//! protocol.
 
 use crate::common::{Pair, RKEY, Random, Weather, config};
 use roce_proto::psn::Psn;
@@ -91,7 +91,7 @@ fn without_a_receive_a_send_waits_and_is_delivered_once() {
 
 // [IBRC-13]
 #[test]
-fn receives_that_never_come_are_given_up() {
+fn a_request_without_a_receive_fails_in_the_end() {
     let mut pair = pair(RcConfig { rnr_retry: 3, ..config(Mtu::Octets256, 16) });
     post(&mut pair, 0, SEND, 10);
     post(&mut pair, 1, SEND, 10);
@@ -101,7 +101,7 @@ fn receives_that_never_come_are_given_up() {
 
 // [IBRC-12]
 #[test]
-fn silence_is_given_up_after_the_configured_retries() {
+fn a_silent_peer_is_given_up_after_the_configured_retries() {
     let mut pair = Pair::new(
         RcConfig { retry_count: 3, ..config(Mtu::Octets256, 16) },
         Weather { lost: 100, ..Weather::default() },
@@ -111,15 +111,15 @@ fn silence_is_given_up_after_the_configured_retries() {
     post(&mut pair, 1, SEND, 10);
     pair.run(&mut Random::new(1));
     assert_eq!(done(&pair), [Status::RetryExceeded, Status::Flushed]);
-    // First sending and three repetitions, each for its time-out.
+    // The first transmission and three repetitions, each with its time-out.
     assert_eq!((pair.ends[0].sent, pair.now), (8, 4_000));
 }
 
 #[test]
-fn a_key_that_is_revoked_while_it_is_read_is_told() {
+fn a_key_that_is_revoked_during_a_read_is_reported() {
     let mut pair = pair(config(Mtu::Octets256, 64));
     post(&mut pair, 0, SendOp::Read { address: 0, rkey: RKEY }, 5_000);
-    // The responder has granted the Read, and its memory goes before the responses are built.
+    // The responder has accepted the Read; its memory is revoked before the responses are built.
     let requests = pair.ends[0].transmit(0);
     requests.iter().for_each(|request| pair.ends[1].receive(0, request));
     pair.ends[1].memory.remote.truncate(1_000);
@@ -129,7 +129,7 @@ fn a_key_that_is_revoked_while_it_is_read_is_told() {
 }
 
 #[test]
-fn a_source_of_ours_that_is_gone_fails_its_request() {
+fn a_source_that_is_revoked_fails_its_request() {
     let mut pair = pair(config(Mtu::Octets256, 64));
     pair.ends[1].memory.receives.extend([5_000; 3]);
     (0..3).for_each(|slot| post(&mut pair, slot, SEND, 600));
@@ -157,13 +157,13 @@ fn posts_are_bounded_and_checked() {
     assert_eq!(post(riders, 1), Err(PostError::Riders));
     assert_eq!((post(SEND, 1), post(SEND, 1)), (Ok(()), Ok(())));
     assert_eq!(post(SEND, 1), Err(PostError::QueueFull));
-    // A slot is free when its completion has been taken, not when its request is done.
+    // A slot is freed when its completion is taken, not when its request is done.
     qp.flush();
     let flushed = Completion { slot: 0, status: Status::Flushed };
     assert_eq!(qp.poll_completion(), Some(flushed));
 }
 
-/// A packet of a peer that is not ours.
+/// A packet of a peer that is not this implementation.
 fn forged(operation: Operation, psn: u32, extended: Extended) -> Headers {
     let bth = Bth {
         opcode: Opcode::Transport(Service::Rc, operation),
@@ -179,7 +179,7 @@ fn forged(operation: Operation, psn: u32, extended: Extended) -> Headers {
     Headers { bth, extended }
 }
 
-/// The syndrome with which a new queue pair replies to `requests`, of which the last one is wrong.
+/// The syndrome with which a new queue pair replies to `requests`, of which the last is invalid.
 fn reply(requests: &[(Headers, usize)]) -> Option<Syndrome> {
     let mut pair = pair(config(Mtu::Octets256, 16));
     pair.ends[1].memory.receives.extend([300; 4]);
@@ -213,9 +213,9 @@ fn requests_that_break_the_protocol_are_refused() {
         ("a message within a message", vec![(send(First, 0), 256), (send(Only, 1), 1)]),
         ("an empty Last packet", vec![(send(First, 0), 256), (send(Last, 1), 0)]),
         ("a Write within a Send", vec![(send(First, 0), 256), (write(Middle, 1, 0), 256)]),
-        ("a Write of less than it says", vec![(write(Only, 0, 9), 8)]),
+        ("a Write shorter than its length", vec![(write(Only, 0, 9), 8)]),
         (
-            "a Write of more than it says",
+            "a Write longer than its length",
             vec![(write(First, 0, 300), 256), (write(Middle, 1, 0), 256)],
         ),
         ("a Send within a Write", vec![(write(First, 0, 300), 256), (send(Last, 1), 44)]),
@@ -261,7 +261,7 @@ fn requests_that_break_the_protocol_are_refused() {
 
 // [IBRC-05, ROCE-09]
 #[test]
-fn a_gap_is_told_once_and_a_refusal_whenever_it_is_asked_for() {
+fn a_gap_is_reported_once_and_a_refusal_at_each_repetition() {
     let none = Extended::default();
     let send = |psn| forged(Operation::Send(Position::Only, Rider::None), psn, none);
     let mut pair = pair(config(Mtu::Octets256, 16));
@@ -277,7 +277,7 @@ fn a_gap_is_told_once_and_a_refusal_whenever_it_is_asked_for() {
 }
 
 #[test]
-fn responses_of_nothing_change_nothing() {
+fn unexpected_responses_are_ignored() {
     let mut pair = pair(config(Mtu::Octets256, 16));
     let end = &mut pair.ends[0];
     for operation in [

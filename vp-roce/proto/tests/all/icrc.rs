@@ -1,4 +1,4 @@
-//! The invariant CRC: what it covers, and how an unknown IPv4 identification is found.
+//! Tests of the invariant CRC: its coverage, and finding an unknown IPv4 identification.
 
 use crate::common::{ENVELOPE, Random, crc32};
 use roce_proto::icrc::{Envelope, Ip, identify, of_datagram};
@@ -27,7 +27,7 @@ fn every_identification_is_found() {
 }
 
 #[test]
-fn of_damaged_octets_few_have_an_identification() {
+fn few_damaged_packets_match_an_identification() {
     let mut random = Random::new(2);
     let mut passed = 0;
     for _ in 0..20_000 {
@@ -47,7 +47,7 @@ fn of_damaged_octets_few_have_an_identification() {
 
 // [ROCE-06]
 #[test]
-fn every_bit_is_covered_but_those_of_congestion() {
+fn every_bit_except_congestion_is_covered() {
     let mut random = Random::new(3);
     for envelope in
         [with(9), Envelope { ip: Ip::V6 { source: [1; 16], destination: [2; 16] }, ..ENVELOPE }]
@@ -86,7 +86,7 @@ fn addresses_ports_and_lengths_are_covered() {
 }
 
 #[test]
-fn what_is_too_short_has_none() {
+fn short_packets_have_no_invariant_crc() {
     for len in 0..16 {
         assert_eq!(of_datagram(crc32, &ENVELOPE, &vec![0; len]), None);
         assert_eq!(identify(crc32, &ENVELOPE, &vec![0; len]), None);

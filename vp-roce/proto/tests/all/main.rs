@@ -1,4 +1,4 @@
-//! The protocol core from outside: octets in, effects out.
+//! Tests of the protocol core through its public interface: octets in, effects out.
 #![allow(clippy::unwrap_used)]
 
 mod cm;

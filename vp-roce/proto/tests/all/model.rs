@@ -1,19 +1,19 @@
-//! A requester and a responder at each end of a channel that loses, repeats and reorders: every request
-//! completes, in order, and what it was to do is done once.
+//! Model test of a requester and a responder at each end of a channel that loses, repeats and reorders packets:
+//! every request completes, in order, and is executed once.
 
 use crate::common::{Memory, Pair, RKEY, Random, Weather, config};
 use roce_proto::rc::{AtomicOp, Completion, Mtu, Post, SendOp, Status};
 
-/// Where the peer's memory is read, written and counted in.
+/// Places in the peer's memory for Reads, Writes and atomics.
 const READ_AT: u64 = 0;
 const REGION: usize = 20_000;
 const WRITE_AT: u64 = REGION as u64;
 const COUNT_AT: u64 = 2 * REGION as u64;
 
-/// What one end asks of the other.
+/// The requests of one end.
 struct Plan {
     posts: Vec<Post>,
-    /// What the peer must have received, in order.
+    /// The messages that the peer must receive, in order.
     sends: Vec<(Vec<u8>, Option<u32>)>,
     written: Vec<u8>,
     reads: Vec<(usize, u64)>,
@@ -129,14 +129,14 @@ fn check(seed: u64, plan: &Plan, end: &crate::common::End, peer: &crate::common:
     assert_eq!(counted, plan.counted, "seed {seed}: atomics that were executed");
 }
 
-/// How many runs on a bad channel; more by `ROCE_MODEL_SEEDS`.
+/// Number of runs on a bad channel; `ROCE_MODEL_SEEDS` changes it.
 fn seeds() -> u64 {
     let seeds = std::env::var("ROCE_MODEL_SEEDS").ok();
     seeds.map_or(600, |seeds| seeds.parse().expect("ROCE_MODEL_SEEDS is a number"))
 }
 
 #[test]
-fn all_completes_on_a_good_channel_without_a_repetition() {
+fn requests_complete_on_a_good_channel_without_repetition() {
     for seed in 0..300 {
         run(seed, Weather::default());
     }
@@ -144,7 +144,7 @@ fn all_completes_on_a_good_channel_without_a_repetition() {
 
 // [IBRC-01, IBRC-06, IBRC-07, IBRC-08, IBRC-09, IBRC-10, IBRC-11, IBRC-17, IBRC-20]
 #[test]
-fn all_completes_once_on_a_bad_channel() {
+fn requests_complete_once_on_a_bad_channel() {
     let weather = Weather { lost: 5, repeated: 3, reordered: 3 };
     for seed in 0..seeds() {
         run(seed, weather);

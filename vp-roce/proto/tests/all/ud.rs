@@ -1,4 +1,4 @@
-//! Unreliable datagrams: what is sent is accepted with the right queue key, and its addresses are told.
+//! Tests of unreliable datagrams: queue keys, and the addresses in the receive.
 
 use crate::common::ENVELOPE;
 use roce_proto::icrc::{Envelope, Ip};

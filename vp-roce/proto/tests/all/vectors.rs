@@ -1,4 +1,4 @@
-//! Packets of others, octet by octet: read, and their invariant CRC computed again.
+//! Test vectors: packets of other implementations are parsed, and their invariant CRCs computed.
 
 use crate::common::crc32;
 use roce_proto::icrc::{Envelope, Ip, identify, of_datagram};

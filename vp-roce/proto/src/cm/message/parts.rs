@@ -1,4 +1,4 @@
-//! Parts that several messages have: communication ids, GIDs, private data, and coded reasons.
+//! Fields of several messages: communication ids, GIDs, private data, and coded reasons.
 //!
 //! Owner of the state: none, values. Any thread.
 
@@ -30,13 +30,13 @@ impl ConnectionIds {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// That of an IPv4 address.
+    /// The GID of an IPv4 address.
     pub const fn of_ipv4([a, b, c, d]: [u8; 4]) -> Self {
         Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
     }
 }
 
-/// Private data; its length on the wire is fixed for each message, and shorter data has zeros behind it.
+/// Private data; its length on the wire is fixed for each message, and shorter data is padded with zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Private<const N: usize>(pub [u8; N]);
 
@@ -47,7 +47,7 @@ impl<const N: usize> Default for Private<N> {
 }
 
 impl<const N: usize> Private<N> {
-    /// With zeros behind `octets`; `None` if they are too many.
+    /// Pads `octets` with zeros; `None` if they are too many.
     pub fn new(octets: &[u8]) -> Option<Self> {
         let mut private = Self::default();
         private.0.get_mut(..octets.len())?.copy_from_slice(octets);
@@ -91,7 +91,7 @@ impl RejectReason {
     pub const NO_QP: Self = Self(1);
     /// No resources available.
     pub const NO_RESOURCES: Self = Self(3);
-    /// A message did not come in time.
+    /// A message did not arrive in time.
     pub const TIMEOUT: Self = Self(4);
     /// Communication id unknown.
     pub const INVALID_COMM_ID: Self = Self(6);
@@ -103,7 +103,7 @@ impl RejectReason {
     pub const STALE_CONNECTION: Self = Self(10);
     /// The path MTU cannot be used.
     pub const INVALID_MTU: Self = Self(26);
-    /// The application said no.
+    /// The application refused.
     pub const CONSUMER: Self = Self(28);
 
     /// Its name.
@@ -155,7 +155,7 @@ impl SidrStatus {
     pub const VALID: Self = Self(0);
     /// No such service.
     pub const UNSUPPORTED_SERVICE: Self = Self(1);
-    /// The service's owner said no.
+    /// The service's owner refused.
     pub const REJECTED: Self = Self(2);
     /// The service has no queue pair.
     pub const NO_QP: Self = Self(3);
