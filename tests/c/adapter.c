@@ -1,5 +1,5 @@
 /*
- * Interface adapters, protection zones, paths and addresses, contexts, handle kinds, byte order.
+ * Tests of interface adapters, protection zones, paths and addresses, contexts, handle kinds, byte order.
  */
 #include "check.h"
 

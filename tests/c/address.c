@@ -1,5 +1,5 @@
 /*
- * Connecting and listening by address in words; attributes filled in.
+ * Tests of connecting and listening by text addresses, and of default attributes.
  */
 #include "check.h"
 
@@ -26,7 +26,7 @@ static void attributes(void)
     EXPECT(IT_ERR_FAULT, itw_conn_attributes_init(NULL));
 }
 
-/* The status comes with words that say what to write instead. */
+/* The text of the failure says what to write instead. */
 static void says(const char *part)
 {
     char why[512];
@@ -72,7 +72,7 @@ static void refused(const struct side *side)
     CHECK(itw_listen_address(NULL, NULL, 0) == 0);
 }
 
-/* What carries a connection of this process with itself. */
+/* The carrier of a connection of this process with itself. */
 static const char *due_carrier(void)
 {
     const char *local = getenv("WARPLINE_LOCAL");
@@ -81,7 +81,7 @@ static const char *due_carrier(void)
     return "local stream";
 }
 
-/* One connection to where the listener says it is. */
+/* One connection to the address that the listener reports. */
 static void connects(const char *at)
 {
     struct side active, passive;

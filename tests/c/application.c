@@ -1,7 +1,8 @@
 /*
- * An application as they were written for the Zurich stack, habits included: uninitialised members,
- * messages longer than it asked for, private data with a disconnect, a local address in host order, one event dispatcher for both queues, one of requests for
- * connection events, zero flags, a connect that is tried again, polling without a wait.
+ * Test with an application in the style of those for the Zurich stack: uninitialised members, messages longer
+ * than it requested, private data with a disconnect, a local address in host order, one event dispatcher for
+ * both queues, connection events on a dispatcher of requests, zero flags, a repeated connect, polling without a
+ * wait.
  */
 #include <it_api.h>
 
@@ -46,7 +47,7 @@ static it_evd_handle_t dispatcher(struct node *node, it_event_type_t stream, siz
     return evd;
 }
 
-/* The client has one dispatcher for requests and what becomes of connections. */
+/* The client has one dispatcher for requests and connection events. */
 static void start(struct node *node, int one_dispatcher)
 {
     it_ep_attributes_t attributes;
@@ -59,8 +60,8 @@ static void start(struct node *node, int one_dispatcher)
     node->affiliated_evd = dispatcher(node, IT_ASYNC_AFF_EVENT_STREAM, 5);
     node->unaffiliated_evd = dispatcher(node, IT_ASYNC_UNAFF_EVENT_STREAM, 5);
 
-    memset(&attributes, 0xa5, sizeof attributes); /* what is not set is garbage */
-    attributes.max_dto_payload_size = 8; /* and then they move more */
+    memset(&attributes, 0xa5, sizeof attributes); /* members that are not set have garbage */
+    attributes.max_dto_payload_size = 8; /* longer messages follow */
     attributes.max_request_dtos = OUTSTANDING;
     attributes.max_recv_dtos = OUTSTANDING;
     attributes.max_send_segments = 4;
@@ -83,7 +84,7 @@ static void start(struct node *node, int one_dispatcher)
                       &node->lmr, &node->context));
 }
 
-/* Polls as those applications do: all dispatchers in turn, never waiting. */
+/* Polls as those applications do: all dispatchers in turn, without waiting. */
 static it_event_t poll_for(struct node *node, it_event_type_t wanted)
 {
     it_evd_handle_t all[5];
@@ -142,7 +143,7 @@ static void connect_nodes(struct node *client, struct node *server)
     int tries;
     memset(&qualifier, 0xa5, sizeof qualifier);
     qualifier.type = IT_IANA_PORT;
-    qualifier.conn_qual.lr_port.local = 0; /* shares its place with the port */
+    qualifier.conn_qual.lr_port.local = 0; /* in a union with the port */
     TRY(it_listen_create(server->ia, 0, server->request_evd, (it_listen_flags_t)0, &qualifier,
                          &listener));
 
@@ -155,7 +156,7 @@ static void connect_nodes(struct node *client, struct node *server)
     remote.conn_qual.lr_port.local = 0;
     remote.conn_qual.lr_port.remote = qualifier.conn_qual.port;
 
-    /* One attempt that cannot be made, then again on the same endpoint. */
+    /* A refused attempt, then another on the same endpoint. */
     status = it_ep_connect(client->ep, &path, NULL, &remote, IT_CONNECT_FLAG_TWO_WAY,
                            (const unsigned char *)client->buffer, 100000);
     if (status == IT_SUCCESS)
@@ -203,7 +204,7 @@ int main(void)
         TRY(it_post_recv(server.ep, &segment, 1, numbered(round), flags));
         sprintf(client.buffer, "round %u", (unsigned)round);
         segment = part(&client, 0, 32);
-        /* A pointer goes where an it_rdma_addr_t belongs. */
+        /* A pointer is passed for an it_rdma_addr_t. */
         TRY(it_post_rdma_write(client.ep, &segment, 1, numbered(round), (it_dto_flags_t)0,
                                (it_rdma_addr_t)(uintptr_t)there, server.context));
         TRY(it_post_send(client.ep, &segment, 1, numbered(round), flags));
@@ -214,7 +215,7 @@ int main(void)
             return 1;
         }
     }
-    /* They disconnect with private data, which is never delivered. */
+    /* Disconnect with private data, which is never delivered. */
     TRY(it_ep_disconnect(client.ep, (const unsigned char *)"0", 2));
     poll_for(&client, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     poll_for(&server, IT_CM_MSG_CONN_DISCONNECT_EVENT);

@@ -1,6 +1,6 @@
 /*
- * Bad callers: handles that are stale, of another kind, made up or freed twice; every thread at
- * once; a thread with little stack; a cancelled one; a forked child.
+ * Tests of bad callers: handles that are stale, of another kind, invented or freed twice; many threads at one
+ * object; a thread with little stack; a cancelled thread; a forked child.
  */
 #include "check.h"
 
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* All that is needed to send, in a thread with the least stack that the header allows. */
+/* Makes a connection and sends, in a thread with the smallest stack that the header allows. */
 static void *modest(void *unused)
 {
     struct side active, passive;
@@ -37,7 +37,7 @@ static void small_stack(void)
     CHECK(pthread_attr_destroy(&attributes) == 0);
 }
 
-/* Every kind of handle where another one belongs, and numbers near a real one. */
+/* Handles of every wrong kind, and numbers near a valid one. */
 static void handles(const struct side *side)
 {
     it_handle_t wrong[8];
@@ -73,7 +73,7 @@ static void handles(const struct side *side)
     EXPECT(IT_ERR_INVALID_EVD, it_evd_free((it_evd_handle_t)side->pz));
 }
 
-/* A handle whose number is used again by another object does not become valid again. */
+/* A stale handle stays invalid when its slot is reused. */
 static void staleness(const struct side *side)
 {
     it_pz_handle_t old, again;
@@ -101,7 +101,7 @@ static void foreigners(const struct side *side, const struct side *other)
                            &listener) != IT_SUCCESS);
 }
 
-/* Arguments at odd addresses, in and out. */
+/* Unaligned arguments, in and out. */
 static void alignment(const struct side *side)
 {
     static char room[sizeof(it_ep_param_t) + sizeof(it_path_t) + 1];
@@ -128,7 +128,7 @@ static it_evd_handle_t contended;
 static int freed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Many threads use and free the same object: one of them frees it. */
+/* Many threads use and free the same object: exactly one frees it. */
 static void *abuse(void *unused)
 {
     it_event_t event;
@@ -137,7 +137,7 @@ static void *abuse(void *unused)
     int i;
     for (i = 0; i < 200; i++) {
         status = it_evd_dequeue(contended, &event);
-        /* Before, after, or in the middle of the object's end. */
+        /* Before, during or after the object is freed. */
         CHECK(status == IT_ERR_QUEUE_EMPTY || status == IT_ERR_INVALID_EVD ||
               status == IT_ERR_EVD_WAIT || status == IT_ERR_ABORT ||
               status == IT_ERR_INVALID_EVD_STATE);
@@ -175,7 +175,7 @@ static void *wait_once(void *evd)
     return NULL;
 }
 
-/* A wait is no cancellation point: it returns its event, and leaves no lock behind. */
+/* A wait is no cancellation point: it returns its event and holds no lock afterwards. */
 static void cancelling(const struct side *side)
 {
     it_evd_handle_t evd = check_evd(side->ia, IT_SOFTWARE_EVENT_STREAM);
@@ -190,10 +190,10 @@ static void cancelling(const struct side *side)
     EXPECT(IT_SUCCESS, it_evd_free(evd));
 }
 
-/* In a forked child every call is refused; the parent is as it was. */
+/* In a forked child every call is refused; the parent is not affected. */
 static void forking(const struct side *side)
 {
-    /* Through a pipe: valgrind decides about the exit status of a child without its threads. */
+    /* Report by a pipe: valgrind changes the exit status of a child without the threads. */
     int ends[2], wrong = -1;
     pid_t child;
     CHECK(pipe(ends) == 0);
@@ -226,7 +226,7 @@ int main(void)
 {
     struct side side, other;
     it_evd_handle_t evd;
-    small_stack(); /* first: what is chosen once per process is chosen there */
+    small_stack(); /* first, so that initialisation once per process happens there */
     side_open(&side);
     side_open(&other);
     handles(&side);
@@ -236,7 +236,7 @@ int main(void)
     threads(&side);
     cancelling(&side);
     forking(&side);
-    sides_connect(&side, &other); /* after all that */
+    sides_connect(&side, &other); /* still works */
     evd = check_evd(side.ia, IT_SOFTWARE_EVENT_STREAM);
     EXPECT(IT_SUCCESS, it_evd_free(evd));
     side_close(&side);

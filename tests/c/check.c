@@ -1,5 +1,5 @@
 /*
- * What the C tests share; see check.h.
+ * Support of the C tests; see check.h.
  */
 #include "check.h"
 
@@ -86,7 +86,7 @@ it_ep_handle_t check_ep(const struct side *side)
     return ep;
 }
 
-/* The bindings that this is compiled with decide about the arguments. */
+/* The arguments depend on the bindings. */
 static it_status_t register_memory(struct side *side)
 {
 #if defined(ITAPI_ENABLE_V21_BINDINGS)

@@ -1,8 +1,8 @@
 /*
- * What the C tests share: checks that say what was expected, and two connected sides.
+ * Support of the C tests: checks that print what was expected, and two connected sides.
  *
- * A failed check is printed and counted; `checked()` makes the exit status of it. What a test
- * cannot go on without ends the program at once. Everything waits for events, at most a minute.
+ * A failed check is printed and counted; `checked()` returns the exit status. A failure that makes the rest
+ * meaningless ends the program at once. Waits for events have a time-out of a minute.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -37,7 +37,7 @@ struct side {
     it_pz_handle_t pz;
     it_evd_handle_t sends;    /* completions of sends, RDMA, links */
     it_evd_handle_t receives; /* completions of receives */
-    it_evd_handle_t conn;     /* what becomes of connections */
+    it_evd_handle_t conn;     /* connection events */
     it_evd_handle_t request;  /* connection requests */
     it_ep_handle_t ep;
     unsigned char *memory; /* MEMORY octets, registered with all rights */
@@ -52,15 +52,15 @@ it_ep_handle_t check_ep(const struct side *side);
 void side_open(struct side *side);
 /** On the adapter of this name. */
 void side_open_on(struct side *side, const char *adapter);
-/** Frees one by one, each with success. */
+/** Frees the objects one by one; each call must succeed. */
 void side_close(struct side *side);
 
-/** Ways and ports. */
+/** Paths and ports. */
 it_path_t check_loopback(void);
 it_conn_qual_t check_port(uint16_t port_in_network_order);
 /** The spigot with 127.0.0.1. */
 size_t side_spigot(it_ia_handle_t ia);
-/** Listens on a port that the library picks, and says which. */
+/** Listens on a free port, and returns it. */
 it_listen_handle_t side_listen(const struct side *side, uint16_t *port_in_network_order);
 /** Connects `active` to `passive`. */
 void sides_connect(const struct side *active, const struct side *passive);
@@ -72,7 +72,7 @@ int side_connect_plain(const struct side *passive);
 /** Closes a socket by a reset. */
 void check_abort(int socket);
 
-/** Resets an endpoint whose end of connection was reported: at once, without a second try. */
+/** Resets an endpoint whose end of connection was reported; the first call must succeed. */
 void check_reset(it_ep_handle_t ep);
 
 /** The next event, which must be of this type. */
@@ -80,17 +80,17 @@ it_event_t check_event(it_evd_handle_t evd, it_event_type_t type);
 /** The next completion, which must be of this type and status, with this cookie. */
 it_event_t check_completion(it_evd_handle_t evd, it_event_type_t type, it_dto_status_t status,
                             unsigned number);
-/** Nothing is there. */
+/** No event is queued. */
 void check_empty(it_evd_handle_t evd);
 
 it_dto_cookie_t cookie(unsigned number);
 unsigned cookie_number(it_dto_cookie_t cookie);
 /** Part of the side's memory. */
 it_lmr_triplet_t piece(const struct side *side, size_t offset, size_t length);
-/** How the peer of `side` names an octet of its memory. */
+/** The RDMA address of an octet of the side's memory. */
 it_rdma_addr_t address(const struct side *side, size_t offset);
 
-/** IT_COMPLETION_FLAG | IT_NOTIFY_FLAG: an event that wakes. */
+/** IT_COMPLETION_FLAG | IT_NOTIFY_FLAG: a completion that wakes. */
 extern const it_dto_flags_t SIGNALLED;
 
 /** A handle that no call returned. */

@@ -1,6 +1,6 @@
 /*
- * A program that loads the library by itself, opens an adapter, closes the library, and goes on: the
- * library's threads run, so its code stays.
+ * Test that dlclose() leaves the library in the process, whose threads run: a program loads it, opens an
+ * adapter, closes the library, and goes on.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -33,7 +33,7 @@ int main(int count, char **names)
             return failed("it_ia_create");
         if (dlclose(library) != 0)
             return failed("dlclose");
-        /* Still there, with its threads and what is open. */
+        /* Still mapped, with its threads and open objects. */
         if ((again = dlopen(names[1], RTLD_NOW | RTLD_NOLOAD)) == NULL)
             return failed("the library is gone, and its threads run");
         if ((*(free_t *)&release)(ia) != IT_SUCCESS)

@@ -1,5 +1,5 @@
 /*
- * Listening, connecting, accepting, rejecting, handing off, disconnecting.
+ * Tests of listening, connecting, accepting, rejecting, handing off, disconnecting.
  */
 #include "check.h"
 
@@ -90,7 +90,7 @@ static void refused_calls(const struct side *side)
     EXPECT(IT_ERR_INVALID_EP_STATE, it_ep_disconnect(side->ep, NULL, 0));
 }
 
-/* After all those errors the endpoint still connects, and says what came. */
+/* After all those errors the endpoint still connects. */
 static void accepting(const struct side *active, const struct side *passive)
 {
     uint16_t port;
@@ -140,7 +140,7 @@ static void disconnecting(const struct side *active, const struct side *passive)
     CHECK(event.conn.ep == active->ep);
     event = check_event(passive->conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     CHECK(event.conn.ep == passive->ep);
-    EXPECT(IT_SUCCESS, it_ep_disconnect(active->ep, NULL, 0)); /* over already */
+    EXPECT(IT_SUCCESS, it_ep_disconnect(active->ep, NULL, 0)); /* has ended already */
     check_reset(active->ep);
     check_reset(passive->ep);
 }
@@ -165,7 +165,7 @@ static void rejecting(const struct side *active, const struct side *passive)
     CHECK(memcmp(event.conn.private_data, "no", 2) == 0);
     check_reset(active->ep);
     EXPECT(IT_SUCCESS, it_listen_free(listener));
-    /* The listener is gone. */
+    /* The listener was freed. */
     MUST(it_ep_connect(active->ep, &path, NULL, &qualifier, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
     event = check_event(active->conn, IT_CM_MSG_CONN_NONPEER_REJECT_EVENT);
     CHECK(event.conn.ep == active->ep);
@@ -263,8 +263,8 @@ static void losing(const struct side *passive)
     check_reset(passive->ep);
 }
 
-/* The events of an endpoint are removed with it: a readable descriptor means that there is an event. */
-static void freed_before_its_news(void)
+/* Freeing an endpoint removes its events: the descriptor is readable only if there is an event. */
+static void freed_before_its_events(void)
 {
     struct side side;
     struct pollfd asked;
@@ -285,7 +285,7 @@ static void freed_before_its_news(void)
     side_close(&side);
 }
 
-/* An endpoint that goes takes its connection along. */
+/* Freeing an endpoint ends its connection. */
 static void breaking(const struct side *active, const struct side *passive)
 {
     it_event_t event;
@@ -310,7 +310,7 @@ int main(void)
     handing_off(&active, &passive);
     over_ipv6(&active, &passive);
     losing(&passive);
-    freed_before_its_news();
+    freed_before_its_events();
     breaking(&active, &passive);
     active.ep = check_ep(&active);
     side_close(&active);

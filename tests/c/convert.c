@@ -1,5 +1,5 @@
 /*
- * Sockets that become endpoints, and those that cannot.
+ * Tests of converting sockets to endpoints, and of sockets that are refused.
  */
 #include "check.h"
 
@@ -58,7 +58,7 @@ static void part(const struct side *left, const struct side *right)
     check_reset(right->ep);
 }
 
-/* The side with the last message waits; the other one reads it and begins. */
+/* The side with the last message is the responder; the other one reads it and initiates. */
 static void late_transition(const struct side *left, const struct side *right, it_sc_flags_t flags)
 {
     int sockets[2];
@@ -79,7 +79,7 @@ static void late_transition(const struct side *left, const struct side *right, i
     part(left, right);
 }
 
-/* Roles said aloud, private data, and octets that were read too far. */
+/* Explicit roles, private data, and octets that were read beyond the dialogue. */
 static void in_full(const struct side *left, const struct side *right)
 {
     int sockets[2];
@@ -123,7 +123,7 @@ static void wrong_sockets(const struct side *side)
     EXPECT(IT_ERR_INVALID_FLAGS,
            itw_socket_convert(sockets[0], side->ep, IT_SC_DEFAULT, (itw_role_t)7, NULL, 0, NULL, 0,
                               NULL, 0));
-    /* All of them are as they were. */
+    /* The refused sockets are unchanged. */
     CHECK(write(sockets[0], "x", 1) == 1 && read(sockets[1], &octet, 1) == 1 && octet == 'x');
     CHECK(write(pipes[1], "y", 1) == 1 && read(pipes[0], &octet, 1) == 1 && octet == 'y');
     close(sockets[0]);

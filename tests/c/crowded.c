@@ -1,10 +1,10 @@
 /*
- * Many of everything, for runs in which memory is refused: so many endpoints, dispatchers that feed one,
- * listeners, regions and connections that each table of the library grows beyond the blocks of its
- * reserve. Exits as short.h says; 0 if all went well.
+ * Program for runs in which memory is refused: makes so many endpoints, dispatchers that feed one, listeners,
+ * regions and connections that each table of the library outgrows the reserve. Exits as short.h says; 0 on
+ * success.
  *
- * With the argument `peers`: listens, writes the port, has all memory refused until a line comes in,
- * and then takes a request.
+ * With the argument `peers`: listens, writes the port, refuses all memory until a line is read, and then takes
+ * a request.
  */
 #include "short.h"
 
@@ -22,7 +22,7 @@ static it_lmr_handle_t lmrs[MANY];
 static it_cn_est_identifier_t requests[MANY];
 static unsigned char memory[16];
 
-/* Of failing_malloc.c, if that is loaded. */
+/* From failing_malloc.c, if that is preloaded. */
 extern void refuse_memory(int refuse) __attribute__((weak));
 
 static int open_queues(void)
@@ -61,7 +61,7 @@ static int open_many(it_conn_qual_t *port)
         if ((status = listen_at(i, port)) != 0)
             return status;
     }
-    /* Each dispatcher meets its criteria: the list of the one that they feed is as long as it can be. */
+    /* Each dispatcher would notify, so that the list of the one that they feed is as long as possible. */
     for (i = 0; i < MANY; i++) {
         TRY(it_evd_post_se(fed[i], NULL));
     }
@@ -140,7 +140,7 @@ static int run_peers(void)
 int main(int count, char **arguments)
 {
     int status = count == 2 && strcmp(arguments[1], "peers") == 0 ? run_peers() : run_many();
-    /* What is open is closed, in order, also when memory is still short. */
+    /* Closes all open objects, also while memory is refused. */
     if (ia != NULL)
         it_ia_free(ia);
     return status;

@@ -1,5 +1,5 @@
 /*
- * Unreliable datagrams: iWARP has none, and every call says so without harm.
+ * Tests that every call for unreliable datagrams is refused on iWARP, which has none.
  */
 #include "check.h"
 

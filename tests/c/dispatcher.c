@@ -1,5 +1,5 @@
 /*
- * Event dispatchers: queues, waiting, thresholds, descriptors, callbacks, aggregation, overflow.
+ * Tests of event dispatchers: queues, waiting, thresholds, descriptors, callbacks, aggregation, overflow.
  */
 #include "check.h"
 
@@ -158,7 +158,7 @@ static void descriptors(it_ia_handle_t ia)
     CHECK(params.fd == fd);
     EXPECT(IT_SUCCESS, it_evd_post_se(evd, NULL));
     CHECK(readable(fd, 60000));
-    CHECK(readable(fd, 0)); /* level: still so */
+    CHECK(readable(fd, 0)); /* level-triggered */
     EXPECT(IT_SUCCESS, it_evd_dequeue(evd, &event));
     CHECK(!readable(fd, 0));
     EXPECT(IT_SUCCESS, it_evd_free(evd));
@@ -272,7 +272,7 @@ static void waiters(void)
     EXPECT(IT_SUCCESS, it_evd_post_se(evd, NULL));
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(pthread_create(&thread, NULL, wait_for_ever, evd) == 0);
-    /* Whether it waits already or is about to: it returns. */
+    /* It returns, whether it waits already or is about to. */
     EXPECT(IT_SUCCESS, it_ia_free(ia));
     CHECK(pthread_join(thread, NULL) == 0);
 }
@@ -293,7 +293,7 @@ static void signals(it_ia_handle_t ia)
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
     memset(&soon, 0, sizeof soon);
     soon.it_value.tv_usec = 20000;
-    soon.it_interval.tv_usec = 20000; /* again, should the first one come too early */
+    soon.it_interval.tv_usec = 20000; /* repeated, in case the first one comes too early */
     CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
     EXPECT(IT_ERR_INTERRUPT, it_evd_wait(evd, IT_TIMEOUT_INFINITE, &event, NULL));
     memset(&soon, 0, sizeof soon);
@@ -305,7 +305,7 @@ int main(void)
 {
     it_ia_handle_t ia;
     sigset_t alarms;
-    /* The library's threads leave the alarm to this one. */
+    /* The library's threads block the signal, so this thread gets it. */
     sigemptyset(&alarms);
     sigaddset(&alarms, SIGALRM);
     pthread_sigmask(SIG_BLOCK, &alarms, NULL);

@@ -1,5 +1,5 @@
 /*
- * Endpoints: creation, attributes, states; shared receive queues.
+ * Tests of endpoints: creation, attributes, states; shared receive queues.
  */
 #include "check.h"
 
@@ -49,7 +49,7 @@ static void creating(const struct side *side)
     attributes = check_attributes();
     attributes.max_recv_segments = 100000;
     EXPECT(IT_ERR_RESOURCE_RSEG, create(side, IT_EP_NO_FLAG, &attributes, &ep));
-    /* What real applications do: more read segments than there are, no watermark as 0. */
+    /* Values of real applications: more read segments than supported, watermark 0 for none. */
     attributes = check_attributes();
     attributes.srv.rc.max_rdma_read_segments = 16;
     attributes.srv.rc.hard_hi_watermark = 0;
@@ -156,7 +156,7 @@ static void shared_queues(struct side *active, struct side *passive)
     EXPECT(IT_SUCCESS, it_srq_modify(srq, IT_SRQ_PARAM_LOW_WATERMARK, &params));
     EXPECT(IT_ERR_INVALID_MASK, it_srq_modify(srq, IT_SRQ_PARAM_IA, &params));
     EXPECT(IT_ERR_FAULT, it_srq_modify(srq, IT_SRQ_PARAM_LOW_WATERMARK, NULL));
-    /* Two receives are in it. */
+    /* It has two receives. */
     params.max_recv_dtos = 1;
     params.low_watermark = 0;
     EXPECT(IT_ERR_INVALID_SRQ_SIZE, it_srq_modify(srq, IT_SRQ_PARAM_MAX_RECV_DTO, &params));
@@ -179,7 +179,7 @@ static void shared_queues(struct side *active, struct side *passive)
     passive->ep = check_ep(passive);
 }
 
-/* What an endpoint left in its dispatcher goes with it: others in its place have all the room. */
+/* Freeing an endpoint removes its completions, so that others have all the slots. */
 static void leaving(struct side *active, const struct side *passive)
 {
     enum { DEPTH = 8, IN_TURN = 12 };

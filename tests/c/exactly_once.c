@@ -1,15 +1,14 @@
-/* Every posted DTO completes exactly once: 64 endpoints, two threads at each event dispatcher,
+/* Test that every posted DTO completes exactly once: 64 endpoints, two threads at each event dispatcher,
  * disconnects at random moments.
  *
  *   exactly_once SECONDS
  *
- * 32 pairs of endpoints in one process, connected through loopback, send, RDMA-write and RDMA-read
- * as fast as their queues take it; at random moments an end disconnects, the pair waits until
- * nothing is outstanding, resets and connects again. A DTO's
- * cookie names a slot that knows whether it is under way: a completion for a free slot, or a slot
- * that stays taken, ends the program with status 1 and says which.
+ * 32 pairs of endpoints in one process, connected through loopback, send, RDMA-write and RDMA-read as fast as
+ * their queues take it; at random moments an end disconnects, the pair waits until nothing is outstanding,
+ * resets and connects again. A DTO's cookie identifies a slot, which is in use while the DTO is outstanding: a
+ * completion for a free slot, or a slot that stays in use, ends the program with status 1 and a message.
  *
- * One mutex per endpoint (the test's own, around its book-keeping) and nothing else is shared. */
+ * One mutex per endpoint protects its slots; nothing else is shared. */
 #define _POSIX_C_SOURCE 200809L
 #define ITAPI_ENABLE_V21_BINDINGS
 #include <it_api.h>
@@ -42,9 +41,9 @@ struct endpoint {
     pthread_mutex_t lock;
     it_ep_handle_t ep;
     enum phase phase;
-    int over;                     /* its last connection event has come */
+    int over;                     /* its last connection event was taken */
     enum slot_state slot[SLOTS];  /* receives first, then requests */
-    int credits;                  /* receives that the peer has posted for us */
+    int credits;                  /* receives that the peer has posted */
     unsigned char *memory;        /* SLOTS messages, and one for the peer to write and read */
     it_lmr_handle_t lmr;
     it_rmr_context_t context;
@@ -145,7 +144,7 @@ static void post_request(struct endpoint *end, unsigned *seed)
         fail("posting a request", status);
 }
 
-/* A completion: its slot must be under way. A receive is posted anew. */
+/* Handles a completion: its slot must be in use. Posts a receive again. */
 static void complete(const it_dto_cmpl_event_t *event)
 {
     struct endpoint *end = &endpoints[event->cookie >> 32];
@@ -225,7 +224,7 @@ static void *post(void *argument)
     }
 }
 
-/* Fills the receive queue and begins to connect, or waits to be called. Both ends are down. */
+/* Fills the receive queue; the client begins to connect. Both ends are unconnected. */
 static void begin(struct endpoint *client, struct endpoint *server)
 {
     struct endpoint *ends[2];
@@ -262,7 +261,7 @@ static int outstanding(struct endpoint *end)
     return count;
 }
 
-/* The end has had its last connection event: waits until nothing is outstanding. */
+/* After the end's last connection event: waits until nothing is outstanding. */
 static void drain(struct endpoint *end)
 {
     time_t begun = time(NULL);
@@ -278,7 +277,7 @@ static void drain(struct endpoint *end)
     }
 }
 
-/* Both ends have had their last event: drains them, resets them and starts anew. */
+/* After the last event of both ends: drains and resets them, and connects again. */
 static void restart(struct endpoint *client, struct endpoint *server)
 {
     drain(client);
@@ -315,7 +314,7 @@ static void handle_connection(const it_connection_event_t *event)
     case IT_CM_MSG_CONN_BROKEN_EVENT:
         break;
     case IT_CM_MSG_CONN_NONPEER_REJECT_EVENT:
-        /* The other end was connected already, and left again before this one was. */
+        /* The other end connected and disconnected before this one was connected. */
         if (peer->over || peer->phase == LEAVING)
             break;
         /* fall through */
@@ -333,7 +332,7 @@ static void handle_connection(const it_connection_event_t *event)
         restart((end - endpoints) % 2 == 0 ? end : peer, (end - endpoints) % 2 == 0 ? peer : end);
 }
 
-/* The thread that takes connection events; ends when all of them are over. */
+/* The thread that takes connection events; ends after the last event of all endpoints. */
 static void *connect_and_accept(void *argument)
 {
     it_event_t event;

@@ -1,8 +1,8 @@
 /*
- * An allocator that fails on purpose, to be preloaded: counts the allocations of the process from
- * when it is armed, and refuses number FAIL_AT; with FAIL_ON set, all behind it, too. With FAIL_OVER only
- * those of more octets than that count. When the process ends it writes the number to the file that
- * FAIL_COUNT names, if it names one. A program refuses all from now on, and no more, by refuse_memory().
+ * Preloaded allocator that fails on purpose: counts the allocations of the process once it is armed, and
+ * refuses number FAIL_AT; with FAIL_ON set, also all later ones. With FAIL_OVER it counts only larger
+ * allocations. At exit it writes the number to the file FAIL_COUNT, if set. A program starts and stops refusing
+ * all by refuse_memory().
  */
 #define _GNU_SOURCE
 #include <errno.h>

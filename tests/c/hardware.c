@@ -1,6 +1,6 @@
 /*
- * A device of rdma-core below, or what plays it: what it_ia_query() says of the device is what the
- * calls do, and nothing else differs for a program.
+ * Test with a device of rdma-core, or its test double: the calls do what it_ia_query() says of the device, and
+ * nothing else differs for a program.
  *
  * Arguments: name of the adapter; "ib" or "iwarp"; private data that connect, accept and reject take.
  */
@@ -15,7 +15,7 @@ static size_t connect_most, accept_most, reject_most;
 
 static unsigned char octets[512];
 
-/* What the list of interfaces says an adapter speaks. */
+/* The transport of an adapter in the list of interfaces. */
 static it_transport_type_t listed(const char *name)
 {
     it_interface_t list[32];
@@ -57,7 +57,7 @@ static void capabilities(const struct side *side)
     it_ia_info_free(info);
 }
 
-/* What the adapter does not have is refused as such. */
+/* Calls that the adapter does not support are refused as such. */
 static void refusals(const struct side *side)
 {
     it_ep_attributes_t attributes = check_attributes();
@@ -98,7 +98,7 @@ static void no_datagrams(const struct side *side)
            it_address_handle_create(side->pz, &path, (it_ah_flags_t)0, &somewhere));
 }
 
-/* Private data up to the limit that was said, both ways, and not one octet more. */
+/* Private data up to the reported limit, both ways, and not one octet more. */
 static void private_data(const struct side *active, const struct side *passive)
 {
     uint16_t port;
@@ -157,7 +157,7 @@ static void one_sided(const struct side *active, const struct side *passive)
     message(passive, active, 3);
 }
 
-/* The context that a link returns is the one that a peer can use, whoever picked it. */
+/* The peer can use the context that a link returns, whether the library or the device chose it. */
 static void window(const struct side *active, const struct side *passive, it_rmr_type_t type)
 {
     it_rmr_handle_t rmr;
@@ -210,7 +210,7 @@ int main(int argc, char **argv)
     side_open_on(&active, argv[1]);
     side_open_on(&passive, argv[1]);
     capabilities(&active);
-    /* The stand-in has 127.0.0.1, where all connections here go, on InfiniBand. */
+    /* The test double has 127.0.0.1, to which all connections here go, on InfiniBand. */
     if (transport == IT_IB_TRANSPORT)
         calls(&active, &passive);
     else

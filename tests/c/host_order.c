@@ -1,5 +1,5 @@
 /*
- * A program that has its ports in host byte order.
+ * Test of a program with ports in host byte order.
  */
 #include "check.h"
 
@@ -30,7 +30,7 @@ int main(void)
     port = qualifier.conn_qual.port;
     MUST(it_listen_query(listener, IT_LISTEN_PARAM_ALL, &params));
     CHECK(params.connect_qual.conn_qual.port == port);
-    /* The helper of all tests was compiled for host order too, and hands over what it gets. */
+    /* check.c was compiled for host order, too, and passes ports unchanged. */
     second = side_listen(&other, &elsewhere);
 
     memset(&qualifier, 0, sizeof qualifier);

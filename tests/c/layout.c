@@ -1,6 +1,6 @@
 /*
- * Sizes and offsets of every type, as the reference states them for 64-bit platforms. All is
- * checked by the compiler; once for the standard layout, once for that of the Zurich stack.
+ * Checks sizes and offsets of every type against the reference for 64-bit platforms. The compiler checks all of
+ * it; once for the standard layout, once for that of the Zurich stack.
  */
 #include <it_api.h>
 

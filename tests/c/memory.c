@@ -1,5 +1,5 @@
 /*
- * Memory regions and windows: registration, rights, links, queries, coherence, addresses.
+ * Tests of memory regions and windows: registration, rights, links, queries, coherence, addresses.
  */
 #include "check.h"
 

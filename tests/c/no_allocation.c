@@ -1,7 +1,7 @@
 /*
- * Posting and dequeuing allocate nothing: two endpoints of one process send, write and read while
- * this program counts what its thread asks the C library for; alone, and while other threads keep the
- * processors busy, so that the engine's thread comes in between.
+ * Test that posting and dequeuing allocate nothing: two endpoints of one process send, write and read while
+ * this program counts its thread's allocations; alone, and while other threads keep the processors busy, so
+ * that the engine's thread runs, too.
  */
 #include "check.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The allocator of the C library below its names, which this program takes. */
+/* The C library's allocator under other names, because this program defines the usual ones. */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t number, size_t size);
 extern void *__libc_realloc(void *memory, size_t size);
@@ -75,7 +75,7 @@ static void message(const struct side *from, const struct side *to, int polled)
     complete(to->receives, polled);
 }
 
-/* One Send each way, an RDMA Write and an RDMA Read; so often. */
+/* One Send each way, an RDMA Write and an RDMA Read, repeatedly. */
 static unsigned long rounds(const struct side *a, const struct side *b, int number, int polled)
 {
     it_lmr_triplet_t local = piece(a, 0, MESSAGE);
@@ -103,7 +103,7 @@ static void *spin(void *unused)
     return unused;
 }
 
-/* As many threads that spin as there are processors. */
+/* One spinning thread per processor. */
 static void busy_rounds(const struct side *a, const struct side *b)
 {
     pthread_t threads[64];
@@ -123,9 +123,9 @@ int main(void)
     struct side a, b;
     asked = 0;
     sides_open(&a, &b);
-    /* Otherwise nothing is counted. */
+    /* Checks that allocations are counted at all. */
     CHECK(asked > 100);
-    /* Queues and buffers grow to their sizes. */
+    /* Warm up, so that queues and buffers have their final sizes. */
     rounds(&a, &b, 200, 1);
     rounds(&a, &b, 200, 0);
     CHECK(rounds(&a, &b, 1000, 1) == 0);

@@ -1,6 +1,6 @@
 /*
- * Two processes: the client sends a message's address, the server fetches it by RDMA Read, turns
- * it round, puts it back by RDMA Write and says so. Valid C99, C++98 and C++17, in every binding.
+ * Test with two processes: the client sends a message's address, the server reads it by RDMA Read, reverses it,
+ * writes it back by RDMA Write and sends a message. Valid C99, C++98 and C++17, in every binding.
  *
  *   ping serve              prints its port in host order, serves one client
  *   ping connect PORT
@@ -13,7 +13,7 @@
 
 enum { ROUNDS = 10, LENGTH = 100, HERE = 0, THERE = 4096 };
 
-/* What the client sends: big endian. */
+/* The client's message: big endian. */
 struct place {
     uint64_t address, rmr_context;
 };

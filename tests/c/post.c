@@ -1,5 +1,5 @@
 /*
- * Work requests: messages, RDMA, atomics, immediate data, flags, and what is refused.
+ * Tests of work requests: messages, RDMA, atomics, immediate data, flags, and refusals.
  */
 #include "check.h"
 
@@ -23,7 +23,7 @@ static void messages(const struct side *from, const struct side *to)
     event = check_completion(from->sends, IT_DTO_SEND_CMPL_EVENT, IT_DTO_SUCCESS, 2);
     CHECK(event.dto_cmpl.ep == from->ep);
     CHECK(memcmp(to->memory, "hel", 3) == 0 && memcmp(to->memory + 200, "lo world", 8) == 0);
-    /* Nothing at all is a message too, and silence is allowed for what succeeds. */
+    /* An empty message, and an unsignalled request. */
     MUST(it_post_recv(to->ep, NULL, 0, cookie(3), SIGNALLED));
     MUST(it_post_send(from->ep, NULL, 0, cookie(4), (it_dto_flags_t)0));
     event = check_completion(to->receives, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_SUCCESS, 3);
@@ -41,7 +41,7 @@ static void messages(const struct side *from, const struct side *to)
     check_completion(from->sends, IT_DTO_SEND_CMPL_EVENT, IT_DTO_SUCCESS, 8);
 }
 
-/* max_dto_payload_size is what it says, and can be changed; 0 asks for nothing in particular. */
+/* max_dto_payload_size limits messages, and can be changed; 0 sets no limit. */
 static void payloads(const struct side *from, const struct side *to)
 {
     it_lmr_triplet_t out = piece(from, 0, 9), in = piece(to, 0, 64);
@@ -111,7 +111,7 @@ static void atomics(const struct side *from, const struct side *to)
                                              SIGNALLED, address(to, 64), to->rmr_context));
 }
 
-/* The peer's window goes with the message, and a window is the sink of a read. */
+/* The message invalidates the peer's window; a window is the sink of a read. */
 static void unlinking(const struct side *from, const struct side *to)
 {
     it_rmr_handle_t rmr;
@@ -214,7 +214,7 @@ static void refused(const struct side *side, const struct side *peer)
     EXPECT(IT_ERR_INVALID_HANDLE, it_post_recv(NULL, &good, 1, cookie(1), SIGNALLED));
     EXPECT(IT_ERR_INVALID_HANDLE, it_post_recv(made_up(), &good, 1, cookie(1), SIGNALLED));
     EXPECT(IT_ERR_INVALID_HANDLE, it_post_recv(side->pz, &good, 1, cookie(1), SIGNALLED));
-    /* A triplet at an odd address is as good as any. */
+    /* An unaligned triplet is accepted. */
     memcpy(unaligned + 1, &good, sizeof good);
     for (i = 0; i < DEPTH; i++)
         EXPECT(IT_SUCCESS, it_post_recv(side->ep, (const it_lmr_triplet_t *)(void *)(unaligned + 1),
@@ -230,7 +230,7 @@ static void refused(const struct side *side, const struct side *peer)
     check_event(peer->conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
 }
 
-/* Where the peer may not write, both sides learn of it. */
+/* A write without the right is reported at both sides. */
 static void violations(const struct side *from, const struct side *to)
 {
     it_lmr_triplet_t out = piece(from, 0, 8);

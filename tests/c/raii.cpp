@@ -1,5 +1,5 @@
 /*
- * itapi.hpp: a connection made of objects that free themselves; moves, failures, bounded waits.
+ * Tests of itapi.hpp: a connection made of RAII objects; moves, failures, waits with time-outs.
  */
 #include <itapi.hpp>
 
@@ -12,7 +12,7 @@ namespace {
 
 const std::chrono::minutes patience(1);
 
-/* One end: what a connection needs, in the order in which it is made. */
+/* One end: the objects of a connection, in order of creation. */
 struct end {
     itapi::ia ia;
     itapi::pz pz{ia};
@@ -44,7 +44,7 @@ void failures(const end &side) {
     }
     try {
         itapi::ia none("none-such");
-        CHECK(!"an adapter of a name that nobody has");
+        CHECK(!"an adapter with an unknown name");
     } catch (const itapi::error &error) {
         CHECK(error.status() == IT_ERR_INVALID_NAME);
     }
@@ -62,7 +62,7 @@ void moves() {
     first = std::move(second);
     CHECK(first.get() == handle && !second);
     EXPECT(IT_SUCCESS, it_pz_free(first.release()));
-    /* Freed by its scope: the adapter's handle is stale then. */
+    /* Freed at the end of its scope: the adapter's handle is stale. */
     it_ia_handle_t stale;
     {
         itapi::ia inner;
@@ -98,7 +98,7 @@ void talks() {
     active.ep.disconnect();
     expect(active.connection, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     CHECK(!passive.connection.next().text().empty());
-    /* Again, and refused. */
+    /* Another connection, which is rejected. */
     active.ep.reset();
     active.ep.connect(listener.address());
     itapi::reject(expect(passive.requests, IT_CM_REQ_CONN_REQUEST_EVENT));

@@ -1,6 +1,6 @@
 /*
- * What programs share that run without memory: they say what failed without allocating, and end with
- * the status of how: 3 if a call returned a status, 4 if what they wait for did not come.
+ * Shared by programs that run without memory: they report failures without allocating, and exit with status 3
+ * if a call returned an error, 4 if a wait timed out.
  */
 #ifndef SHORT_H
 #define SHORT_H
@@ -18,7 +18,7 @@ static inline void say(const char *text)
         _exit(5);
 }
 
-/* Says why, and ends the program in order: the library closes what is open. */
+/* Prints the reason and exits in order: the library closes open objects. */
 static inline int failed(const char *what, it_status_t status)
 {
     char why[600];
@@ -39,7 +39,7 @@ static inline int failed(const char *what, it_status_t status)
             return failed(#call, status);                                                           \
     } while (0)
 
-/* Of an endpoint for so many octets, and so many requests at once. */
+/* Attributes of an endpoint for messages of some octets and some outstanding requests. */
 static inline it_ep_attributes_t attributes(size_t octets, size_t depth)
 {
     it_ep_attributes_t wanted;

@@ -1,9 +1,9 @@
 /*
- * A program that connects, transfers and closes, for runs in which memory is refused: whatever fails
- * ends it in order, with a status. It exits with 0 if all went well, with 3 if a call returned a
- * status, which it prints; only if it must wait for something that does not come, with 4.
+ * Program that connects, transfers and closes, for runs in which memory is refused: every failure ends it in
+ * order. It exits with 0 on success, with 3 if a call returned an error, which it prints, and with 4 if a wait
+ * timed out.
  *
- * It allocates nothing itself but what the library allocates for it.
+ * Only the library allocates.
  */
 #include "short.h"
 
@@ -41,7 +41,7 @@ static int open_end(struct end *end, unsigned char *octets)
     return 0;
 }
 
-/* Waits for an event of this type; another one is a status of its own. */
+/* Waits for an event of this type; another one is a failure. */
 static int expect(it_evd_handle_t evd, it_event_type_t type, it_event_t *event)
 {
     char text[600];
@@ -146,7 +146,7 @@ int main(int count, char **arguments)
     if (count == 2)
         longest = strtoul(arguments[1], NULL, 10) * 1000000;
     status = run();
-    /* What is open is closed, in order, also when memory is still short. */
+    /* Closes all open objects, also while memory is refused. */
     for (end = 0; status != 0 && end < 2; end++)
         if (ends[end].ia != NULL)
             it_ia_free(ends[end].ia);

@@ -1,6 +1,6 @@
 /*
- * Unreliable datagrams over a device that has them, or over what plays one: an endpoint is found
- * through its service, datagrams go both ways, and every refusal has its status.
+ * Tests of unreliable datagrams over a device that has them, or its test double: an endpoint is found by its
+ * service, datagrams go both ways, and every refusal has its status.
  *
  * Argument: name of the adapter.
  */
@@ -118,7 +118,7 @@ static void endpoints(const struct side *side)
     EXPECT(IT_ERR_INVALID_EP, it_ep_free(ep));
 }
 
-/* Each type of endpoints has its own calls. */
+/* Each type of endpoint has its own calls. */
 static void types(const struct side *side, it_ep_handle_t ud)
 {
     it_lmr_triplet_t part = piece(side, 0, 8);
@@ -197,7 +197,7 @@ static it_ud_svc_reply_event_t answered(const struct side *side)
     return check_event(side->conn, IT_CM_MSG_UD_SERVICE_REPLY_EVENT).ud_svc_reply;
 }
 
-/* Finds the endpoint `there` of the passive side; the reply. */
+/* Finds the endpoint `there` of the passive side; returns the reply. */
 static it_ud_svc_reply_event_t resolve(const struct side *active, const struct side *passive,
                                        uint16_t port, it_ep_handle_t there)
 {
@@ -248,7 +248,7 @@ static void refusals(const struct side *active, const struct side *passive, uint
     MUST(it_ud_service_request_handle_free(question));
 }
 
-/* A listener hands a request to another one; a request that is cancelled has no reply. */
+/* A listener hands a request to another one; a cancelled request has no reply. */
 static void handed_over(const struct side *active, const struct side *passive, uint16_t port)
 {
     uint16_t second;
@@ -266,7 +266,7 @@ static void handed_over(const struct side *active, const struct side *passive, u
     MUST(it_ud_service_request(question));
     request = asked(passive);
     MUST(it_ud_service_request_handle_free(question));
-    /* Late or not: it goes nowhere. */
+    /* A late reply is dropped. */
     (void)it_ud_service_reply(request.ud_svc_req_id, IT_UD_NO_EP_AVAILABLE, none, NULL, 0);
     check_empty(active->conn);
     MUST(it_listen_free(other));
@@ -341,14 +341,14 @@ static void both_ways(const struct side *active, it_ep_handle_t here, const stru
     MUST(it_address_handle_create(active->pz, &answer->dst_path, IT_AH_PATH_COMPLETE, &way));
     remote = to(way, answer->ep_info);
     arrived = datagram(active, here, passive, there, &remote, 1);
-    /* The key is not in a datagram: programs agree on it. */
+    /* The reply has no key: programs agree on it. */
     asker.ud_ep_id = arrived.ud_ep_id;
     asker.ud_ep_key = info_of(here).ud_ep_key;
     MUST(it_address_handle_create(passive->pz, &arrived.src_path, IT_AH_PATH_COMPLETE, &back));
     remote = to(back, asker);
     arrived = datagram(passive, there, active, here, &remote, 2);
     CHECK(arrived.ud_ep_id == info_of(there).ud_ep_id);
-    /* What went out in silence gives its place back. */
+    /* Unsignalled sends free their slots. */
     remote = to(way, answer->ep_info);
     part = piece(active, 0, 8);
     for (n = 0; n < 10 * DEPTH; n++) {
@@ -362,7 +362,7 @@ static void both_ways(const struct side *active, it_ep_handle_t here, const stru
         }
     }
     CHECK(n == 10 * DEPTH);
-    /* A part of the wrong length, path or memory. */
+    /* A segment with a wrong length, path or memory. */
     part = piece(active, 0, longest + 1);
     EXPECT(IT_ERR_PAYLOAD_SIZE, it_post_sendto(here, &part, 1, cookie(3), SIGNALLED, &remote));
     part = piece(active, 0, 8);
@@ -412,7 +412,7 @@ int main(int argc, char **argv)
     EXPECT(IT_SUCCESS, it_ep_free(here));
     EXPECT(IT_SUCCESS, it_ep_free(there));
     side_close(&active);
-    /* What is left goes with the adapter. */
+    /* The adapter frees the remaining objects. */
     left = endpoint(&passive);
     (void)service(&passive, port, 0);
     EXPECT(IT_SUCCESS, it_ia_free(passive.ia));

@@ -1,6 +1,5 @@
 /*
- * Every number that the reference states: enumerations, masks, constants. All is checked by the
- * compiler.
+ * Checks every number in the reference: enumerations, masks, constants. The compiler checks all of it.
  */
 #include <it_api.h>
 

@@ -1,6 +1,6 @@
 /*
- * A provider's own functions. Arguments: an adapter, and the name of the counters that it has; without
- * the name it has no vendor calls.
+ * Tests of a provider's vendor calls. Arguments: an adapter, and the name of its counters; without the name it
+ * must have none.
  */
 #include "../../examples/vendor-provider-c/vendor_loop_calls.h"
 #include "check.h"

@@ -1,5 +1,5 @@
 /*
- * A program for version 1.0: its names, members and functions.
+ * Test of a program for version 1.0: its names, members and functions.
  */
 #include "check.h"
 

@@ -1,5 +1,5 @@
 /*
- * What the library says: version, statuses, last failures per thread, events in words.
+ * Tests of the library's texts: version, statuses, last failure of each thread, events.
  */
 #include "check.h"
 
@@ -73,7 +73,7 @@ static void count(int level, const char *text, void *context)
     ++*(int *)context;
 }
 
-/* What is said goes to a function, and to standard error again. */
+/* Log lines go to a function, and to standard error again. */
 static void logs(void)
 {
     static int lines;

@@ -1,5 +1,5 @@
 /*
- * The Zurich layout: cookies of 24 octets, private data in front, the six additional calls.
+ * Tests of the Zurich layout: cookies of 24 octets, private data at the front, the six additional calls.
  */
 #include "check.h"
 
@@ -115,7 +115,7 @@ static void cookies(const struct side *from, const struct side *to)
     EXPECT(IT_SUCCESS, it_rmr_free(rmr));
 }
 
-/* What the other calls of this layout refuse. */
+/* Refusals of the other calls of this layout. */
 static void refused(const struct side *side)
 {
     it_ep_param_t params;
@@ -178,7 +178,7 @@ static void feed(it_evd_handle_t sevd, it_evd_handle_t aevd)
     MUST(it_evd_modify(sevd, IT_EVD_PARAM_AEVD_HANDLE, &params));
 }
 
-/* Connections first, then sends, then receives, however they came. */
+/* Connection events first, then sends, then receives, whatever the order of arrival. */
 static void order(const struct side *active, const struct side *passive)
 {
     it_lmr_triplet_t in = piece(active, 0, 64), out = piece(active, 64, 8);
@@ -194,7 +194,7 @@ static void order(const struct side *active, const struct side *passive)
     MUST(it_post_recv(passive->ep, &in, 1, cookie(2), SIGNALLED));
     MUST(it_post_send(active->ep, &out, 1, cookie(3), SIGNALLED));
     check_completion(passive->receives, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_SUCCESS, 2);
-    /* Transport and standard have no private data for this; these applications give some. */
+    /* Transport and standard have no private data here; these applications pass some. */
     EXPECT(IT_ERR_INVALID_EP, it_ep_disconnect(NULL, NULL, 0));
     EXPECT(IT_SUCCESS, it_ep_disconnect(passive->ep, (const unsigned char *)"bye", 4));
     sevds[0] = active->receives;
@@ -226,7 +226,7 @@ static int readable(int fd)
     return poll(&asked, 1, 0);
 }
 
-/* A lost stream is a broken connection and nothing else: applications end at affiliated events. */
+/* A lost stream is only a broken connection: these applications exit at affiliated events. */
 static void losses(void)
 {
     /* An FPDU of 16 octets with a wrong CRC (RFC 5044 4). */
@@ -255,9 +255,9 @@ static void losses(void)
     EXPECT(IT_SUCCESS, it_evd_dequeue_n(affiliated, 4, events, &got));
     CHECK(got == 0);
     check_reset(side.ep);
-    /* As servers of this profile wait: for both streams at once. */
+    /* Waits as servers of this profile do: for both streams. */
     plain = side_connect_plain(&side);
-    /* Nothing of the losses before woke anybody or was counted. */
+    /* The earlier losses woke no thread and were not counted. */
     CHECK(!readable(fd));
     feed(affiliated, aevd);
     feed(side.conn, aevd);
@@ -269,7 +269,7 @@ static void losses(void)
     feed(affiliated, NULL);
     feed(side.conn, NULL);
     check_reset(side.ep);
-    /* An error of the peer remains one. */
+    /* An error of the peer is still reported. */
     plain = side_connect_plain(&side);
     CHECK(send(plain, wrong, sizeof wrong, MSG_NOSIGNAL) == (ssize_t)sizeof wrong);
     check_event(side.conn, IT_CM_MSG_CONN_BROKEN_EVENT);

@@ -1,4 +1,4 @@
-//! Programs in C against the installed library: what a user of `libitapi` does, done by tests.
+//! Builds and runs C programs against the installed library, as a user of `libitapi` does.
 //!
 //! The library is built by cargo, as the running test was; header, library and pkg-config file are
 //! installed with `scripts/install` below the target directory.
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 /// Warnings that are errors.
 const STRICT: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-/// Bound on the run time of a program, in seconds, beyond its argument: a safety net.
+/// Time-out of a program in seconds, beyond its argument.
 const LONGEST: u32 = 240;
 
 /// The standards that the header is valid in.
@@ -29,9 +29,9 @@ pub enum Language {
 }
 
 impl Language {
-    /// Those that `it_api.h` is for: the oldest of each and a newer one.
+    /// Languages of `it_api.h`: the oldest standard of each and a newer one.
     pub const ALL: [Self; 3] = [Self::C99, Self::Cpp98, Self::Cpp17];
-    /// Those that `itapi.hpp` is for.
+    /// Languages of `itapi.hpp`.
     pub const CPP: [Self; 4] = [Self::Cpp11, Self::Cpp14, Self::Cpp17, Self::Cpp20];
 
     fn compiler(self) -> (&'static str, &'static [&'static str]) {
@@ -46,7 +46,7 @@ impl Language {
     }
 }
 
-/// An installation below a directory of its own, and what is compiled against it.
+/// An installation in its own directory, and programs compiled against it.
 #[derive(Debug)]
 pub struct Kit {
     home: PathBuf,
@@ -71,12 +71,12 @@ impl Kit {
         Ok(Self { home, flags: flags.split_whitespace().map(str::to_owned).collect() })
     }
 
-    /// Where things are installed and compiled.
+    /// Directory of the installation and the programs.
     pub fn home(&self) -> &Path {
         &self.home
     }
 
-    /// Has a file of `tests/c` checked by the compiler, no more.
+    /// Makes the compiler check a file of `tests/c`.
     pub fn accept(&self, file: &str, language: Language, defines: &[&str]) {
         run(self.compile(&[file], language, defines).arg("-fsyntax-only").args(&self.flags));
     }
@@ -91,13 +91,13 @@ impl Kit {
     ) -> PathBuf {
         let program = self.home.join(name);
         let mut command = self.compile(files, language, defines);
-        // What follows is no source in the language of `-x`.
+        // The following arguments are not source in the language of `-x`.
         command.args(["-x", "none"]).args(&self.flags).arg("-o").arg(&program);
         run(&mut command);
         program
     }
 
-    /// A program that has the library in itself.
+    /// A program linked with the static library.
     pub fn static_program(&self, name: &str, files: &[&str], defines: &[&str]) -> PathBuf {
         let program = self.home.join(name);
         let mut command = self.compile(files, Language::C99, defines);
@@ -150,7 +150,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Has cargo build the library beside the running test; where it is.
+/// Builds the library by cargo, beside the running test; returns its directory.
 fn built() -> PathBuf {
     let test = std::env::current_exe().expect("a running program has a path");
     let target = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
@@ -171,7 +171,7 @@ fn present(tool: &str) -> Result<(), String> {
     }
 }
 
-/// Runs a command that must succeed; what it printed.
+/// Runs a command that must succeed; returns its output.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     check(&format!("{command:?}"), &output);

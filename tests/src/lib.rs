@@ -26,6 +26,6 @@ pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // If it cannot be raised, the first connection too many says so.
+    // Ignored: the first connection beyond the limit fails with the cause.
     let _ = setrlimit(Resource::Nofile, limit);
 }

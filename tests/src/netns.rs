@@ -1,4 +1,4 @@
-//! Network namespaces of a test's own: hosts on this machine, gone when the test ends.
+//! Network namespaces for a test: separate hosts on this machine, removed when the test ends.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Makes one; the error says why this machine cannot.
+    /// Makes one; the error says why it is not possible here.
     pub fn new() -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("wl-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -33,7 +33,7 @@ impl Netns {
         Ok((a, b))
     }
 
-    /// A command to be run inside.
+    /// A command to run inside.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, program]);
@@ -48,7 +48,7 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
-        // Best effort: a namespace that is left over does no harm.
+        // Ignored: a namespace that is left over does no harm.
         let _ = run(Command::new("ip").args(["netns", "del", &self.name]));
     }
 }

@@ -1,11 +1,11 @@
-//! A raw iWARP peer: builds and reads frames octet by octet, so that it can also build wrong ones.
-//! Shares no code with the stack under test.
+//! Raw iWARP peer: builds and parses frames octet by octet, also malformed ones. Shares no code with the stack
+//! under test.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a raw peer waits for a response before the test fails: a safety net, not an expectation.
+/// Time-out of a raw peer's wait for a response.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// MPA Request, revision 1, CRC on, with private data.
@@ -46,7 +46,7 @@ pub fn tagged(opcode: u8, last: bool, stag: u32, to: u64, payload: &[u8]) -> Vec
     ulpdu
 }
 
-/// What a peer answered before its FIN or reset.
+/// The peer's responses before its FIN or reset.
 #[derive(Debug, Default)]
 pub struct Answer {
     /// ULPDUs of the valid FPDUs, in order.
@@ -66,7 +66,7 @@ impl Answer {
     }
 }
 
-/// A connected raw peer, past its start-up.
+/// A connected raw peer, after the start-up.
 #[derive(Debug)]
 pub struct RawPeer {
     stream: TcpStream,

@@ -14,17 +14,17 @@ pub struct Target {
     pub address: SocketAddr,
 }
 
-/// Answer to `check`.
+/// Result of `check`.
 #[derive(Clone, Copy, Debug)]
 pub struct Health {
-    /// Connections it has.
+    /// Number of its connections.
     pub connections: u64,
-    /// Octets in memory.
+    /// Resident octets.
     pub rss: u64,
 }
 
 impl Target {
-    /// Starts it with `command` (the program and where to run it) and waits until it listens.
+    /// Starts it by `command` (the program, and the namespace to run it in) and waits until it listens.
     pub fn start(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
@@ -45,7 +45,7 @@ impl Target {
         self.child.id()
     }
 
-    /// Compares its guard regions; panics if a peer wrote where it may not, or if it is gone.
+    /// Checks its guard regions; panics if a peer has changed one, or if it has ended.
     pub fn check(&mut self) -> Health {
         writeln!(self.stdin, "check").expect("target is alive");
         let line = read_line(&mut self.stdout);
@@ -67,7 +67,7 @@ fn read_line(from: &mut impl BufRead) -> String {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Already gone is as good.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The test vectors of `iwarp-proto`, for sending them to live peers.
+//! The test vectors of `iwarp-proto`, to send to live peers.
 
 use serde::Deserialize;
 

@@ -1,5 +1,5 @@
-//! Programs in C and C++ against the installed library: the header in every language and binding,
-//! two processes, and a program for each area of functions, plain and under valgrind.
+//! Tests of C and C++ programs on the installed library: the header in every language and binding, two
+//! processes, and a program for each area of functions, plain and under valgrind.
 
 #![forbid(unsafe_code)]
 
@@ -20,15 +20,14 @@ const BINDINGS: [&[&str]; 4] = [
 const ZURICH: &str = "ITAPI_ZRL_EXTENSIONS";
 const HOST_ORDER: &str = "ITAPI_IANA_PORT_HOST_BYTE_ORDER";
 
-/// The installation, or `None` after saying what is missing.
+/// The installation, or `None` after reporting what is missing.
 fn kit(test: &str) -> Option<&'static Kit> {
     static KIT: OnceLock<Result<Kit, String>> = OnceLock::new();
     let kit = KIT.get_or_init(|| Kit::install("c-programs"));
     kit.as_ref().map_err(|reason| skip(test, reason)).ok()
 }
 
-/// What a program that makes one connection between two endpoints of its own logs to a file, by the
-/// environment and a configuration.
+/// The log file of a program that connects two of its endpoints, with the environment and configuration given.
 fn log_of(kit: &Kit, name: &str, filter: Option<&str>, config: &str) -> Vec<String> {
     let program = kit.program(name, &["short_of_memory.c"], Language::C99, BINDINGS[2]);
     let path = |end| kit.home().join(format!("{name}.{end}"));
@@ -105,7 +104,7 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
         let (name, version) = symbol.split_once("@@").expect("every symbol has a version");
         versions.insert(name.to_owned(), version.to_owned());
     }
-    // A line of the linker's own may name the versions themselves.
+    // The linker may define symbols for the versions themselves.
     assert!(listed.lines().all(|line| line.contains(" T ") || line.contains(" A ")), "{listed}");
     let declared = declared();
     assert_eq!(versions.keys().collect::<Vec<_>>(), declared.iter().collect::<Vec<_>>());
@@ -123,8 +122,8 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
     assert!(dynamic.contains("soname: [libitapi.so.2]"), "{dynamic}");
 }
 
-/// What programs can call: what follows a type at the beginning of a line of the preprocessed
-/// header, in the standard layout and in that of the Zurich stack.
+/// Functions declared in the preprocessed header, in the standard layout and in that of the Zurich stack: names
+/// that follow a type at the beginning of a line.
 fn declared() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for layout in [None, Some("-DITAPI_ZRL_EXTENSIONS")] {
@@ -139,9 +138,9 @@ fn declared() -> BTreeSet<String> {
     names
 }
 
-/// What a text in the documentation calls by a name of the C face is in the header.
+/// Every C name in the documentation's table is declared in the header.
 #[test]
-fn the_table_from_verbs_names_what_there_is() {
+fn the_table_from_verbs_names_declared_functions() {
     let table = root().join("docs/verbs-to-it-api.md");
     let table = std::fs::read_to_string(table).expect("it is in the tree");
     let declared = root().join("itapi/c/include/itapi");
@@ -180,7 +179,7 @@ fn installed_files_are_stripped_with_debug_information_beside_them() {
 }
 
 #[test]
-fn what_was_installed_goes_away_again() {
+fn uninstalling_removes_what_was_installed() {
     let kit = match Kit::install("c-uninstall") {
         Ok(kit) => kit,
         Err(reason) => return skip("uninstalling the C library", &reason),
@@ -192,7 +191,7 @@ fn what_was_installed_goes_away_again() {
 }
 
 #[test]
-fn two_processes_talk_whatever_they_were_compiled_with() {
+fn two_processes_communicate_whatever_they_were_compiled_with() {
     let Some(kit) = kit("ping between C programs") else { return };
     let build = |name: &str, language, defines: &[&str]| {
         kit.program(name, &["ping.c", "check.c"], language, defines)
@@ -229,7 +228,7 @@ fn ping(mut server: Command, mut client: Command) {
 }
 
 #[test]
-fn exactly_once_while_endpoints_come_and_go() {
+fn dtos_complete_exactly_once_while_endpoints_reconnect() {
     let Some(kit) = kit("exactly once") else { return };
     let program = kit.program("exactly_once", &["exactly_once.c"], Language::C99, &[]);
     let seconds = std::env::var("WARPLINE_STRESS_SECONDS").unwrap_or_else(|_| "3".into());

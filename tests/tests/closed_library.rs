@@ -1,4 +1,4 @@
-//! Test that `dlclose` of the C library leaves it in the process: its threads continue to run.
+//! Test that `dlclose` of the C library leaves it mapped, because its threads continue to run.
 
 #![forbid(unsafe_code)]
 
@@ -6,7 +6,7 @@ use warpline_tests::c::{Kit, Language, run};
 use warpline_tests::skip;
 
 #[test]
-fn a_library_that_is_closed_while_its_threads_run_stays() {
+fn a_closed_library_stays_mapped_while_its_threads_run() {
     let kit = match Kit::install("c-closed") {
         Ok(kit) => kit,
         Err(reason) => return skip("closing the C library", &reason),

@@ -1,7 +1,7 @@
-//! Datagrams of IT-API's Rust face over the bridge to hardware, with the stand-in for rdma-core below.
+//! Tests of datagrams of `itapi` over the bridge to rdma-core, with the test double of its libraries.
 //!
-//! The loader looks for libraries where the environment said when the process began, so each test
-//! runs itself again, with the stand-in under the names of rdma-core.
+//! The loader uses the environment of the process's start, so each test runs itself again, with the test double
+//! under the names of rdma-core.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use itapi::*;
 
-/// Far more than anything here takes.
+/// Time-out of waits, to fail instead of hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Set in the child.
 const CHILD: &str = "WARPLINE_TEST_DATAGRAMS";
 
-/// True in the child, which has the stand-in; else runs `test` there.
+/// True in the child, which has the test double; otherwise runs `test` there.
 fn over_the_stand_in(test: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
@@ -37,7 +37,7 @@ fn over_the_stand_in(test: &str) -> bool {
     false
 }
 
-/// One program: an endpoint with its dispatcher.
+/// An endpoint with its dispatcher.
 struct Side {
     ia: Ia,
     pz: Pz,
@@ -57,7 +57,7 @@ impl Side {
         self.ep.post_recv(self.pz.buffer(GRH_OCTETS + octets).unwrap()).unwrap();
     }
 
-    /// What arrives next, and from where.
+    /// The next datagram, and its sender.
     fn arrival(&self) -> (Vec<u8>, DatagramSource) {
         let arrived = self.evd.wait_success(PATIENCE).unwrap();
         assert_eq!((arrived.ep, arrived.operation), (self.ep.id(), Operation::Recv));
@@ -74,7 +74,7 @@ impl Side {
     }
 }
 
-/// Asks for the endpoint of `there`.
+/// Resolves the service of `there` to its endpoint.
 fn resolve(here: &Side, there: &Side) -> (UdAddress, DatagramPath) {
     let listen = there.ia.listen_datagrams("127.0.0.1:0").unwrap();
     let service = here.ia.ud_service(listen.address(), b"weather").unwrap();
@@ -96,8 +96,8 @@ fn resolve(here: &Side, there: &Side) -> (UdAddress, DatagramPath) {
 // [it_ep_ud_create] [it_post_sendto] [it_post_recvfrom] [it_address_handle_create]
 // [it_ud_service_request] [it_ud_service_reply] [it_ud_service_request_handle_create]
 #[test]
-fn a_service_leads_to_an_endpoint_and_a_datagram_back() {
-    if !over_the_stand_in("a_service_leads_to_an_endpoint_and_a_datagram_back") {
+fn a_service_resolves_to_an_endpoint_that_replies() {
+    if !over_the_stand_in("a_service_resolves_to_an_endpoint_that_replies") {
         return;
     }
     let (here, there) = (Side::new(), Side::new());
@@ -107,30 +107,30 @@ fn a_service_leads_to_an_endpoint_and_a_datagram_back() {
     let (question, source) = there.arrival();
     assert_eq!((&*question, source.qpn), (&b"what is it like?"[..], here.ep.address().qpn));
     here.receive(64);
-    // The key is not in a datagram: programs agree on it.
+    // The reply has no key: programs agree on it.
     let asker = UdAddress { qpn: source.qpn, qkey: here.ep.address().qkey };
     there.send(&source.path.unwrap(), asker, b"raining");
     let (answer, source) = here.arrival();
     assert_eq!((&*answer, source.qpn), (&b"raining"[..], address.qpn));
 }
 
-/// Whatever lies between the provider's queue and the application.
+/// With every kind of dispatcher between the provider's queue and the application.
 #[test]
-fn the_source_comes_along_through_every_kind_of_dispatcher() {
-    if !over_the_stand_in("the_source_comes_along_through_every_kind_of_dispatcher") {
+fn every_kind_of_dispatcher_reports_the_source() {
+    if !over_the_stand_in("every_kind_of_dispatcher_reports_the_source") {
         return;
     }
     let (here, there) = (Side::new(), Side::new());
     let (address, path) = resolve(&here, &there);
     let qpn = here.ep.address().qpn;
-    // Staged, since a quiet receive does not notify: the one behind it does.
+    // Staged, since a quiet receive does not notify; the next one does.
     there.ep.post_recv_quiet(there.pz.buffer(GRH_OCTETS + 8).unwrap()).unwrap();
     there.receive(8);
     here.send(&path, address, b"quiet");
     here.send(&path, address, b"loud");
     assert_eq!(there.arrival().0, b"quiet");
     assert_eq!(there.arrival().1.qpn, qpn);
-    // Many at once.
+    // Several completions at once.
     for _ in 0..4 {
         there.receive(8);
         here.send(&path, address, b"one");
@@ -155,8 +155,8 @@ fn the_source_comes_along_through_every_kind_of_dispatcher() {
 
 // [it_ud_service_reply] [it_ud_service_request_handle_free]
 #[test]
-fn a_service_says_why_not() {
-    if !over_the_stand_in("a_service_says_why_not") {
+fn a_service_refuses_with_a_reason() {
+    if !over_the_stand_in("a_service_refuses_with_a_reason") {
         return;
     }
     use ServiceRefusal::{NoQueuePair, NotSupported, Redirected, Rejected};
@@ -186,7 +186,7 @@ fn a_service_says_why_not() {
         listen.request().unwrap().reject(NoQueuePair, b"").unwrap();
         assert_eq!(refused(b""), NoQueuePair);
     }
-    // There is no service; a cancelled request has no reply.
+    // An unknown service; a cancelled request has no reply.
     let nobody = here.ia.ud_service("127.0.0.1:9", b"").unwrap();
     nobody.ask().unwrap();
     let answer = nobody.wait(PATIENCE).unwrap().unwrap();
@@ -199,8 +199,8 @@ fn a_service_says_why_not() {
 
 // [it_address_handle_modify] [it_address_handle_query] [it_address_handle_free] [it_ep_reset]
 #[test]
-fn what_cannot_be_is_refused() {
-    if !over_the_stand_in("what_cannot_be_is_refused") {
+fn invalid_datagram_requests_are_refused() {
+    if !over_the_stand_in("invalid_datagram_requests_are_refused") {
         return;
     }
     let (here, there) = (Side::new(), Side::new());
@@ -228,7 +228,7 @@ fn what_cannot_be_is_refused() {
         here.ia.ud_service("127.0.0.1:7", &long),
         Err(Error::Access(AccessError::PrivateDataTooLong { .. }))
     ));
-    // With another key it is lost; what is stopped flushes, and goes on after a reset.
+    // A datagram with another key is lost; a stopped endpoint flushes, and works again after a reset.
     there.receive(8);
     here.send(&path, UdAddress { qkey: address.qkey ^ 1, ..address }, b"lost");
     assert!(there.evd.poll().unwrap().is_none());

@@ -1,14 +1,14 @@
-//! The examples in the documentation of all crates, those that must not compile included.
+//! Runs the documentation examples of all crates, including those that must not compile.
 //!
-//! Cargo would run them after every other test, behind the list of what was skipped, so the
-//! libraries switch them off (`doctest = false`) and this test asks for them.
+//! Cargo would run them after the list of skipped tests, so the libraries switch them off (`doctest = false`)
+//! and this test runs them.
 
 #![forbid(unsafe_code)]
 
 use std::process::{Command, Stdio};
 
 #[test]
-fn documentation_examples_do_what_they_say() {
+fn documentation_examples_run() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["test", "--doc", "--workspace", "--features", "itapi/tokio", "--quiet"]);

@@ -1,12 +1,12 @@
-//! Two ends of `duet` over SoftRDMA: every case goes as the standards say, with each way to start up.
-//! `tests/vm/run interop` sets one end against the Linux kernel's siw.
+//! Tests that two ends of `duet` over SoftRDMA conform in every case, with each kind of start-up. `tests/vm/run
+//! interop` runs one end against the Linux kernel's siw.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-/// Plays all cases with these options; both ends' lines.
+/// Runs all cases with these options; returns both ends' lines.
 fn play(options: &[&str]) -> String {
     let duet = || {
         let mut command = Command::new("timeout");
@@ -27,7 +27,7 @@ fn play(options: &[&str]) -> String {
 }
 
 #[test]
-fn two_ends_of_our_own_agree_about_every_case() {
+fn two_ends_over_softrdma_conform_in_every_case() {
     for options in
         [&["--rtr", "none", "--crc", "on"][..], &["--rtr", "read", "--crc", "off"], &["--mpa", "1"]]
     {

@@ -1,5 +1,5 @@
-//! Half-open peers: stopped processes and firewalls that drop. Each ends by the policy's time-outs,
-//! every posted work request completes, and the message names the peer. [CONN-14, MPA-37, VERBS-11]
+//! Tests of half-open connections: stopped processes and firewalls that drop. Each ends by the policy's
+//! time-outs, every posted work request completes, and the message names the peer. [CONN-14, MPA-37, VERBS-11]
 //!
 //! Two hosts in network namespaces; the policy is shortened by a configuration file.
 
@@ -11,7 +11,7 @@ use warpline_tests::netns::{Netns, have};
 use warpline_tests::skip;
 use warpline_tests::target::Target;
 
-/// Short time-outs; [`Caller::end`] waits for what they lead to.
+/// A policy with short time-outs, for which [`Caller::end`] waits.
 const CONFIG: &str = "[policy]
 probe_ms = 300
 keep_alive_ms = 1000
@@ -59,7 +59,7 @@ impl Lab {
         Caller::start(command)
     }
 
-    /// Nothing from the peer comes in any more.
+    /// Drops all packets in both directions.
     fn drop_packets(&self) {
         for rule in [
             "add table inet deaf",
@@ -73,7 +73,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // A stray file in the temporary directory does no harm.
+        // Ignored: a file left in the temporary directory does no harm.
         let _ = std::fs::remove_file(&self.config);
     }
 }
@@ -115,9 +115,9 @@ fn signal(pid: u32, signal: &str) {
     assert!(status.expect("kill runs").success());
 }
 
-/// A stopped peer: its kernel still acknowledges, so only a question to the RDMA stack finds out.
+/// A stopped peer: its kernel still acknowledges, so only a probe of the RDMA stack detects it.
 #[test]
-fn a_stopped_peer_is_found_while_receives_are_posted() {
+fn a_stopped_peer_is_detected_while_receives_are_posted() {
     let Some(lab) = Lab::new("stopped-receive") else { return };
     let caller = lab.call(&[]);
     signal(lab.target.pid(), "-STOP");
@@ -128,7 +128,7 @@ fn a_stopped_peer_is_found_while_receives_are_posted() {
 
 /// A stopped peer whose window closes under a stream of writes.
 #[test]
-fn a_stopped_peer_is_found_while_writes_are_posted() {
+fn a_stopped_peer_is_detected_while_writes_are_posted() {
     let Some(lab) = Lab::new("stopped-write") else { return };
     let caller = lab.call(&["--write"]);
     signal(lab.target.pid(), "-STOP");
@@ -139,7 +139,7 @@ fn a_stopped_peer_is_found_while_writes_are_posted() {
 
 /// A firewall that drops everything, while only receives are posted.
 #[test]
-fn a_firewall_is_found_while_receives_are_posted() {
+fn a_firewall_is_detected_while_receives_are_posted() {
     let Some(lab) = Lab::new("firewall-receive") else { return };
     let caller = lab.call(&[]);
     lab.drop_packets();
@@ -148,7 +148,7 @@ fn a_firewall_is_found_while_receives_are_posted() {
 
 /// A firewall that drops everything, in the middle of a stream of writes.
 #[test]
-fn a_firewall_is_found_while_writes_are_posted() {
+fn a_firewall_is_detected_while_writes_are_posted() {
     let Some(lab) = Lab::new("firewall-write") else { return };
     let caller = lab.call(&["--write"]);
     lab.drop_packets();

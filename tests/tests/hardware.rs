@@ -1,5 +1,5 @@
-//! A program in C over the bridge to hardware, with the stand-in for rdma-core below: what a device
-//! can do is what IT-API says, and what it cannot do is refused as such.
+//! Tests of a C program over the bridge to rdma-core, with the test double of its libraries: IT-API reports
+//! what a device can do, and refuses what it cannot.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -11,7 +11,7 @@ use std::process::Command;
 use warpline_tests::c::{Kit, Language, root, run};
 use warpline_tests::skip;
 
-/// A directory with the stand-in under the names of rdma-core.
+/// A directory with the test double under the names of rdma-core.
 fn stand_in(name: &str) -> PathBuf {
     let fake = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
     let dir = fake.with_file_name(format!("stand-in-{name}-{}", std::process::id()));
@@ -23,7 +23,7 @@ fn stand_in(name: &str) -> PathBuf {
 }
 
 #[test]
-fn it_api_says_what_the_device_below_can_do() {
+fn it_api_reports_what_the_device_can_do() {
     let kit = match Kit::install("c-hardware") {
         Ok(kit) => kit,
         Err(reason) => return skip("C over hardware", &reason),
@@ -32,7 +32,7 @@ fn it_api_says_what_the_device_below_can_do() {
     let program = kit.program("hardware", &files, Language::C99, &["ITAPI_ENABLE_V21_BINDINGS"]);
     let dir = stand_in("c-hardware");
     let libraries = std::env::join_paths([kit.home().join("lib"), dir.clone()]).unwrap();
-    // InfiniBand's messages, less what takes the padding off again, and iWARP's.
+    // Limits of private data: InfiniBand's, less the octet that removes the padding, and iWARP's.
     for arguments in
         [["fakeib0", "ib", "53", "193", "145"], ["fakeiw0", "iwarp", "251", "251", "251"]]
     {
@@ -56,7 +56,7 @@ fn datagrams_go_both_ways_from_c() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A vendor has the installed header and a C compiler, and no more.
+/// A provider can be built with only the installed header and a C compiler.
 #[test]
 fn the_installed_header_builds_a_provider() {
     let kit = match Kit::install("c-provider") {

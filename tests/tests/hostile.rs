@@ -1,6 +1,6 @@
-//! A hostile peer against a live server: every invalid vector, then 100,000 mutated frames. The
-//! server answers as the requirements say, keeps serving others, and nothing outside the granted
-//! regions changes. [SEC-18, SEC-03, SEC-01, SEC-10]
+//! Tests of a hostile peer against a live server: every invalid vector, then 100,000 mutated frames. The server
+//! responds as required, keeps serving others, and nothing outside the granted regions changes. [SEC-18,
+//! SEC-03, SEC-01, SEC-10]
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ fn target() -> Target {
     Target::start(command)
 }
 
-/// A granted region as the vectors know it and as the server has it.
+/// A granted region with its STag and address in the vectors and at the server.
 struct Region {
     vector_stag: u32,
     vector_to: u64,
@@ -40,11 +40,11 @@ fn regions(private_data: &[u8]) -> Vec<Region> {
         .collect()
 }
 
-/// Replaces an STag and, behind it, a TO of the vectors by the server's.
+/// Replaces an STag of the vectors, and the TO after it, by the server's.
 fn patch(ulpdu: &mut [u8], stag_at: usize, to_at: Option<usize>, regions: &[Region]) {
     let Some(stag) = ulpdu.get(stag_at..stag_at + 4) else { return };
     let stag = u32::from_be_bytes(stag.try_into().expect("4 octets"));
-    // The key octet may be wrong on purpose: compare indices.
+    // The key octet may be wrong on purpose, so compare indices.
     let Some(region) = regions.iter().find(|r| r.vector_stag >> 8 == stag >> 8) else { return };
     let key = (stag as u8).wrapping_sub(region.vector_stag as u8).wrapping_add(region.stag as u8);
     let patched = region.stag & !0xff | u32::from(key);
@@ -55,7 +55,7 @@ fn patch(ulpdu: &mut [u8], stag_at: usize, to_at: Option<usize>, regions: &[Regi
     to.copy_from_slice(&value.to_be_bytes());
 }
 
-/// The vector's octets with the server's STags and addresses, CRC made right again where it was.
+/// The vector's octets with the server's STags and addresses, and a correct CRC if it had one.
 fn for_server(octets: &[u8], regions: &[Region]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = octets;
@@ -90,7 +90,7 @@ fn for_server(octets: &[u8], regions: &[Region]) -> Vec<u8> {
     out
 }
 
-/// Receive state that the server must have, if a connection can bring it about.
+/// Number of receives that the server must have, if a connection can request it.
 fn receives(vector: &Vector) -> Option<u8> {
     let context = vector.context.as_object()?;
     let mut receives = 4;
@@ -106,19 +106,19 @@ fn receives(vector: &Vector) -> Option<u8> {
     Some(receives)
 }
 
-/// Vectors about regions that the server does not have (shared, at the top of the address space).
+/// Vectors that need regions that the server does not have (shared, at the top of the address space).
 fn needs_other_region(vector: &Vector) -> bool {
     ["00005500", "00006600", "00008800"].iter().any(|stag| vector.hex.contains(stag))
 }
 
-/// Sends one invalid FPDU or stream and compares the answer with what the vector expects.
+/// Sends one invalid FPDU or stream and compares the response with the vector's.
 fn frame_is_refused(address: SocketAddr, vector: &Vector, receives: u8) {
     let name = &vector.name;
     let mut peer = RawPeer::connect(address, true, &[receives]).expect("the server accepts");
     let regions = regions(&peer.private_data);
     peer.send(&for_server(&vector.octets(), &regions));
-    // A good message behind it must have no effect. An atomic runs when its turn to be answered
-    // comes (RFC 7306 5.4): a message behind it could be judged first.
+    // A valid message after it must have no effect. An atomic is executed when its response is due (RFC 7306
+    // 5.4): a message after it could be handled first.
     if !name.starts_with("bad_atomic") {
         peer.send(&raw::fpdu(&raw::untagged(3, true, 0, 2, 0, b"good")));
     }
@@ -135,20 +135,20 @@ fn frame_is_refused(address: SocketAddr, vector: &Vector, receives: u8) {
             assert_eq!(terminates.len(), 1, "{name}: {terminates:?}");
             assert!(codes.contains(&terminates[0]), "{name}: {terminates:?}, not one of {codes:?}");
         }
-        None => assert_eq!(terminates, [], "{name}: no Terminate may answer this"),
+        None => assert_eq!(terminates, [], "{name}: no Terminate may be sent"),
     }
-    // Streams may begin with good messages; a lone bad frame leaves nothing to echo.
-    assert!(vector.kind == "stream" || echoes == 0, "{name}: the frame behind it was delivered");
+    // Streams may begin with valid messages; after a single bad frame there is nothing to echo.
+    assert!(vector.kind == "stream" || echoes == 0, "{name}: the frame after it was delivered");
 }
 
-/// Sends a malformed start-up frame: the server closes and never accepts.
+/// Sends a malformed start-up frame: the server must close and not accept.
 fn start_up_is_refused(address: SocketAddr, vector: &Vector) {
     let name = &vector.name;
     let mut stream = RawPeer::open(address).expect("connects");
     stream.write_all(&vector.octets()).expect("sends");
     stream.shutdown(std::net::Shutdown::Write).expect("still connected");
     let mut answer = Vec::new();
-    // A reset is as good as a FIN.
+    // It may end with a reset or a FIN.
     let _ = stream.read_to_end(&mut answer);
     let accepted =
         answer.len() >= 20 && &answer[..16] == b"MPA ID Rep Frame" && answer[16] & 0x20 == 0;
@@ -173,7 +173,7 @@ enum Played {
     LivedThrough,
 }
 
-/// Sends an invalid vector to the server, and sees what comes of it.
+/// Sends an invalid vector to the server and checks the outcome.
 fn play(address: SocketAddr, vector: &Vector) -> Played {
     let name = &vector.name;
     match (vector.kind.as_str(), receives(vector)) {
@@ -185,17 +185,17 @@ fn play(address: SocketAddr, vector: &Vector) -> Played {
             frame_is_refused(address, vector, receives);
             Played::Frame
         }
-        // Meant for initiators, sent to a listener.
+        // A vector for initiators, sent to a listener.
         ("mpa_rep", _) => {
             let mut stream = RawPeer::open(address).expect("connects");
             stream.write_all(&vector.octets()).expect("sends");
             stream.shutdown(std::net::Shutdown::Write).expect("still connected");
-            // Whatever it sends, it must end.
+            // It must end, whatever it sends.
             let _ = stream.read_to_end(&mut Vec::new());
             Played::LivedThrough
         }
-        // Markers, foreign regions and open reads need a prepared QP: the exact answer is with
-        // the protocol core's own tests. Here the server has to live through them.
+        // Markers, foreign regions and outstanding Reads need a prepared QP: the tests of the protocol core
+        // check the exact response. Here the server must only survive.
         _ => {
             let mut peer = RawPeer::connect(address, true, &[]).expect("accepted");
             peer.send(&for_server(&vector.octets(), &regions(&peer.private_data)));
@@ -213,7 +213,7 @@ fn every_invalid_vector_gets_its_response() {
     let (mut frames, mut start_ups, mut lived_through) = (0, 0, Vec::new());
     let mut failed = Vec::new();
     for vector in vectors::load().into_iter().filter(|v| !v.valid) {
-        // A vector that fails hides none behind it.
+        // Go on after a failure, to report all.
         let played = std::panic::catch_unwind(|| play(target.address, &vector));
         match played {
             Ok(Played::StartUp) => start_ups += 1,
@@ -224,12 +224,12 @@ fn every_invalid_vector_gets_its_response() {
         is_served(target.address);
     }
     target.check();
-    println!("{frames} frames and {start_ups} start-ups refused; lived through: {lived_through:?}");
-    assert!(failed.is_empty(), "these failed, each told above: {failed:?}");
+    println!("{frames} frames and {start_ups} start-ups refused; survived: {lived_through:?}");
+    assert!(failed.is_empty(), "these failed, see above: {failed:?}");
     assert!(frames >= 40 && start_ups >= 4, "{frames} frames, {start_ups} start-ups");
 }
 
-/// Small, fast, and the same everywhere: xorshift64*.
+/// A reproducible random generator: xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -244,7 +244,8 @@ impl Random {
     }
 }
 
-/// Damages a frame: bits, cuts, repeats; mends the CRC two times out of three, so that it gets in.
+/// Damages a frame: flips bits, truncates, repeats; corrects the CRC two times out of three, so that the frame
+/// passes it.
 fn mutate(frame: &[u8], random: &mut Random) -> Vec<u8> {
     let mut out = frame.to_vec();
     for _ in 0..=random.below(3) {
@@ -282,7 +283,7 @@ fn a_hundred_thousand_mutated_frames_do_no_harm() {
     let address = target.address;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Others are served all the while.
+        // Another client is served meanwhile.
         let bystander = scope.spawn(|| {
             let mut served = 0_u64;
             while !done.load(Ordering::Relaxed) {

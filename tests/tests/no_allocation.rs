@@ -1,5 +1,5 @@
-//! The post and dequeue path of the C library allocates nothing: a C program counts what its thread
-//! asks the allocator for, alone and on busy processors.
+//! Test that posting and dequeuing in the C library allocate nothing: a C program counts its thread's
+//! allocations, alone and on busy processors.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! The Rust face when memory is short: what is sized by the caller is an error that names it where its
-//! allocation is refused, and goes on when there is memory again. The allocator of this program refuses the
-//! larger allocations of a thread while that asks for it; lists of that size a caller must have asked for.
+//! Tests of `itapi` when memory is short: if an allocation whose size the caller chose is refused, an error
+//! names it, and later calls succeed. The allocator of this program refuses large allocations of a thread on
+//! request; only callers cause lists of that size.
 
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use itapi::{Access, Completion, Ep, Error, Evd, Ia, Lmr, MwKind, Pz, Rmr, Work};
 
-/// What is larger is a list.
+/// Larger allocations are lists.
 const LARGE: usize = 2048;
 const HANG: Duration = Duration::from_secs(60);
 
@@ -59,13 +59,13 @@ fn short<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The error says what there was no memory for.
+/// Asserts that the error says what there was no memory for.
 fn names(error: &Error, what: &str) {
     let text = error.to_string();
     assert!(text.contains("no memory for ") && text.contains(what), "{text}");
 }
 
-/// Two connected endpoints that complete in one dispatcher.
+/// Two connected endpoints with one dispatcher.
 fn pair(depth: u32) -> (Ia, Pz, Evd, [Ep; 2]) {
     let ia = Ia::open().unwrap();
     let (pz, evd) = (ia.pz().unwrap(), ia.evd(4 * depth).unwrap());
@@ -76,13 +76,13 @@ fn pair(depth: u32) -> (Ia, Pz, Evd, [Ep; 2]) {
         scope.spawn(|| listen.request().unwrap().accept(&far, b"").unwrap());
         near.connect(listen.address(), b"").unwrap();
     });
-    // Its queue has its memory from here on.
+    // Its queue has allocated its memory now.
     near.post(Work::write(b"", board(&pz).remote())).unwrap();
     evd.wait_success(HANG).unwrap();
     (ia, pz, evd, [near, far])
 }
 
-/// Memory that the peer, which has the same zone, may write.
+/// Memory that the peer, in the same zone, may write.
 fn board(pz: &Pz) -> Lmr {
     pz.lmr(64).remote_write().register().unwrap()
 }
@@ -92,7 +92,7 @@ fn endpoints_of_a_dispatcher() {
     let ia = Ia::open().unwrap();
     let (pz, evd) = (ia.pz().unwrap(), ia.evd(16).unwrap());
     let make = || pz.ep(&evd).depth(1, 1).build();
-    // The dispatcher's lists of them, of which there are 16, are large then.
+    // The dispatcher's 16 lists of them are large now.
     let mut eps: Vec<_> =
         (0..16 * (LARGE / size_of::<(u64, u64)>() + 1)).map(|_| make().unwrap()).collect();
     for _ in 0..16 {
@@ -130,7 +130,7 @@ fn memory_of_unsignalled_requests() {
     let last = pz.buffer(1).unwrap();
     quiet(last).unwrap();
     signalled();
-    // There is no memory for a list of what ended before the first, so it waits for the second.
+    // There is no memory for the list with the first completion, so it comes with the second.
     let earlier = || short(|| evd.wait_success(HANG)).unwrap().earlier.len();
     assert_eq!([earlier(), earlier()], [0, MANY + 1]);
 }
@@ -153,13 +153,13 @@ fn windows_and_their_regions() {
         });
         while evd.poll().unwrap().is_some() {}
     };
-    // The provider has its own memory for so many from here on.
+    // The provider has allocated its memory for so many now.
     let first = pz.rmr(MwKind::Wide).unwrap();
     regions.iter().for_each(|region| _ = link(&first, region).unwrap());
     settle();
     let refused = short(|| regions.iter().find_map(|region| link(&wide, region).err()));
     names(&refused.expect("a list that grows with the links"), "regions of a window");
-    // To forget them as their links complete takes no memory.
+    // Completing the links needs no memory.
     short(settle);
     let narrow: Vec<_> = (0..MANY).map(|_| pz.rmr(MwKind::Narrow).unwrap()).collect();
     let refused = short(|| narrow.iter().find_map(|rmr| link(rmr, &regions[0]).err()));
@@ -183,7 +183,7 @@ fn completions_that_are_taken_at_once() {
     out.shrink_to_fit();
     write();
     names(&short(|| evd.poll_into(&mut out)).unwrap_err(), "completions");
-    // It is still to be taken.
+    // The completion is still queued.
     warpline_patience::until("a completion", || evd.poll_into(&mut out).unwrap() == 1);
 }
 

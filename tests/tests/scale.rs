@@ -8,7 +8,7 @@ use warpline_tests::target::Target;
 
 const CONNECTIONS: usize = 2_000;
 const ROUNDS: usize = 3;
-/// A safety net, not an expectation.
+/// Time-out of waits, to fail instead of hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Sends on every connection at once and waits until every echo is back.
@@ -37,7 +37,7 @@ fn exchange(eps: &[Ep], evd: &Evd, round: usize) {
 fn two_thousand_connections_exchange_data() {
     warpline_tests::raise_descriptor_limit();
     let mut command = Command::new(env!("CARGO_BIN_EXE_target"));
-    // What a connection over TCP takes; a local stream has its rings besides.
+    // Memory of a connection over TCP; a local stream also has rings.
     command.arg("127.0.0.1:0").env("WARPLINE_LOCAL", "off");
     let mut target = Target::start(command);
     let before = target.check();
@@ -50,7 +50,7 @@ fn two_thousand_connections_exchange_data() {
             let ep = pz.ep(&evd).depth(4, 4).build().expect("endpoint");
             ep.post_recv(pz.buffer(64).expect("buffer")).expect("room for a receive");
             // At the server one receive for a message, and one for the next, which may come before the
-            // echo's completion has given the first one back.
+            // completion of the echo returns the first.
             ep.connect(target.address, &[2]).unwrap_or_else(|e| panic!("connection {index}: {e}"));
             ep
         })

@@ -1,8 +1,7 @@
-//! A C process that runs out of memory gets a status: every allocation of a program that connects,
-//! transfers and closes is refused in turn, alone and with all behind it; and a limit on its addresses
-//! is set lower and lower. The same for a program that has the library in itself, and for one that has
-//! so many objects and connections that the tables outgrow the reserve; and peers that come while there
-//! is no memory do not end the process.
+//! Tests of C programs that run out of memory: every allocation of a program that connects, transfers and
+//! closes is refused in turn, alone and with all later ones, and its address space is limited to decreasing
+//! sizes. The same for a program with the static library, and for one with so many objects and connections that
+//! tables outgrow the reserve. Peers that connect while there is no memory do not end the process.
 
 #![forbid(unsafe_code)]
 
@@ -19,11 +18,11 @@ use warpline_tests::skip;
 
 const BINDING: &[&str] = &["ITAPI_ENABLE_V21_BINDINGS"];
 
-/// What is larger is of a table: neither of the library's reserve (`itapi/c/src/reserve.rs`), nor memory that is
-/// there when a connection is accepted (`ual/cm/src/table/listeners.rs`).
+/// Larger allocations are of tables: neither from the library's reserve (`itapi/c/src/reserve.rs`), nor
+/// allocated before a connection is accepted (`ual/cm/src/table/listeners.rs`).
 const LARGEST_BLOCK: u32 = 33 << 10;
 
-/// They come while there is no memory: enough to use up the reserve.
+/// Peers that connect without memory: enough to exhaust the reserve.
 const PEERS: u32 = 300;
 
 /// How runs ended, by exit status, with the last that ended so and what it printed.
@@ -34,7 +33,7 @@ struct Rig {
     allocator: PathBuf,
     shared: Program,
     archive: Program,
-    /// Many objects; what counts are allocations that the library's reserve has no blocks for.
+    /// Many objects; only allocations beyond the library's reserve count.
     crowded: Program,
 }
 
@@ -65,7 +64,7 @@ fn rig(test: &str) -> Option<&'static Rig> {
             archive: program(archive, 0),
             crowded: program(crowded, LARGEST_BLOCK),
         };
-        // Once, before several tests run the program beside each other.
+        // Once, before several tests run the program concurrently.
         rig.shared.allocations = rig.count_allocations(&rig.shared);
         rig.archive.allocations = rig.count_allocations(&rig.archive);
         rig.crowded.allocations = rig.count_allocations(&rig.crowded);
@@ -79,13 +78,13 @@ impl Rig {
         let mut command = self.kit.command(&program.path);
         command.env("FAIL_AT", at.to_string()).env("FAIL_COUNT", self.count());
         command.env("FAIL_OVER", program.over.to_string());
-        // Only in the program, not in `timeout` before it.
+        // Only in the program, not in `timeout`.
         let preload = format!("LD_PRELOAD={}", self.allocator.display());
         let mut inner = Command::new("timeout");
         inner.args(["60", "env"]).arg(preload).arg(&program.path);
         inner.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         if and_all_behind {
-            // No call waits long for memory that does not become free.
+            // No call waits long for memory.
             inner.env("FAIL_ON", "1").arg("2");
         }
         inner
@@ -109,7 +108,7 @@ fn note(ends: &mut Ends, command: &mut Command, what: String) {
     *end = (end.0 + 1, format!("{what}: {}\n{said}", output.status));
 }
 
-/// Each run succeeded (0), or printed the status that a call returned (3).
+/// Asserts that each run succeeded (0), or printed the error that a call returned (3).
 fn check(what: &str, ends: &Ends, others: &[i32]) {
     println!("{what}: {:?}", ends.iter().map(|(end, (runs, _))| (end, runs)).collect::<Vec<_>>());
     for (end, (runs, last)) in ends {
@@ -137,12 +136,12 @@ fn refuse_all(rig: &Rig, what: &str, program: &Program) {
     for at in (1..=program.allocations).step_by(7) {
         note(&mut ends, &mut rig.refusing(program, at, true), format!("from allocation {at} on"));
     }
-    // What was posted waits for memory to be sent from: a wait ends with its time (4).
+    // Posted requests wait for memory to send, so a wait times out (4).
     check(what, &ends, &[4]);
 }
 
 #[test]
-fn each_allocation_that_is_refused_is_a_status_or_nothing() {
+fn a_refused_allocation_is_a_status_or_has_no_effect() {
     let Some(rig) = rig("refused allocations") else { return };
     let allocations = rig.shared.allocations;
     assert!(allocations > 300, "{allocations}: what is refused is not what the library asks for");
@@ -150,19 +149,19 @@ fn each_allocation_that_is_refused_is_a_status_or_nothing() {
 }
 
 #[test]
-fn each_allocation_that_is_refused_to_the_archive_is_a_status_or_nothing() {
+fn a_refused_allocation_with_the_archive_is_a_status_or_has_no_effect() {
     let Some(rig) = rig("refused allocations, archive") else { return };
     refuse_each(rig, "one refused, archive", &rig.archive, &[]);
 }
 
 #[test]
-fn memory_that_is_gone_for_good_is_a_status() {
+fn memory_that_stays_exhausted_is_a_status() {
     let Some(rig) = rig("memory that is gone") else { return };
     refuse_all(rig, "all refused", &rig.shared);
 }
 
 #[test]
-fn memory_that_is_gone_for_good_is_a_status_with_the_archive() {
+fn memory_that_stays_exhausted_is_a_status_with_the_archive() {
     let Some(rig) = rig("memory that is gone, archive") else { return };
     refuse_all(rig, "all refused, archive", &rig.archive);
 }
@@ -170,13 +169,13 @@ fn memory_that_is_gone_for_good_is_a_status_with_the_archive() {
 #[test]
 fn tables_that_cannot_grow_are_a_status() {
     let Some(rig) = rig("tables that cannot grow") else { return };
-    // A peer whose request found no memory is rejected, and a thread that waits for that request waits (4).
+    // A peer whose request got no memory is rejected, and a thread that waits for that request times out (4).
     refuse_each(rig, "large ones refused", &rig.crowded, &[4]);
 }
 
-/// Each start-up takes memory, at the peers' request only.
+/// Start-ups need memory, which peers control.
 #[test]
-fn peers_that_come_while_there_is_no_memory_end_nothing() {
+fn peers_that_connect_without_memory_do_not_end_the_process() {
     let Some(rig) = rig("peers without memory") else { return };
     let mut command = rig.refusing(&rig.crowded, 0, false);
     command.env("FAIL_OVER", "0").arg("peers").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -201,7 +200,7 @@ fn peers_that_come_while_there_is_no_memory_end_nothing() {
 fn an_address_space_that_is_too_small_is_a_status() {
     let Some(rig) = rig("a limit of addresses") else { return };
     let mut ends = Ends::new();
-    // From hardly enough to load the program to enough for all of it; threads have stacks of 8 MiB.
+    // From hardly enough to load the program to enough for everything; threads have stacks of 8 MiB.
     for kib in (12_000..140_000).step_by(1_500) {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -v \"$1\" && exec \"$2\"", "sh", &kib.to_string()]);
@@ -211,6 +210,6 @@ fn an_address_space_that_is_too_small_is_a_status() {
         bounded.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         note(&mut ends, &mut bounded, format!("{kib} KiB of addresses"));
     }
-    // 127: not even the loader has enough. 4: see above.
+    // 127: not enough for the loader. 4: see above.
     check("addresses", &ends, &[4, 127]);
 }

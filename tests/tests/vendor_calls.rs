@@ -1,5 +1,5 @@
-//! Applications in C and in Rust that use the vendor calls of providers in C and in Rust, as libraries;
-//! the built-in provider has none, and says so.
+//! Tests of vendor calls: applications in C and Rust use those of provider libraries in C and Rust; the
+//! built-in provider has none.
 
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
@@ -35,7 +35,7 @@ fn of_rust() -> PathBuf {
     target.join("debug/libvendor_mirror.so")
 }
 
-/// A new directory for this test, beside the test programs.
+/// A new directory for a test, beside the test programs.
 fn scratch(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let dir = test.with_file_name(format!("{name}-{}", std::process::id()));
@@ -43,7 +43,7 @@ fn scratch(name: &str) -> PathBuf {
     dir
 }
 
-/// As `vendor_loop_calls.h` says.
+/// The table of `vendor_loop_calls.h`.
 #[repr(C)]
 struct Counters {
     made: unsafe extern "C" fn(*mut c_void) -> u32,
@@ -81,14 +81,14 @@ fn used_from_rust(library: &Path, device: &str, wrap: &str) {
     assert_eq!(refusal.verb_status(), Some(VpStatus::Unsupported));
     assert!(why.to_string().contains("`nobody.has/7`"), "{why}");
     assert!(why.to_string().contains(&name), "{why}");
-    // The table keeps the adapter open, and may be used by any thread.
+    // The table keeps the adapter open, and any thread may use it.
     drop((ep, evd, pz, ia));
     let after = std::thread::scope(|scope| scope.spawn(|| counts(&calls)).join().unwrap());
     assert!(after.0 > before && after.1 == 0, "{device}: {before} {after:?}");
 }
 
 #[test]
-fn an_application_in_rust_uses_them() {
+fn an_application_in_rust_uses_vendor_calls() {
     let dir = scratch("vendor-calls");
     match of_c(&dir) {
         Some(library) => {
@@ -102,7 +102,7 @@ fn an_application_in_rust_uses_them() {
 }
 
 #[test]
-fn an_application_in_c_uses_them() {
+fn an_application_in_c_uses_vendor_calls() {
     let kit = match Kit::install("c-vendor-calls") {
         Ok(kit) => kit,
         Err(reason) => return skip("vendor calls from C", &reason),

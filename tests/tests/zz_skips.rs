@@ -1,11 +1,11 @@
-//! The end of `cargo test --workspace`: what was skipped, and why.
+//! Prints the skipped tests, and why, at the end of `cargo test --workspace`.
 //!
 //! Not a test but the last program that cargo runs in a test run, see `warpline_skip`.
 
 #![forbid(unsafe_code)]
 
 fn main() {
-    // A runner that only lists tests must find none here.
+    // List no test if the runner only lists tests.
     if std::env::args().any(|a| a == "--list") {
         return;
     }

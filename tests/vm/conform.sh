@@ -1,11 +1,11 @@
-# `warpline conform` and the kernel's siw, in both roles: what siw does with everything that iWARP asks
-# of it. rdma-core's stock `rping` in the guest is the application above it.
+# Runs `warpline conform` against the kernel's siw, in both roles. The application in the guest is rdma-core's
+# stock `rping`.
 #
-# Sourced by `run`. Passes if both reports come to their end: that siw has failures is known, and
-# spec/conform-siw.md explains them. VM_REPORTS names a folder for the reports (default: printed).
+# Sourced by `run`. Passes if both reports are complete: siw's failures are known, and spec/conform-siw.md
+# explains them. VM_REPORTS is a folder for the reports (default: printed).
 
-# Cases that leave siw 6.1 damaged, so that each has a guest of its own. A request cut short by a FIN
-# frees siw's listener once too often; with the replies here it reads through a null pointer.
+# Cases that damage siw 6.1, so that each has its own guest. A request cut short by a FIN frees siw's listener
+# once too often; at the replies here it dereferences a null pointer.
 CONFORM_LISTENS_APART=("private data cut short by a FIN")
 CONFORM_CONNECTS_APART=("unknown key" "PD_Length 513" "512 octets of private data")
 
@@ -19,7 +19,7 @@ vm_conform() {
     [ -n "${VM_REPORTS:-}" ] || rm -r "$reports"
 }
 
-# All cases but some, then those one at a time.
+# Runs all cases except some, then those one at a time.
 conform_parts() { # FUNCTION FILE CASE...
     local play=$1 file=$2 name number=0 options=()
     shift 2
@@ -35,12 +35,12 @@ conform_parts() { # FUNCTION FILE CASE...
         cat "$name"
     done >>"$file.txt"
     rm "$file"-[0-9]*
-    # The same port every time would be luck.
+    # The port differs in each guest.
     sed -i '/^ *[0-9]*\/[0-9]* /d; s/^peer at 127.0.0.1:[0-9]*/peer at 127.0.0.1:PORT/; /^warpline: .* not met$/d; /^  where  conform/d' "$file.txt"
 }
 
 conform_new_guest() {
-    # A capture that nobody named lies in the old guest's folder.
+    # The default capture is in the old guest's folder.
     [ "$VM_PCAP" != "$VM_DIR/capture.pcap" ] || VM_PCAP=
     vm_stop
     vm_start
@@ -50,7 +50,7 @@ conform_report() { # FILE WARPLINE-OPTION...
     local file=$1 status=0
     shift
     timeout 900 "$WARPLINE" conform "$@" >"$file.txt" 2>"$file.err" || status=$?
-    # 1: something failed, which the report is about.
+    # 1: a case failed, as the report shows.
     [ "$status" -le 1 ] || die "warpline conform $*: status $status: $(cat "$file.err")"
 }
 
@@ -64,13 +64,12 @@ conform_siw_listens() { # FILE WARPLINE-OPTION...
     conform_stop
 }
 
-# Ends what runs in the guest, and tells what its kernel has complained of.
+# Ends the programs in the guest, and prints errors of its kernel.
 conform_stop() {
     vm_sh 'touch /stop; killall rping 2>/dev/null; dmesg | grep "BUG:\|WARNING:\|refcount_t" | head -n 4; until ! pidof rping >/dev/null || [ -e /late ]; do sleep 1; touch /late; done; rm -f /stop /late'
 }
 
-# The guest connects again and again; an rping that cannot even be killed is left behind after 25
-# seconds.
+# The guest connects repeatedly; an rping that cannot be killed is abandoned after 25 seconds.
 conform_siw_connects() { # FILE WARPLINE-OPTION...
     local file=$1 port line
     shift

@@ -1,21 +1,19 @@
 # Starts, commands and stops one guest. Sourced by `run`, after image.sh.
 #
-# One guest per process. Its network is qemu's own: the guest sees this machine's 127.0.0.1 as
-# 10.0.2.2, and VM_PORT on 127.0.0.1 leads to the guest's VM_GUEST_PORT. Nothing else gets in or out;
-# rxe's interface leads nowhere. Programs of this machine run there as they are: see vm_push.
+# One guest per process. Its network is qemu's own: the guest sees this machine's 127.0.0.1 as 10.0.2.2, and
+# VM_PORT on 127.0.0.1 leads to the guest's VM_GUEST_PORT. Nothing else gets in or out; rxe's interface has no
+# network. Programs of this machine run there unchanged: see vm_push.
 
 VM_GUEST_PORT=7174
 VM_DIR= VM_PID= VM_PORT=
 VM_PUSHED=()
 
-# Puts programs into /bin of the next guests, without their debug information, which is large, and
-# libraries and scripts with them.
+# Copies programs, without debug information, libraries and scripts to /bin of the next guests.
 vm_push() { # FILE...
     VM_PUSHED+=("$@")
 }
 
-# What the guest boots: the built system, and behind it what was pushed. Linux unpacks one archive
-# after the other.
+# The initial RAM disk: the built system, then the pushed files. Linux unpacks one archive after the other.
 vm_initrd() {
     local file pushed=$VM_DIR/pushed
     mkdir -p "$pushed/bin"
@@ -46,7 +44,7 @@ vm_start() {
         -object "filter-dump,id=dump,netdev=net,file=$VM_PCAP" \
         </dev/null >"$VM_DIR/qemu.log" 2>&1 &
     VM_PID=$!
-    # Open for both directions: an open for one would wait for the other side.
+    # Open for both directions: opening for one would block until the other side opens.
     exec 8<>"$VM_DIR/line.in" 9<>"$VM_DIR/line.out"
     vm_wait_for '=ready' 120 >/dev/null || {
         cat "$VM_DIR/qemu.log" "$VM_DIR/console" >&2
@@ -56,8 +54,8 @@ vm_start() {
     [ -n "$VM_PORT" ] || die "no port of this machine leads to the guest"
 }
 
-# Prints what the guest says until a line that begins with $1; fails after $2 seconds of silence.
-# The rest of that line is left in VM_LAST.
+# Prints the guest's output until a line that begins with $1; fails after $2 seconds without output. The rest of
+# that line is in VM_LAST.
 vm_wait_for() {
     local line
     while IFS= read -r -t "$2" line <&9; do
@@ -73,18 +71,17 @@ vm_wait_for() {
     return 1
 }
 
-# Runs one line of shell in the guest, prints its output, returns its status; 125 after two minutes
-# without a word. The guest runs one line at a time, so a line that may hang needs its own bound.
+# Runs one line of shell in the guest, prints its output, returns its status; 125 after two minutes without
+# output. The guest runs one line at a time, so a line that may hang needs its own bound.
 vm_sh() {
     printf '%s\n' "$1" >&8
     vm_wait_for '=done ' 120 || return 125
     return "$VM_LAST"
 }
 
-# What went over the guest's wire last as MPA start-up, a Request and its Reply: flags and revision
-# as four hexadecimal digits each, with a "p" if it asks for peer-to-peer. This is what both sides
-# agreed on, from neither side's mouth. With "rtr" rejections do not count, and the Reply's is
-# followed by the kind that it chooses, "w" or "r".
+# The last MPA start-up in the guest's capture, a Request and its Reply: flags and revision as four hexadecimal
+# digits each, with a "p" if it requests peer-to-peer. With "rtr", rejections do not count, and the Reply is
+# followed by the kind of RTR that it chooses, "w" or "r".
 vm_startup() { # [rtr]
     RTR=${1:-} perl -0777 -ne '
         while (/MPA ID Re([qp]) Frame(.)(.)..(.?).?(.?)/gs) {

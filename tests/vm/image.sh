@@ -12,7 +12,7 @@ VM_GUEST=$VM_CACHE/guest
 
 # Rdma-core as the distribution ships it, the libraries it needs, and the tools that load modules.
 VM_USERLAND="rdmacm-utils ibverbs-providers libibverbs1 librdmacm1 libnl-3-200 libnl-route-3-200 iproute2 libmnl0 kmod libkmod2"
-# Modules for the guest; what they depend on follows by itself.
+# Modules for the guest; their dependencies are added.
 VM_MODULES="virtio_pci virtio_net crc32_generic crc32c_generic ib_core iw_cm rdma_cm ib_uverbs rdma_ucm libcrc32c rdma_rxe"
 VM_PROGRAMS="usr/bin/rping usr/bin/rdma"
 
@@ -44,7 +44,7 @@ vm_unpack() { # DIRECTORY PACKAGE...
     shift
     mkdir -p "$to"
     for package; do
-        # The newest one if several versions lie in the cache.
+        # The newest one if the cache has several versions.
         dpkg -x "$(find "$VM_DEBS" -name "${package}_*.deb" | sort -V | tail -n 1)" "$to"
     done
 }
@@ -76,10 +76,10 @@ module_param(mpa_crc_required, bool, 0644);
 module_param(peer_to_peer, bool, 0644);
 module_param(mpa_version, byte, 0644);
 C
-    # As the octets lie in the frame: 128 is Write, 64 Read, 192 either.
+    # In the octet order of the frame: 128 is Write, 64 Read, 192 either.
     sed -i 's/^static __be16 rtr_type\b.*/&\nmodule_param(rtr_type, ushort, 0644);/' "$source/siw_cm.c"
     sed -i '0,/^#include/s//#include <linux\/moduleparam.h>\n&/' "$source/siw_cm.c"
-    # The headers name /usr/src; they lie elsewhere here.
+    # The headers refer to /usr/src; they are elsewhere here.
     echo "include $common/Makefile" >"$headers/Makefile"
     make -C "$headers" M="$source" CONFIG_RDMA_SIW=m modules >"$VM_GUEST/siw.log" 2>&1 ||
         { tail -n 20 "$VM_GUEST/siw.log" >&2; die "siw does not build"; }
@@ -141,7 +141,7 @@ vm_userland() {
     cp "$(gcc -print-file-name=libgcc_s.so.1)" "$root/usr/lib/x86_64-linux-gnu/"
 }
 
-# Everything, if it is not there yet. A change of this file, of `init` or of the kernel builds anew.
+# Builds everything, unless it exists. A change of this file, of `init` or of the kernel builds it again.
 vm_build() {
     local release stamp
     release=$(vm_kernel_release)

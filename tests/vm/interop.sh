@@ -1,12 +1,11 @@
-# SoftRDMA on this machine and the kernel's siw in the guest, in both roles: `duet` is the same IT-API
-# program on both ends, over two providers. It plays each operation, each end and each refusal in both
-# directions (tests/src/bin/duet/cases.rs); here are the ways to start up.
+# Runs SoftRDMA on this machine against the kernel's siw in the guest, in both roles: `duet` is the same IT-API
+# program at both ends, over two providers. It runs each operation, end and refusal in both directions
+# (tests/src/bin/duet/cases.rs); this file has the kinds of start-up.
 #
-# Sourced by `run`. A case that went otherwise than the standards say must be listed below, with the
-# reason; a capture shows that the start-up was the one that was meant. VM_REPORTS names a folder for
-# what both ends said.
+# Sourced by `run`. A case that deviates from the standards must be listed below, with the reason; a capture
+# shows that the start-up was the intended one. VM_REPORTS is a folder for the output of both ends.
 
-# What siw is known to do otherwise: the case (its leading end is SoftRDMA), what is seen, why.
+# Known deviations of siw: the case (its leading end is SoftRDMA), what is seen, why.
 interop_known() {
     cat <<'KNOWN'
 write-without-right|Terminate 1/1/0 received|siw says "invalid STag" for a missing right
@@ -19,11 +18,11 @@ reject|rejected, without the private data|siw takes a FIN in the same segment be
 KNOWN
 }
 
-# Left out where siw answers: Reads of no octets. One that siw has to queue behind what it is sending
-# takes the memory of that [siw_activate_tx, siw_qp_sq_proc_tx]: behind a small Send it is refused as
-# for an unknown STag, behind other work octets come that nobody asked for.
+# Reads of no octets are left out where siw responds. If siw must queue one after other work, it takes the
+# memory of that work [siw_activate_tx, siw_qp_sq_proc_tx]: after a small Send it is refused as for an unknown
+# STag, after other work the response has octets.
 #
-# "short" plays one way to start up for each role, with CRC.
+# "short" runs one kind of start-up for each role, with CRC.
 vm_interop() { # [short]
     VM_CASES=0 VM_FAILED=0
     echo "duet connects over SoftRDMA -> duet serves over siw"
@@ -37,8 +36,8 @@ vm_interop() { # [short]
         interop_out "profile siw" "5002p 5002pw" --profile siw
     fi
     echo "duet connects over siw -> duet serves over SoftRDMA"
-    # The guest's connection manager takes source ports at random, and siw fails with EADDRNOTAVAIL when
-    # one is that of an earlier connection to the same place, in TIME-WAIT.
+    # The guest's connection manager chooses source ports at random, and siw fails with EADDRNOTAVAIL if one
+    # belongs to an earlier connection to the same address, in TIME-WAIT.
     vm_sh 'echo 1 >/proc/sys/net/ipv4/tcp_tw_reuse'
     interop_in "revision 2, CRC, peer-to-peer by Read" "5002p 5002pr" "2 Y Y 64"
     if [ "${1:-}" != short ]; then
@@ -83,14 +82,14 @@ interop_in() { # NAME START-UP SIW-SETTINGS DUET-OPTION...
     IFS= read -r -t 20 line <&7 || die "duet serve says nothing"
     port=${line##*:}
     vm_sh "timeout 300 duet --ia siw0 --without read-nothing.listener connect 10.0.2.2:$port" >"$VM_DIR/there" 2>&1 || status=$?
-    # It ends with the last case; if it does not, a case has failed.
+    # It exits after the last case; if it does not, a case has failed.
     [ "$status" = 0 ] || kill "$serving" 2>/dev/null || true
     cat <&7 >"$VM_DIR/here"
     exec 7<&-
     interop_verdict "$name" "$startup" "$status" "connects"
 }
 
-# Both ends' lines must be good or known, of as many cases, and the start-up the one that was meant.
+# Both ends' lines must be good or known, of equal number, and the start-up the intended one.
 interop_verdict() { # NAME START-UP STATUS ROLE-OF-SIW
     local name=$1 startup=$2 status=$3 seen here there odd lost
     VM_CASES=$((VM_CASES + 1))
@@ -98,7 +97,7 @@ interop_verdict() { # NAME START-UP STATUS ROLE-OF-SIW
     here=$(grep -c '^ok\|^differs' "$VM_DIR/here" || true)
     there=$(grep -c '^ok\|^differs' "$VM_DIR/there" || true)
     odd=$(cat "$VM_DIR/here" "$VM_DIR/there" | interop_odd)
-    # One may happen not to be sent; were there more, siw or we would have lost the way to send them.
+    # One may be lost; more would mean that siw or SoftRDMA does not send them.
     lost=$(cat "$VM_DIR/here" "$VM_DIR/there" | grep -c '^differs .* closed by the other end$' || true)
     [ "$lost" -le 1 ] || odd+="        $lost connections ended without a Terminate"
     if [ -n "${VM_REPORTS:-}" ]; then
@@ -116,7 +115,7 @@ interop_verdict() { # NAME START-UP STATUS ROLE-OF-SIW
     fi
 }
 
-# Lines that are neither good nor known; most often there are none.
+# Lines that are neither good nor known.
 interop_odd() {
     { grep -v '^ok ' || true; } | while IFS= read -r line; do
         interop_is_known "$line" || printf '        %s\n' "$line"

@@ -1,8 +1,8 @@
-# Ours and the kernel's siw and rxe in the same guest, by the same program: `warpline perf local` over
-# each device in turn, round after round, and raw TCP. Sourced by `run`.
+# Measures SoftRDMA and the kernel's siw and rxe in one guest by the same program: `warpline perf local` over
+# each device in turn, interleaved, and raw TCP. Sourced by `run`.
 #
-# The guest's processors are emulated: only what stands beside each other here may be compared. The
-# figures go to VM_PERF_FIGURES, if given, behind what it has; `benches/peers` makes the table of them.
+# The guest's processors are emulated: only figures of the same run may be compared. They are appended to
+# VM_PERF_FIGURES, if set; `benches/peers` makes a table of them.
 
 VM_PERF_SIZES=${VM_PERF_SIZES:-8 64 1024 4096 65536 1048576 4194304}
 VM_PERF_ROUNDS=${VM_PERF_ROUNDS:-3}
@@ -20,7 +20,7 @@ vm_perf() {
     [ "$failed" = 0 ]
 }
 
-# One operation over a device; the lines that `benches/peers` reads: who, size, column, value.
+# One operation over a device; prints the lines that `benches/peers` reads: stack, size, column, value.
 perf_measure() { # DEVICE OP MODE
     local options="--crc off --no-raw" status=0
     [ "$1" != vp_softrdma ] || options=

@@ -1,14 +1,13 @@
-# `warpline ping` and the kernel's siw: rdma-core's stock `rping` in the guest is the other side.
+# Runs `warpline ping` against the kernel's siw: the other side is rdma-core's stock `rping` in the guest.
 #
-# Sourced by `run`. In each case 1,000 round trips are checked octet for octet, and the capture must
-# show the start-up that the case is about: flags and revision of the Request, then of the Reply
-# (0x40 CRC, 0x10 enhanced; 1002p is revision 2 without CRC, peer-to-peer). `rping -c` says success also when its
-# server left in the middle, so its lines are counted.
+# Sourced by `run`. Each case checks 1,000 round trips octet for octet, and its start-up in the capture: flags
+# and revision of the Request, then of the Reply (0x40 CRC, 0x10 enhanced; 1002p is revision 2 without CRC,
+# peer-to-peer). `rping -c` reports success also when its server disconnected early, so its lines are counted.
 
 VM_ROUNDS=${VM_ROUNDS:-1000}
 
-# warpline connects, the guest listens. rping accepts with the depths of the request, which only
-# revision 2 carries; with -q it names its own.
+# warpline connects, the guest listens. rping accepts with the depths of the request, which only revision 2 has;
+# with -q it sets its own.
 ping_out() { # NAME START-UP RPING-OPTION WARPLINE-OPTION...
     local name=$1 startup=$2 option=$3 status=0
     shift 3
@@ -25,7 +24,7 @@ ping_out_once() { # RPING-OPTION WARPLINE-OPTION...
     local option=$1 status=0
     shift
     vm_sh "(rping -s -a 10.0.2.15 -p $VM_GUEST_PORT -S 65535 $option >/dev/null 2>&1 &)"
-    # Listening is not announced; siw's listener is a TCP socket of the kernel's, so ask siw.
+    # rping does not report that it listens, and siw's listener is a TCP socket of the kernel, so ask siw.
     vm_sh 'until rdma resource show cm_id | grep -q "state LISTEN"; do :; done'
     timeout 100 "$WARPLINE" ping "127.0.0.1:$VM_PORT" --count "$VM_ROUNDS" --interval 0 --verify \
         --quiet "$@" >"$VM_DIR/ping" 2>&1 || status=$?
@@ -33,17 +32,17 @@ ping_out_once() { # RPING-OPTION WARPLINE-OPTION...
     return "$status"
 }
 
-# Whether the guest itself put a wrong CRC on its wire. Two of some 9,000 round trips of 65,535 octets
-# ended so, and the capture of one shows it: right header, right payload, wrong CRC; why is not
-# known. Refusing it is right.
+# Whether the guest itself sent a wrong CRC. Two of some 9,000 round trips of 65,535 octets ended so, and the
+# capture of one shows correct header and payload with a wrong CRC; the reason is not known. Refusing it is
+# correct.
 siw_sent_bad_crc() {
-    # Its status says that something is wrong there, which is what is looked for.
+    # A status other than 0 means that it found a violation, as expected.
     { "$WARPLINE" decode --pcap "$VM_PCAP" --brief 2>/dev/null || true; } |
         grep -A 1 "10\.0\.2\.15:$VM_GUEST_PORT > " | grep 'MPA-09.* crc does not match' >/dev/null
 }
 
-# siw loses the wake-up for a first FPDU that arrives right behind its Reply, about one time in
-# three; one connection would not show it.
+# siw loses the wake-up for a first FPDU immediately after its Reply, about one time in three; one connection
+# would not show it.
 ping_often() { # NAME START-UP WARPLINE-OPTION...
     local name="$VM_OFTEN connections, $1" startup=$2 count status=0
     shift 2
@@ -73,7 +72,7 @@ ping_in() { # NAME START-UP SIW-SETTINGS WARPLINE-OPTION...
         status="only $(grep -c '^ping data: ' "$VM_DIR/ping") round trips"
     fi
     verdict "$name" "$status" "$startup"
-    # It ends with its one connection; if it does not, the case above has failed already.
+    # It exits after its one connection; if it does not, the case above has failed already.
     kill "$serving" 2>/dev/null || true
     exec 7<&-
 }
@@ -97,11 +96,11 @@ vm_ping() { # [short]
     VM_CASES=0 VM_FAILED=0 VM_OFTEN=50
     [ "${1:-}" != short ] || VM_ROUNDS=100 VM_OFTEN=10
     echo "warpline ping -> rping -s on siw, $VM_ROUNDS round trips each"
-    # Private data is the enhanced block alone [IOP-02]; the first FPDU must not be lost behind
-    # siw's Reply, and a CRC that we ask for is echoed [MPA-13, CONN-03, CONN-17, IOP-04].
+    # Private data is only the enhanced block [IOP-02]; the first FPDU after siw's Reply must not be lost, and
+    # siw echoes a CRC that we request [MPA-13, CONN-03, CONN-17, IOP-04].
     ping_out "revision 2, CRC on" "5002 5002" "" --mpa 2 --crc on
     ping_out "revision 2, CRC off" "1002 1002" "" --mpa 2 --crc off
-    # siw takes an RTR by Write or Read [CONN-28, CONN-29, IOP-06].
+    # siw accepts an RTR by Write or Read [CONN-28, CONN-29, IOP-06].
     ping_out "revision 2, CRC on, peer-to-peer" "5002p 5002p" "" --mpa 2 --crc on --peer-to-peer
     ping_out "revision 2, CRC off, peer-to-peer" "1002p 1002p" "" --mpa 2 --crc off --peer-to-peer
     # Plain start-up, without IRD and ORD [CONN-06, CONN-19].
@@ -111,8 +110,8 @@ vm_ping() { # [short]
     ping_often "client-server" "5002 5002" --mpa 2 --crc on
     ping_often "peer-to-peer" "1002p 1002p" --mpa 2 --crc off --peer-to-peer
     echo "rping -c on siw -> warpline ping --serve, $VM_ROUNDS round trips each"
-    # siw drops a Reply that does not echo a C that it asked for, and obeys one that it did not
-    # [CONN-03, IOP-04]; it drops whoever sends first [CONN-11, IOP-03].
+    # siw drops a Reply that does not echo a C that it requested, and obeys one that it did not request
+    # [CONN-03, IOP-04]; it drops a responder that sends first [CONN-11, IOP-03].
     ping_in "revision 2, CRC off" "1002 1002" "2 N N" --crc off
     ping_in "revision 2, CRC asked for by warpline" "1002 5002" "2 N N" --crc on
     ping_in "revision 2, CRC asked for by siw" "5002 5002" "2 Y N" --crc off

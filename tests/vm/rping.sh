@@ -1,8 +1,8 @@
-# Debian's rping on our libibverbs and librdmacm here, and the same program on the kernel's siw in the guest,
-# both ways round: an unmodified program meets the kernel's iWARP.
+# Runs Debian's rping on our libibverbs and librdmacm against the same program on the kernel's siw in the guest,
+# both ways round.
 #
-# Sourced by `run`; uses `verdict` of ping.sh. `rping -c` says success also when its server left in the
-# middle, so its lines are counted.
+# Sourced by `run`; uses `verdict` of ping.sh. `rping -c` reports success also when its server disconnected
+# early, so its lines are counted.
 
 vm_rping_programs() {
     # `warpline run` finds the libraries beside the command.
@@ -13,7 +13,7 @@ vm_rping_programs() {
 # Runs a program on our libraries.
 on_ours() { timeout 100 "$WARPLINE" run -- "$@"; }
 
-# Lines of a client that saw every round trip.
+# Success if the client printed a line for every round trip.
 counted() { # STATUS
     [ "$1" = 0 ] || { echo "$1"; return; }
     local seen
@@ -38,7 +38,7 @@ rping_in() { # NAME SIW-SETTINGS RPING-OPTION...
     read -r crc peer_to_peer <<<"$2"
     shift 2
     vm_sh "cd /sys/module/siw/parameters; echo 2 >mpa_version; echo $crc >mpa_crc_required; echo $peer_to_peer >peer_to_peer"
-    # rping cannot be given port 0: it would not say which it got.
+    # Not port 0: rping does not print the assigned port.
     port=$((20000 + RANDOM % 10000))
     while ss -Hltn "sport = :$port" | grep -q .; do port=$((port + 1)); done
     on_ours rping -s -a 127.0.0.1 -p "$port" -S 65535 >"$VM_DIR/server" 2>&1 &
@@ -48,7 +48,7 @@ rping_in() { # NAME SIW-SETTINGS RPING-OPTION...
     done
     vm_sh "timeout 100 rping -c -a 10.0.2.2 -p $port -C $VM_ROUNDS -v -V $*" >"$VM_DIR/ping" 2>&1 || status=$?
     status=$(counted "$status")
-    # Its client has gone, so the server ends by itself.
+    # Its client has disconnected, so the server exits.
     wait "$serving" || status="${status/#0/the server: }$?"
     verdict "$name" "$status" "$(vm_startup)"
 }

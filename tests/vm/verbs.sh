@@ -1,10 +1,10 @@
-# The bridge to rdma-core (`vp_verbs`) over the kernel's own devices, in the guest: siw0 is iWARP,
-# rxe0 RoCE. What runs there are the programs as they are built for this machine.
+# Tests the bridge to rdma-core (`vp_verbs`) over the kernel's devices in the guest: siw0 is iWARP, rxe0 RoCE.
+# The programs are those built for this machine.
 #
-# Sourced by `run`, with interop.sh. First the provider suite over each device: it lists itself what
-# they are known to do otherwise. Then `duet` with itself, `warpline ping` and `demo`, and the examples, in
-# Rust and C, where nothing differs but the name of the interface adapter and its address. `late_transition` is of
-# streams, which these devices have not: there it must be refused with the reason.
+# Sourced by `run`, with interop.sh. First the provider suite over each device, which has a list of their known
+# deviations. Then `duet` against itself, `warpline ping` and `demo`, and the examples, in Rust and C, which
+# differ only in the name and address of the interface adapter. `late_transition` needs streams, which these
+# devices do not take: it must be refused with the reason.
 
 VM_EXAMPLES="hello_rdma ping_pong rdma_copy kv late_transition media_pull"
 VM_NO_STREAMS="convert a socket: not supported by this provider: this device makes its connections itself"
@@ -25,7 +25,7 @@ vm_verbs() { # [short]
     [ "$VM_FAILED" = 0 ]
 }
 
-# Builds what runs in the guest. The C examples have the names of those in Rust with "c_" before.
+# Builds the programs for the guest. The C examples have the names of those in Rust with "c_" before.
 vm_verbs_programs() {
     local root=$VM_HERE/../.. target name suite
     target=${CARGO_TARGET_DIR:-$root/target}
@@ -58,7 +58,7 @@ verbs_suite() { # [short]
     vm_sh 'timeout 600 provider_suite --nocapture' >"$VM_DIR/suite" 2>&1 || status=$?
     [ "${1:-}" != short ] || vm_sh 'rdma link add rxe0 type rxe netdev eth1'
     for device in $devices; do
-        # That a device is not there would be skipped by the suite, not failed.
+        # The suite would skip a missing device, not fail.
         verbs_verdict "provider suite, $device" "$status" \
             "$(sed -n "/^$device\$/,/^[a-z]*0\$/p" "$VM_DIR/suite" | grep -c '^Passed ')"
     done
@@ -66,8 +66,8 @@ verbs_suite() { # [short]
     [ "$status" = 0 ] || cat "$VM_DIR/suite"
 }
 
-# Both ends over one device. What is not well must be known. rxe invalidates no region that a program
-# has registered, and on RoCE a Send waits until there is a receive.
+# Both ends over one device. Deviations must be known: rxe does not invalidate regions that a program has
+# registered, and on RoCE a Send waits until there is a receive.
 verbs_duet() { # IA
     local ia=$1 status=0 odd
     local -A options=([siw0]=" --without read-nothing" [rxe0]=" --without invalidate,send-without-receive")
@@ -77,7 +77,7 @@ verbs_duet() { # IA
     verbs_verdict "$ia: duet" "$status" "$(grep -c '^ok \|^differs ' "$VM_DIR/pair")"
 }
 
-# `warpline` with itself over one device. The last RDMA Reads of `demo` are lost on siw: see README.md.
+# `warpline` against itself over one device. The last RDMA Reads of `demo` are lost on siw: see README.md.
 verbs_commands() { # IA
     local ia=$1 at status=0 warpline="env LD_LIBRARY_PATH=/bin warpline"
     at=$(verbs_address "$ia")
@@ -103,7 +103,7 @@ verbs_copy() { # IA [PREFIX-OF-SERVER PREFIX-OF-CLIENT]
     vm_sh 'rm -r /run/to'
 }
 
-# The other examples over one adapter, with one language on either side.
+# The other examples over one adapter, with each language on either side.
 verbs_examples() { # IA
     local ia=$1 at server client
     at=$(verbs_address "$ia")
@@ -120,7 +120,7 @@ verbs_examples() { # IA
             "${server}late_transition --ia $ia serve $at:0" "${client}late_transition --ia $ia connect @"
     done
     verbs_pair "$ia: hello_rdma, c_hello_rdma" once "hello_rdma --ia $ia" "c_hello_rdma --ia $ia @"
-    # In C it names 127.0.0.1, which leads to neither device, and serves at the device's addresses.
+    # In C it prints 127.0.0.1, which belongs to neither device, and serves at the device's addresses.
     verbs_pair "$ia: c_hello_rdma, hello_rdma" once "c_hello_rdma --ia $ia" "hello_rdma --ia $ia $at:%"
     verbs_pair "$ia: media_pull" ever "media_pull --ia $ia serve $at:0" \
         "media_pull --ia $ia connect @ --clients 4 --seconds 2 --rate 2"

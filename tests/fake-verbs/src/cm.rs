@@ -1,4 +1,4 @@
-//! The connection manager. Addresses: 127.0.0.1 belongs to `fakeib0`, those of IPv6 to `fakeiw0`.
+//! Test double of librdmacm's connection manager. 127.0.0.1 belongs to `fakeib0`, IPv6 addresses to `fakeiw0`.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::zeroed;
@@ -10,7 +10,7 @@ use crate::datagram;
 use crate::objects::{ibv_free_device_list, ibv_get_device_list, ibv_open_device};
 use crate::world::{IdState, World, answer, bell, ring, set_errno, world};
 
-/// An event, with the octets that it points to.
+/// An event, with the memory that it points to.
 #[repr(C)]
 struct Event {
     public: rdma_cm_event,
@@ -22,7 +22,7 @@ fn fail(errno: c_int) -> c_int {
     -1
 }
 
-/// librdmacm opens every device for itself, once.
+/// librdmacm opens its own context of every device, once.
 unsafe fn context_of(iwarp: bool) -> *mut ibv_context {
     static OPEN: std::sync::OnceLock<Vec<usize>> = std::sync::OnceLock::new();
     let open = OPEN.get_or_init(|| {
@@ -76,7 +76,7 @@ pub unsafe fn tell_with(
     ring((*channel).fd);
 }
 
-/// A queue pair is gone: its connection is over.
+/// Ends the connection of a destroyed queue pair.
 pub unsafe fn lost(world: &mut World, qp_num: u32) {
     let of_it = |(at, id): (&usize, &IdState)| (id.qp_num == qp_num && id.up).then_some(*at);
     if let Some(id) = world.ids.iter().find_map(of_it) {
@@ -84,7 +84,7 @@ pub unsafe fn lost(world: &mut World, qp_num: u32) {
     }
 }
 
-/// Both ends get the end of the connection.
+/// Reports the end of the connection to both ends.
 unsafe fn part(world: &mut World, id: usize) {
     let Some(state) = world.ids.get_mut(&id).filter(|state| state.up) else { return };
     state.up = false;
@@ -222,10 +222,10 @@ pub unsafe extern "C" fn rdma_resolve_addr(
     let settled = settle(id, to);
     let mut world = world();
     let sin = *to.cast::<libc::sockaddr_in>();
-    // The larger kind of address: the caller's storage has room for it.
+    // The larger kind of address fits the caller's storage.
     let destination = &raw mut (*id).route.addr.dst_storage;
     destination.cast::<libc::sockaddr_in6>().write(*to.cast::<libc::sockaddr_in6>());
-    // All devices are of one machine: this end is at the same address, with a port of its own.
+    // All devices are of one machine: this end has the same address and its own port.
     (*id).route.addr.src_storage = (*id).route.addr.dst_storage;
     let source = (&raw mut (*id).route.addr.src_storage).cast::<libc::sockaddr_in>();
     (*source).sin_port = (40000 + world.number() as u16 % 20000).to_be();
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
         state.peer = Some(new);
     }
     let data = octets(param, if datagrams { datagram::QUESTION } else { 56 }, iwarp);
-    // The other end's view.
+    // The parameters as the other end sees them.
     let reads = (param.initiator_depth, param.responder_resources);
     tell(&mut world, new, listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0, &data, reads);
     0

@@ -1,5 +1,5 @@
-//! What tests order. Exported like everything else: tests load this library a second time, under
-//! the same name, and meet the same state.
+//! Functions by which tests control the double. Exported: tests load this library a second time, under the same
+//! name, and get the same state.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -17,19 +17,19 @@ pub extern "C" fn fake_reset() {
     world.siw = false;
 }
 
-/// Devices that are opened from now on are siw's by their vendor, and keep what is posted in Error.
+/// Devices that are opened from now on have siw's vendor, and keep requests that are posted in Error.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_play_siw() {
     world().siw = true;
 }
 
-/// Hides the devices, or shows them.
+/// Hides or shows the devices.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_hide(hidden: c_int) {
     world().hidden = hidden != 0;
 }
 
-/// From the `after`-th call on, a function fails with `errno`; 0: no more.
+/// From the `after`-th call on, a function fails with `errno`; 0 ends that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_fail(function: *const c_char, after: u32, errno: c_int) {
     let name = CStr::from_ptr(function).to_string_lossy().into_owned();
@@ -46,8 +46,8 @@ pub extern "C" fn fake_status(status: u32) {
     world().statuses.push_back(status);
 }
 
-/// Raises an asynchronous event about the newest object of its kind, or about port 1. A queue pair may
-/// be gone when its event is got: the event has a copy, as if it had been got before.
+/// Raises an asynchronous event about the newest object of its kind, or about port 1. A queue pair may be
+/// destroyed before its event is taken: the event has a copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_async(kind: u32) {
     let mut world = world();
@@ -68,8 +68,8 @@ pub unsafe extern "C" fn fake_async(kind: u32) {
     }
 }
 
-/// Raises an event of the connection manager on every id that is connected or of datagrams: a
-/// device that is removed.
+/// Raises an event of the connection manager, as of a removed device, on every id that is connected or for
+/// datagrams.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_cm_event(kind: u32, status: c_int) {
     let mut world = world();
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn fake_cm_event(kind: u32, status: c_int) {
     }
 }
 
-/// Objects that are alive: regions and windows, queue pairs, shared queues, CQs, address handles, ids.
+/// Numbers of live objects: regions and windows, queue pairs, shared queues, CQs, address handles, ids.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_alive() -> usize {
     let world = world();

@@ -1,5 +1,5 @@
-//! The functions that the headers call inline: posting, polling, arming, windows. A request is done
-//! when it is posted.
+//! Test double of libibverbs' data path, which the headers call inline: posting, polling, arming, windows. A
+//! request is executed when it is posted.
 
 use std::ffi::{c_int, c_uint};
 
@@ -51,7 +51,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
     if let Some(errno) = world.fault("ibv_bind_mw") {
         return errno;
     }
-    // rxe's library reads the region whatever the length is.
+    // rxe's library reads the region also if the length is 0.
     if (*bind).bind_info.mr.is_null() {
         return libc::EFAULT;
     }
@@ -69,7 +69,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
     0
 }
 
-/// Whether the region takes windows; unbinding needs no right.
+/// Whether the region allows windows; unbinding needs no right.
 unsafe fn may_be_bound(world: &World, info: ibv_mw_bind_info) -> bool {
     let region = if info.mr.is_null() { None } else { world.keys.get(&(*info.mr).lkey) };
     info.length == 0 || region.is_some_and(|region| region.access & IBV_ACCESS_MW_BIND != 0)
@@ -182,7 +182,7 @@ unsafe extern "C" fn post_send(
     0
 }
 
-/// Does a request and completes it.
+/// Executes a request and completes it.
 unsafe fn send(world: &mut World, qp: *mut ibv_qp, wr: &ibv_send_wr) {
     let number = (*qp).qp_num;
     let (peer, broken) =
@@ -231,7 +231,7 @@ unsafe fn carry_out(
             return Ok(());
         }
         IBV_WR_LOCAL_INV => {
-            // Windows of type 1 know binds only.
+            // Windows of type 1 support binds only.
             return match world.keys.remove(&wr.imm_or_rkey) {
                 Some(keyed) if keyed.window && keyed.qp == 0 => Err(IBV_WC_LOC_QP_OP_ERR),
                 _ => Ok(()),
@@ -390,7 +390,7 @@ fn shift(world: &World, key: u32) -> u64 {
     world.keys.get(&key).map_or(0, |keyed| keyed.shift)
 }
 
-/// Elements of regions by where they are in memory.
+/// The memory of scatter/gather elements.
 pub fn in_memory(world: &World, sges: &[ibv_sge]) -> Vec<ibv_sge> {
     let place =
         |sge: &ibv_sge| ibv_sge { addr: sge.addr.wrapping_add(shift(world, sge.lkey)), ..*sge };

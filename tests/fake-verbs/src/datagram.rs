@@ -1,4 +1,4 @@
-//! Unreliable datagrams of `fakeib0`, which plays RoCE: address handles, sends, and services.
+//! Test double of unreliable datagrams of `fakeib0`, a RoCE device: address handles, sends, and services.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -9,14 +9,14 @@ use crate::cm::tell_with;
 use crate::data::{allowed, elements, gather, in_memory, scatter};
 use crate::world::{World, set_errno, world};
 
-/// Octets of a request's private data behind librdmacm's own, and of a reply's.
+/// Octets of a request's private data after librdmacm's header, and of a reply's.
 pub const QUESTION: usize = 180;
 pub const ANSWER: usize = 136;
 
-/// Octets in front of a received message.
+/// Octets before a received message.
 const HEADER: usize = 40;
 
-/// 127.0.0.1 and its neighbour, as RoCE has them.
+/// 127.0.0.1 and 127.0.0.2 as GIDs of RoCE.
 fn gids() -> [ibv_gid; 2] {
     let gid = |last| ibv_gid { raw: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 127, 0, 0, last] };
     [gid(1), gid(2)]
@@ -127,7 +127,7 @@ fn header(attr: &ibv_ah_attr, len: usize) -> Vec<u8> {
     out
 }
 
-/// A service replied with a queue pair. librdmacm passes on no key.
+/// A service replied with a queue pair. librdmacm does not report the key.
 pub unsafe fn answered(world: &mut World, asker: usize, qp_num: u32, data: &[u8]) {
     let grh = ibv_global_route { dgid: gids()[0], hop_limit: 64, ..ibv_global_route::default() };
     let ah_attr = ibv_ah_attr { grh, is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
@@ -138,7 +138,7 @@ pub unsafe fn answered(world: &mut World, asker: usize, qp_num: u32, data: &[u8]
     tell_with(world, (asker, 0), (RDMA_CM_EVENT_ESTABLISHED, 0), data, fill);
 }
 
-/// A service refused, or its machine.
+/// A service, or its machine, refused.
 pub unsafe fn unanswered(world: &mut World, asker: usize, status: c_int, data: &[u8]) {
     let fill = |param: &mut cm_param, octets: *const c_void, len| {
         (param.ud.private_data, param.ud.private_data_len) = (octets, len);

@@ -1,12 +1,11 @@
-//! Plays `libibverbs.so.1` and `librdmacm.so.1` for tests: one shared library with the functions of
-//! both that `vp-verbs` uses. Two devices, `fakeib0` (InfiniBand) and `fakeiw0` (iWARP), whose queue
-//! pairs reach each other within the process by copying memory.
+//! Test double of `libibverbs.so.1` and `librdmacm.so.1`: one shared library with the functions of both that
+//! `vp-verbs` uses. Two devices, `fakeib0` (InfiniBand) and `fakeiw0` (iWARP), whose queue pairs are connected
+//! within the process by copying memory.
 //!
-//! Faults are ordered through [`control`]: any function can fail, completions can have any status,
-//! asynchronous events can come at any time. All state is in one [`world::World`] behind one lock;
-//! any thread may call.
+//! [`control`] injects faults: any function can fail, completions can have any status, asynchronous events can
+//! come at any time. All state is in one [`world::World`] behind one lock; any thread may call.
 //!
-//! Every function is C's: its caller passes what the real one would get.
+//! Every function has the C signature and contract of the real one.
 #![allow(unsafe_op_in_unsafe_fn, clippy::missing_safety_doc, missing_docs)]
 #![allow(clippy::not_unsafe_ptr_arg_deref)] // as above
 

@@ -1,4 +1,4 @@
-//! The shared state of both libraries.
+//! State of the test double: devices, objects, events and faults.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ibv_sys::*;
 
-/// What the devices say of themselves.
+/// Attributes of the devices.
 pub const DEVICES: [(&str, c_int); 2] = [("fakeib0", 0), ("fakeiw0", IBV_TRANSPORT_IWARP)];
 
 /// A posted receive.
@@ -15,19 +15,19 @@ pub struct Recv {
     pub sges: Vec<ibv_sge>,
 }
 
-/// A queue pair beside its public part.
+/// Private state of a queue pair.
 pub struct QpState {
     pub raw: usize,
     pub recvs: VecDeque<Recv>,
     pub peer: Option<u32>,
     pub broken: bool,
-    /// What peers may do.
+    /// Rights of peers.
     pub allows: u32,
-    /// Of a queue pair for datagrams.
+    /// Q_Key of a queue pair for datagrams.
     pub qkey: Option<u32>,
 }
 
-/// A completion queue beside its public part.
+/// Private state of a completion queue.
 #[derive(Default)]
 pub struct CqState {
     pub completions: VecDeque<ibv_wc>,
@@ -39,22 +39,22 @@ pub struct CqState {
 #[derive(Clone, Copy)]
 pub struct Keyed {
     pub addr: u64,
-    /// What to add to an address to find the octet in memory.
+    /// Offset from an address to the octet in memory.
     pub shift: u64,
     pub len: u64,
     pub access: u32,
     pub window: bool,
-    /// The queue pair that a window of type 2 was bound by; 0: any of the domain.
+    /// The queue pair that bound a window of type 2; 0: any of the domain.
     pub qp: u32,
     pub pd: usize,
 }
 
-/// An id of the connection manager beside its public part.
+/// Private state of an id of the connection manager.
 #[derive(Default)]
 pub struct IdState {
     pub port: u16,
     pub listening: bool,
-    /// A datagram service, or a question to one.
+    /// A datagram service, or a request to one.
     pub datagrams: bool,
     pub iwarp: bool,
     pub qp_num: u32,
@@ -65,7 +65,7 @@ pub struct IdState {
 #[derive(Default)]
 pub struct World {
     pub hidden: bool,
-    /// Plays the kernel's siw: see `fake_play_siw`.
+    /// Behaves as the kernel's siw: see `fake_play_siw`.
     pub siw: bool,
     pub faults: HashMap<String, (u32, c_int)>,
     /// Statuses for the next sends.
@@ -88,7 +88,7 @@ pub struct World {
 
 static WORLD: Mutex<Option<World>> = Mutex::new(None);
 
-/// The state, for one call.
+/// The locked state, for one call.
 pub struct Locked(MutexGuard<'static, Option<World>>);
 
 impl std::ops::Deref for Locked {
@@ -116,7 +116,7 @@ impl World {
         self.serial
     }
 
-    /// The fault ordered for a function, if it is its turn: sets `errno`.
+    /// Applies an injected fault of a function, if it is due: sets `errno`.
     pub fn fault(&mut self, function: &str) -> Option<c_int> {
         let (left, errno) = self.faults.get_mut(function)?;
         if *left > 0 {
@@ -152,7 +152,7 @@ impl World {
         ring((*(context as *mut ibv_context)).async_fd);
     }
 
-    /// Flushes what a queue pair has posted.
+    /// Flushes the posted requests of a queue pair.
     pub unsafe fn flush(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         qp.broken = true;
@@ -167,13 +167,13 @@ impl World {
 }
 
 pub fn set_errno(errno: c_int) {
-    // SAFETY: the thread's own.
+    // SAFETY: `errno` belongs to the thread.
     let place = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     unsafe { place.write(errno) };
 }
 
-/// A descriptor that counts.
+/// An eventfd that counts.
 pub fn bell() -> c_int {
     // SAFETY: no memory is involved.
     unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) }

@@ -1,7 +1,7 @@
-//! Waits of tests: each has a bound, and says what it waited for.
+//! Waits of tests, with a time-out and a message that says what they waited for.
 //!
-//! A fault often shows as something that never comes. A test that then hangs says nothing; one that
-//! waits by these says what was missing. The bound is a safety net: no test asserts a time.
+//! Many faults show as an event that never comes. A test that hangs does not say which; these functions do. The
+//! time-out only prevents hangs: no test asserts a time.
 //!
 //! Owner of the state: the caller's stack; a [`Guard`] also has a thread, which ends with it.
 
@@ -12,7 +12,7 @@ pub mod seeds;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Nothing that a test waits for takes so long, on the busiest machine.
+/// The time-out, longer than any wait on a busy machine.
 pub const HANG: Duration = Duration::from_secs(60);
 
 /// Waits until `done`; panics after [`HANG`] with `what` did not come.
@@ -34,7 +34,7 @@ pub struct Bound<'a> {
 }
 
 impl<'a> Bound<'a> {
-    /// Of [`HANG`] from now on.
+    /// With a time-out of [`HANG`] from now on.
     pub fn new(what: &'a str) -> Self {
         Self { what, begun: Instant::now(), limit: HANG }
     }
@@ -46,15 +46,15 @@ impl<'a> Bound<'a> {
     }
 }
 
-/// For what cannot be asked whether it is done, as the end of a thread or a read: if the guard is not
-/// dropped in time, it ends the process with `what` was waited for.
+/// For a call that blocks, such as joining a thread or a read: if the guard is not dropped in time, it ends the
+/// process with a message.
 #[derive(Debug)]
 pub struct Guard {
     _alive: Sender<()>,
 }
 
 impl Guard {
-    /// Of [`HANG`] from now on.
+    /// With a time-out of [`HANG`] from now on.
     pub fn new(what: &'static str) -> Self {
         let (alive, watch) = channel();
         std::thread::spawn(move || {
@@ -67,7 +67,7 @@ impl Guard {
     }
 }
 
-/// What `wait` returns, under a [`Guard`] that says `what` it waits for.
+/// Runs `wait` under a [`Guard`] with the message `what`, and returns its result.
 pub fn within<T>(what: &'static str, wait: impl FnOnce() -> T) -> T {
     let _guard = Guard::new(what);
     wait()
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_ends_when_it_is_done_or_says_what_was_missing() {
+    fn a_wait_ends_when_done_or_reports_what_was_missing() {
         let mut rounds = 0;
         until("three rounds", || {
             rounds += 1;

@@ -1,12 +1,11 @@
-//! Random programs of a test, by their seeds: those that are kept, then new ones for as long as
-//! `WARPLINE_STRESS_SECONDS` says, or three seconds. No state.
+//! Runs random programs by seed: the kept seeds, then new ones for `WARPLINE_STRESS_SECONDS`, by default three
+//! seconds. No state.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
-/// Runs programs one after the other; where the environment's `variable` names a seed, that one again
-/// and again.
+/// Runs programs one after the other; if the environment's `variable` is a seed, only that one, repeatedly.
 pub fn play(variable: &str, kept: &[u64], mut run: impl FnMut(u64)) {
     let begin = Instant::now();
     let length = Duration::from_secs(number("WARPLINE_STRESS_SECONDS").unwrap_or(3));

@@ -1,11 +1,10 @@
-//! Tests that cannot run here say so, at once and again at the end of the whole run.
+//! Reports tests that cannot run here, at once and again at the end of the whole run.
 //!
-//! Test programs are separate processes, so the list is a file: the one that `WARPLINE_SKIPS`
-//! names, else `warpline-skips.txt` in the target directory. Each line carries the process id of
-//! the runner (the parent of every test program), so that lists of earlier or concurrent runs do
-//! not mix. The test target `zz_skips` of `warpline-tests` prints it and is the last one that cargo
-//! runs: cargo goes by package name and then by target name. Documentation examples would come
-//! later still, so they run as the test `doc_examples` instead; `spec arrows` asserts both.
+//! Test programs are separate processes, so the list is a file: `WARPLINE_SKIPS`, or `warpline-skips.txt` in
+//! the target directory. Each line has the process id of the runner (the parent of every test program), so that
+//! lists of earlier or concurrent runs do not mix. The test target `zz_skips` of `warpline-tests` prints it and
+//! is the last that cargo runs, by package name and then by target name. Documentation examples would come
+//! later, so they run as the test `doc_examples` instead; `spec arrows` asserts both.
 
 #![forbid(unsafe_code)]
 
@@ -14,10 +13,10 @@ use std::io::Write;
 use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 
-/// Variable of the environment that names the runner to a child of a test program.
+/// Environment variable with the runner's process id, for a child of a test program.
 pub const RUN: &str = "WARPLINE_SKIPS_RUN";
 
-/// Where skips are collected.
+/// Path of the list of skipped tests.
 pub fn file() -> PathBuf {
     std::env::var_os("WARPLINE_SKIPS").map_or_else(
         || {
@@ -36,18 +35,18 @@ pub fn skip(test: &str, reason: &str) {
     let reason = reason.trim().replace('\n', "; ");
     let line = format!("{}\t{test}: {reason}\n", run());
     if let Ok(mut f) = std::fs::OpenOptions::new().create(true).append(true).open(file()) {
-        // A lost line only shortens the summary; the line above is already out.
+        // A lost line only shortens the summary; the line above was printed.
         let _ = f.write_all(line.as_bytes());
     }
 }
 
-/// What the tests of this run could not do, sorted: `test: reason`.
+/// The skipped tests of this run, sorted: `test: reason`.
 pub fn of_this_run() -> BTreeSet<String> {
     let text = std::fs::read_to_string(file()).unwrap_or_default();
     of_run(run(), &text)
 }
 
-/// The runner's process id. A test program that runs itself again names it to that child.
+/// The runner's process id. A test program that runs itself again passes it to that child.
 pub fn run() -> u32 {
     let named = std::env::var(RUN).ok().and_then(|id| id.parse().ok());
     named.unwrap_or_else(parent_id)
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_do_not_mix_and_lines_do_not_repeat() {
+    fn lists_of_runs_are_separate_and_lines_do_not_repeat() {
         let text = "7\ta: no tool\n8\tb: no root\n7\ta: no tool\nbroken line\n77\tc: x\n";
         assert_eq!(of_run(7, text).into_iter().collect::<Vec<_>>(), ["a: no tool"]);
         assert!(of_run(9, text).is_empty());

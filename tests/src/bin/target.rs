@@ -1,13 +1,13 @@
-//! A live server for the hostile-peer, scale and half-open tests: accepts everybody, echoes every
-//! message, grants four regions between guard regions that must not change.
+//! Server for the hostile-peer, scale and half-open tests: accepts every connection, echoes every message,
+//! grants four regions between guard regions that must not change.
 //!
-//! Prints `listening ADDRESS`. Reads commands from standard input, one a line: `check` compares the
-//! guards and answers `ok connections=N rss=OCTETS`, or says which guard changed; end of input ends
-//! it. Private data of a request: first octet = receives to post (default 4). Private data of the
-//! reply: the granted ranges in the order in which they were made.
+//! Prints `listening ADDRESS`. Reads commands from standard input, one a line: `check` compares the guards and
+//! prints `ok connections=N rss=OCTETS`, or which guard changed; end of input ends it. Private data of a
+//! request: first octet = receives to post (default 4). Private data of the reply: the granted ranges in the
+//! order in which they were made.
 //!
-//! The connection table is shared by the accepting and the echoing thread; an endpoint leaves it
-//! when its connection ends.
+//! The accepting and the echoing thread share the connection table; an endpoint is removed when its connection
+//! ends.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use itapi::{Completion, Ep, EpId, Evd, Ia, Lmr, Operation, Pz, Result, Work};
 use warpline_tests::rss;
 
-/// Octets of each receive buffer; test vectors count on it.
+/// Octets of each receive buffer; test vectors depend on it.
 const MESSAGE: usize = 64;
 /// Octets of a guard region.
 const GUARD: usize = 64 * 1024;
@@ -52,7 +52,7 @@ impl Memory {
         Ok(Self { guards, granted })
     }
 
-    /// Which guard has an octet that is not as it was.
+    /// Index of a guard that has changed.
     fn damage(&self) -> Result<Option<usize>> {
         for (index, guard) in self.guards.iter().enumerate() {
             let mut octets = vec![0; GUARD];
@@ -68,7 +68,7 @@ impl Memory {
 fn main() -> Result<()> {
     warpline_tests::raise_descriptor_limit();
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".into());
-    // Its peers name wrong STags on purpose, and all have one address.
+    // Its peers send wrong STags on purpose, and all have one address.
     let ia = Ia::builder().policy(|policy| policy.invalid_stag_ends = 1_000_000).open()?;
     let (pz, other_pz) = (ia.pz()?, ia.pz()?);
     let memory = Memory::new(&pz, &other_pz)?;
@@ -129,12 +129,12 @@ fn accept(request: itapi::Request, pz: &Pz, evd: &Evd, grants: &[u8], connection
         request.start_accept(&ep, grants)
     })();
     if let Err(error) = result {
-        // The peer may be gone by now; hostile ones mostly are.
+        // The peer may have disconnected; most hostile ones have.
         eprintln!("accept: {error}");
     }
 }
 
-/// Sends a received message back, and posts the buffer again once it has gone out.
+/// Sends a received message back, and posts the buffer again when the Send has completed.
 fn echo(completion: Completion, connections: &Connections) {
     let (ep_id, operation) = (completion.ep, completion.operation);
     if completion.check().is_err() {

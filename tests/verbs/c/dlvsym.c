@@ -1,4 +1,4 @@
-/* Loads the verbs libraries as collective libraries do: by dlopen, each function by dlvsym. */
+/* Test program: loads the verbs libraries as collective libraries do: by dlopen, each function by dlvsym. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ int main(void)
         fprintf(stderr, "the default version is not that of Debian 12\n");
         failures++;
     }
-    /* What is not supported says so. */
+    /* Unsupported calls are refused. */
     int (*speed)(void *, unsigned, void *) =
         (int (*)(void *, unsigned, void *))find(verbs, "ibv_query_port_speed", "IBVERBS_1.16");
     errno = 0;

@@ -1,4 +1,5 @@
-/* Point to point, collective and one-sided, each verified: a ring, allreduce, put and get. */
+/* MPI test program: point to point, collective and one-sided operations, each verified: a ring, allreduce, put
+ * and get. */
 
 #include <mpi.h>
 #include <stdio.h>

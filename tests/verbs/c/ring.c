@@ -1,6 +1,6 @@
-/* A ring of processes, as collective libraries make it: libibverbs by dlopen, each function by dlvsym, queue
- * pairs connected by GID and number, data by RDMA Writes with Immediate for which the receives come late; then
- * ring all-reduce by unsignalled RDMA Writes and an inline Write with Immediate that says that they are there. */
+/* Test program: a ring of processes as in collective libraries: libibverbs by dlopen, each function by dlvsym,
+ * queue pairs connected by GID and number, RDMA Writes with Immediate whose receives are posted late; then ring
+ * all-reduce by unsignalled RDMA Writes and an inline Write with Immediate that reports their arrival. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 
 enum { MOST = 16, ROUNDS = 20, WRITES = 8, WORDS = 8192, IMM = 1000, CHUNK = 2048 };
 
-/* What the processes know of each other: the way of a collective library's bootstrap. */
+/* What the processes exchange, as a collective library's bootstrap does. */
 struct shared {
     pthread_barrier_t barrier;
     struct { union ibv_gid gid; uint32_t in, out, rkey, steps_rkey; uint64_t address, steps; } rank[MOST];
@@ -63,7 +63,7 @@ static void connect_to(int (*modify)(struct ibv_qp *, struct ibv_qp_attr *, int)
     must(modify(qp, &attr, mask) == 0, "RTS");
 }
 
-/* Takes so many completions; each must have worked. */
+/* Takes a number of completions; each must be a success. */
 static void take(struct ibv_cq *cq, int sends, int receives)
 {
     struct ibv_wc wc;
@@ -83,7 +83,7 @@ static void take(struct ibv_cq *cq, int sends, int receives)
     }
 }
 
-/* One end of the ring, and what it writes with. */
+/* One end of the ring, and its memory. */
 struct link {
     struct ibv_qp *to, *from;
     struct ibv_cq *cq;
@@ -92,11 +92,11 @@ struct link {
     uint32_t rkey;
 };
 
-/* Where partial sums come to: a buffer for each step, so that none is overwritten before it is read; the last
- * word of each comes inline. */
+/* Buffers of partial sums, one for each step, so that none is overwritten before it is read; the last word of
+ * each arrives inline. */
 static uint32_t sums[MOST][CHUNK], steps[2 * MOST][CHUNK + 1];
 
-/* Sends a chunk to the next rank and waits for one of the last, for which the receive is posted late. */
+/* Sends a chunk to the next rank and waits for one of the previous rank, whose receive is posted late. */
 static uint32_t *pass(struct link *link, const uint32_t *chunk, int step)
 {
     uint64_t there = link->address + step * sizeof steps[0];
@@ -110,7 +110,7 @@ static uint32_t *pass(struct link *link, const uint32_t *chunk, int step)
     last.wr.rdma.remote_addr = there + data.length;
     first.wr.rdma.rkey = last.wr.rdma.rkey = link->rkey;
     must(ibv_post_send(link->to, &first, &bad) == 0, "ibv_post_send");
-    /* Inline data is copied at once. */
+    /* Inline data is copied when posted. */
     mark = 0;
     struct ibv_recv_wr receive = {.wr_id = step}, *refused;
     must(ibv_post_recv(link->from, &receive, &refused) == 0, "ibv_post_recv");
@@ -192,7 +192,7 @@ static void rank(void)
             wr.wr.rdma.rkey = shared->rank[next].rkey;
             must(ibv_post_send(to, &wr, &bad) == 0, "ibv_post_send");
         }
-        /* All have sent, and none has a receive. */
+        /* All ranks have sent, and none has posted a receive. */
         pthread_barrier_wait(&shared->barrier);
         for (int i = 0; i < WRITES; i++) {
             struct ibv_recv_wr wr = {.wr_id = i}, *bad;

@@ -1,5 +1,5 @@
-/* Remote memory by librpma's public functions, both sides: a server that lends memory, and a client that writes,
- * flushes, reads and compares, sends a message and receives one. */
+/* Test program on librpma's public functions, both sides: a server that exposes memory, and a client that
+ * writes, flushes, reads and compares, sends a message and receives one. */
 
 #include <librpma.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void must(int result, const char *what)
     }
 }
 
-/* What both sides have. */
+/* Objects of either side. */
 struct side {
     struct rpma_peer *peer;
     struct rpma_mr_local *data, *messages;
@@ -53,7 +53,7 @@ static void event(struct rpma_conn *connection, enum rpma_conn_event expected)
     }
 }
 
-/* Takes one completion, as librpma's users do: wait, then look. */
+/* Takes one completion as librpma's users do: wait, then poll. */
 static void take(struct rpma_conn *connection, enum ibv_wc_opcode expected)
 {
     struct rpma_cq *cq;
@@ -98,7 +98,7 @@ static void serve(const char *address, const char *port)
     must(rpma_conn_req_connect(&request, &lent, &connection), "rpma_conn_req_connect");
     event(connection, RPMA_CONN_ESTABLISHED);
     take(connection, IBV_WC_RECV);
-    /* The client has written and flushed before it said so. */
+    /* The client has written and flushed before it sent the message. */
     snprintf(side.message[1], MESSAGE, "last %d", side.memory[SIZE - 1]);
     must(rpma_send(connection, side.messages, MESSAGE, MESSAGE, EACH, NULL), "rpma_send");
     take(connection, IBV_WC_SEND);

@@ -1,5 +1,5 @@
-/* Every call of libibverbs and librdmacm that is not served on iWARP says so as its man page has it: by its
- * result and errno EOPNOTSUPP, and changes nothing. Prints "verified". */
+/* Test program: every call of libibverbs and librdmacm that iWARP does not support is refused as its man page
+ * says: by its result and errno EOPNOTSUPP, and changes nothing. Prints "verified". */
 
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -18,7 +18,7 @@ static void judge(const char *call, int refused, int error)
     wrong++;
 }
 
-/* What returns NULL, an error number, or -1 when it is refused. */
+/* Checks of calls that return NULL, an error number, or -1 when refused. */
 #define REFUSED(refusal, call)                                                                               \
     do {                                                                                                     \
         errno = 0;                                                                                           \

@@ -1,4 +1,4 @@
-//! What a shared library exports, as `readelf` of binutils prints it.
+//! Exported symbols of a shared library, read by `readelf` of binutils.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,8 +15,7 @@ pub struct Export {
     pub is_default: bool,
 }
 
-/// All defined dynamic symbols of a library but those that stand for version nodes; `Err`: why they
-/// cannot be read.
+/// All defined dynamic symbols of a library except those of version nodes; `Err`: why they cannot be read.
 pub fn of(library: &Path) -> Result<BTreeSet<Export>, String> {
     let mut readelf = Command::new("readelf");
     readelf.args(["--dyn-syms", "--wide"]).arg(library);

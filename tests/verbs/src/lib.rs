@@ -1,5 +1,5 @@
-//! Unmodified verbs programs on Warpline's `libibverbs.so.1` and `librdmacm.so.1`: building the libraries,
-//! reading what a library exports, the list of programs, running them.
+//! Runs unmodified verbs programs on Warpline's `libibverbs.so.1` and `librdmacm.so.1`: builds the libraries,
+//! reads exported symbols, has the list of programs.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // helpers of tests are tests

@@ -1,4 +1,4 @@
-//! The two verbs libraries as cargo builds them for the running test, and programs that find them.
+//! Builds the two verbs libraries by cargo for the running test, and runs programs with them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// Has cargo build them as the running test program was built.
+    /// Builds them by cargo, in the profile of the running test program.
     pub fn build() -> Self {
         let program = std::env::current_exe().unwrap();
         // target/PROFILE/deps/TEST or target/PROFILE/PROGRAM
@@ -44,7 +44,7 @@ impl Libraries {
         self.results.join("verbs")
     }
 
-    /// One of them.
+    /// The path of one library.
     pub fn file(&self, library: Library) -> PathBuf {
         self.directory().join(library.soname())
     }
@@ -62,7 +62,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Where a program is, if it is here.
+/// Path of an installed program.
 pub fn find(program: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     std::env::split_paths(&paths).map(|path| path.join(program)).find(|path| path.is_file())

@@ -1,7 +1,7 @@
 //! Runs unmodified verbs programs on the verbs libraries: `cargo run --release -p verbs-programs -- ROW…`.
 //!
 //! Each program runs as often as `programs.toml` says, or `--times N`; `--only TEXT` chooses by name; `--write`
-//! puts what was seen into the table of docs/verbs.md. The exit status is 0 if nothing failed.
+//! writes the results into the table of docs/verbs.md. The exit status is 0 if nothing failed.
 
 #![forbid(unsafe_code)]
 
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-/// Runs it so often; what was seen, in a few words.
+/// Runs it repeatedly; returns the result in a few words.
 fn repeat(libraries: &Libraries, program: &Program, times: u32) -> String {
     let mut worked = 0;
     for _ in 0..times {

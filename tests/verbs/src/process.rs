@@ -1,5 +1,5 @@
-//! Processes of a run: each in a process group of its own that ends with its owner or at a bound, its output
-//! in a file. A server is ready when a socket listens on its port.
+//! Processes of a run: each in its own process group, which ends with its owner or at a time-out, with the
+//! output in a file. A server is ready when a socket listens on its port.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it. What it starts itself ends with it.
+    /// Starts it. Its children end with it.
     pub fn start(mut command: Command) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -44,19 +44,19 @@ impl Process {
             match self.ended() {
                 Some(status) => return Some(status),
                 None if self.begun.elapsed() > bound => return None,
-                // Between two looks the program has the processor.
+                // Sleep between two checks, to leave the processor to the program.
                 None => std::thread::park_timeout(Duration::from_millis(5)),
             }
         }
     }
 
-    /// Ends it and its group at once, as `kill -9` does.
+    /// Kills it and its group at once, as `kill -9` does.
     pub fn kill(&mut self) {
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
 
-    /// Where each of its threads is, as gdb prints it.
+    /// Stack traces of its threads, by gdb.
     pub fn threads(&self) -> String {
         let mut gdb = Command::new("gdb");
         gdb.args(["-batch", "-ex", "thread apply all bt", "-p", &self.child.id().to_string()]);
@@ -74,23 +74,23 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Some that it has started have left the group; those that have ended meanwhile are not our children.
+        // Some descendants have left the group; those that have ended meanwhile are not our children.
         for descendant in descendants(self.child.id()) {
             let _ = kill_process(descendant, Signal::KILL);
         }
-        // What is left of the group, be it only what the process has started.
+        // The rest of the group, even if only descendants are left.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.output);
     }
 }
 
-/// Processes that a process has started, and those that they have (proc(5), `/proc/PID/stat`).
+/// All descendants of a process (proc(5), `/proc/PID/stat`).
 fn descendants(of: u32) -> Vec<Pid> {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let parent = |id: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // The name is in parentheses, and may have any in it.
+        // The name, in parentheses, may contain parentheses.
         stat.rsplit(") ").next()?.split(' ').nth(1)?.parse::<u32>().ok()
     };
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -108,7 +108,7 @@ fn descendants(of: u32) -> Vec<Pid> {
 /// A free TCP port that the kernel will not pick as an ephemeral one.
 pub fn free_port() -> u16 {
     static LAST: AtomicU32 = AtomicU32::new(0);
-    // Below the range of ephemeral ports (ip(7), ip_local_port_range); apart for concurrent runs.
+    // Below the range of ephemeral ports (ip(7), ip_local_port_range); different for concurrent runs.
     let start = std::process::id() % 4096 * 4;
     loop {
         let port = 10_000 + (start + LAST.fetch_add(1, Ordering::Relaxed)) % 20_000;

@@ -1,4 +1,4 @@
-//! The list of unmodified verbs programs and their command lines: `programs.toml`, read and spread out.
+//! Parses `programs.toml`: the list of unmodified verbs programs and their command lines.
 
 use serde::Deserialize;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 pub struct Program {
     /// The group.
     pub row: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The package of Debian that has it.
     pub package: String,
@@ -15,21 +15,21 @@ pub struct Program {
     pub server: Option<String>,
     /// The command line of the other, or of the only one.
     pub client: String,
-    /// Whether the server does not end by itself.
+    /// Whether the server must be killed.
     pub is_endless: bool,
     /// Whether tests run it.
     pub is_short: bool,
     /// How often the command runs it.
     pub times: u32,
-    /// A part of what the client prints.
+    /// A text that the client must print.
     pub shows: Option<String>,
     /// A variable of the environment.
     pub variable: Option<(String, String)>,
     /// A compiler, and the file in `c` of which it makes `{program}`.
     pub source: Option<(String, String)>,
-    /// What it is linked with beyond libdl.
+    /// Linker options beyond libdl.
     pub links: Vec<String>,
-    /// A file that is there if it can be compiled.
+    /// A header that it needs to be compiled.
     pub header: Option<String>,
 }
 

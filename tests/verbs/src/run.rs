@@ -1,4 +1,4 @@
-//! Runs an unmodified verbs program, or both of its sides, on the verbs libraries, and says what was seen.
+//! Runs an unmodified verbs program, or both of its sides, on the verbs libraries; returns the result.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,15 +8,15 @@ use crate::process::{Process, free_port, is_listening};
 use crate::programs::Program;
 use crate::{Libraries, libraries};
 
-/// No program takes so long, on the busiest machine; it ends a hang, nothing else.
+/// Time-out of a program, longer than any run on a busy machine.
 const BOUND: Duration = Duration::from_secs(600);
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seen {
-    /// As it should.
+    /// It succeeded.
     Works,
-    /// Otherwise, with what was printed.
+    /// It failed, with its output.
     Fails(String),
     /// It could not be tried.
     Missing(String),
@@ -83,7 +83,7 @@ fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Resul
     }
 }
 
-/// The command of a line, with the port and the program that was made put in.
+/// The command of a line, with the port and the compiled program inserted.
 pub fn command(libraries: &Libraries, line: &str, port: u16, made: Option<&Path>) -> Command {
     let line = line.replace("{port}", &port.to_string());
     let made = made.map_or_else(String::new, |path| path.display().to_string());

@@ -1,23 +1,23 @@
-//! Whether a side of a verbs program ends in bounded time when its peer is gone or a call has failed, and
-//! where its threads are if not. No state.
+//! Checks that a side of a verbs program ends in bounded time after its peer is gone or a call has failed, and
+//! otherwise returns the stacks of its threads. No state.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use crate::process::{Process, waits_for_a_client};
 
-/// Within this it ends. The longest wait of the libraries is for a peer that is not there, some seconds;
-/// the rest is for busy machines.
+/// Time-out of its end. The longest wait of the libraries is some seconds, for a missing peer; the rest is for
+/// busy machines.
 pub const BOUND: Duration = Duration::from_secs(40);
 
 /// A process that listens for this long without a connection waits for a client.
 const WAITS: Duration = Duration::from_secs(3);
 
-/// Waits until it ends by itself, or waits for a client as before: the last went before it connected, or
-/// between two connections that a program makes.
+/// Waits until it exits, or waits for a client again: the last one disconnected before it connected, or between
+/// two connections of a program.
 ///
 /// # Errors
-/// It ended by a signal, or not within [`BOUND`].
+/// It was ended by a signal, or did not end within [`BOUND`].
 pub fn ends(left: &mut Process, port: u16) -> Result<(), String> {
     let begun = Instant::now();
     let mut waits_since = begun;

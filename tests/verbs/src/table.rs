@@ -1,4 +1,4 @@
-//! The tables of programs and of symbols in docs/verbs.md: written by the command, looked at by a test.
+//! The tables of programs and symbols in docs/verbs.md: written by the command, checked by a test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,24 +8,24 @@ use ofa_symbols::{Kind, Library, SymbolTable};
 use crate::libraries::root;
 use crate::programs::Program;
 
-/// How a result begins that is none.
+/// Beginning of a result that is a failure.
 pub const FAILED: &str = "fails";
 
-/// A table's name stands in the lines around it.
+/// Text of the marker lines around a table, with its name.
 const COMMAND: &str = "made by `cargo run --release -p verbs-programs -- --write`";
 
 fn file() -> PathBuf {
     root().join("docs/verbs.md")
 }
 
-/// Puts results into the table; programs that were not run keep theirs.
+/// Writes results into the table; programs that were not run keep theirs.
 pub fn write(seen: &[(Program, String)]) {
     let text = fs::read_to_string(file()).unwrap();
     let text = replace(&text, "programs", |old| programs(old, seen));
     fs::write(file(), replace(&text, "symbols", |_| symbols())).unwrap();
 }
 
-/// The text with another table of this name, made of the old one.
+/// Replaces the table of a name by one made of the old.
 fn replace(text: &str, name: &str, new: impl FnOnce(&str) -> String) -> String {
     let (begin, end) =
         (format!("<!-- {name}: {COMMAND} -->\n"), format!("<!-- end of {name} -->\n"));
@@ -46,7 +46,7 @@ fn programs(old: &str, seen: &[(Program, String)]) -> String {
     table
 }
 
-/// Of each node that applications use, how many symbols work, and which do not.
+/// For each version node that applications use, how many symbols work, and which do not.
 fn symbols() -> String {
     let all = SymbolTable::own().unwrap();
     let mut table = "| node | work | answer EOPNOTSUPP |\n|---|---|---|\n".to_owned();
@@ -66,7 +66,7 @@ fn symbols() -> String {
     table
 }
 
-/// The cells of a program that do not depend on what was seen.
+/// The cells of a program that do not depend on the result.
 fn head(program: &Program) -> String {
     let Program { row, name, package, client, .. } = program;
     let set = program.variable.iter().map(|(name, value)| format!("{name}={value} "));
@@ -75,7 +75,7 @@ fn head(program: &Program) -> String {
     format!("| {row} | {name} | {package} | `{client}` | ")
 }
 
-/// What the tables do not say as it is.
+/// Entries of the tables that are out of date.
 pub fn missing() -> Vec<String> {
     let text = fs::read_to_string(file()).unwrap();
     if replace(&text, "symbols", |_| symbols()) != text {

@@ -1,5 +1,5 @@
-//! The image of `examples/verbs-container/Dockerfile`: its root file system is built by hand, of what is
-//! installed here instead of fetched packages, and programs run in it without `/dev`, `/proc` and `/sys`.
+//! Test of the image of `examples/verbs-container/Dockerfile`: its root file system is built from packages
+//! installed here, and programs run in it without `/dev`, `/proc` and `/sys`.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -45,7 +45,7 @@ impl Image {
         }
     }
 
-    /// Puts what the stage has into a directory.
+    /// Copies the files of the stage to a directory.
     fn build(&self, root: &Path, programs: &[&str]) {
         for program in programs {
             let path = libraries::find(program).unwrap();
@@ -74,7 +74,7 @@ impl Image {
     }
 }
 
-/// Copies a file to its place below a root.
+/// Copies a file to its path below a root.
 fn put(root: &Path, file: &Path) {
     let place = root.join(file.strip_prefix("/").unwrap());
     fs::create_dir_all(place.parent().unwrap()).unwrap();
@@ -95,7 +95,7 @@ fn run(command: &mut Command) -> String {
     said
 }
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Root(PathBuf);
 
 impl Drop for Root {
@@ -123,7 +123,7 @@ fn programs_run_in_the_image_of_the_dockerfile() {
     let inside = |words: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "chroot"]).arg(&root.0).args(words).env_clear();
-        // As `chroot` itself is found: by the usual path.
+        // The usual PATH, for `chroot`, too.
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").envs(image.variables.iter().cloned());
         command
     };

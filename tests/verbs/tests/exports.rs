@@ -1,4 +1,4 @@
-//! The verbs libraries export what the table of symbols says, and all that rdma-core's export.
+//! Tests that the verbs libraries export exactly the table of symbols, and all symbols of rdma-core's.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -10,7 +10,7 @@ use ofa_symbols::{Library, SymbolTable};
 use verbs_programs::exports::{self, Export};
 use verbs_programs::{Libraries, libraries, skip};
 
-/// The node of what is of our own.
+/// Version node of our own symbols.
 const OWN: Option<&str> = Some("WARPLINE_1");
 
 fn listed(table: &SymbolTable, library: Library) -> BTreeSet<Export> {
@@ -38,7 +38,7 @@ fn exactly_what_is_listed_is_exported() {
 }
 
 #[test]
-fn what_rdma_core_exports_is_there() {
+fn all_symbols_of_rdma_core_are_exported() {
     let table = SymbolTable::own().unwrap();
     for library in Library::ALL {
         let Some(stock) = libraries::stock(library) else {
@@ -50,20 +50,20 @@ fn what_rdma_core_exports_is_there() {
             Err(why) => return skip("comparison with rdma-core's exports", &why),
         };
         let missing: Vec<_> = stock.difference(&listed(&table, library)).cloned().collect();
-        // Later releases of rdma-core may have more.
+        // Later releases of rdma-core may export more.
         let unknown: Vec<_> = missing.iter().filter(|export| !is_of_before_2008(export)).collect();
         assert!(unknown.is_empty(), "{library:?}: {unknown:#?}");
     }
 }
 
-/// Forms with other structures that `IBVERBS_1.1` replaced, and how providers registered then.
+/// Functions with structures that `IBVERBS_1.1` replaced, and the old registration of providers.
 fn is_of_before_2008(export: &Export) -> bool {
     let is_replaced = export.node.as_deref() == Some("IBVERBS_1.0");
     !export.is_default && (is_replaced || export.name == "ibv_register_driver")
 }
 
 #[test]
-fn nothing_else_than_the_system_is_needed() {
+fn only_libraries_of_the_system_are_needed() {
     let libraries = Libraries::build();
     for library in Library::ALL {
         let read = Command::new("readelf").arg("-d").arg(libraries.file(library)).output();

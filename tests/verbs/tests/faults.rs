@@ -1,6 +1,6 @@
-//! Calls of the provider fail beneath unmodified verbs programs, as `warpline run --fault` has them fail: both
-//! sides end in bounded time, with success or an error of their own, and never by a signal.
-//! `WARPLINE_FAULTS=all` tries each rule with each program on each side; else each rule is tried once.
+//! Tests of unmodified verbs programs whose provider calls fail by `warpline run --fault`: both sides exit in
+//! bounded time, with success or an error, and never by a signal. `WARPLINE_FAULTS=all` tries each rule with
+//! each program on each side; else each rule is tried once.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -25,8 +25,8 @@ const PROGRAMS: [[&str; 3]; 4] = [
     ],
 ];
 
-/// Not `arm`: the thread of rping that it fails in ends, and the others wait for it. Not `modify_qp`: rping does
-/// not look whether it could disconnect, and waits for its receives to be flushed.
+/// Without `arm`: the thread of rping in which it fails ends, and the others wait for it. Without `modify_qp`:
+/// rping ignores a failed disconnect, and waits for its receives to be flushed.
 const RULES: [&str; 13] = [
     "lead@1..=Os",
     "post_send@1=QueueFull",

@@ -1,4 +1,4 @@
-//! A disk over iSER (RFC 7145) on the verbs libraries: the target of tgt, the initiator of libiscsi.
+//! Test of a disk over iSER (RFC 7145) on the verbs libraries: the target of tgt, the initiator of libiscsi.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -10,7 +10,7 @@ use std::time::Duration;
 use verbs_programs::process::{Process, free_port};
 use verbs_programs::{Libraries, libraries, skip};
 
-/// Longer than anything here takes: only a hang reaches it.
+/// Time-out of waits, to fail instead of hang.
 const BOUND: Duration = Duration::from_secs(60);
 const TARGET: &str = "iqn.2026-01.test:disk";
 const INITIATOR: &str = "iqn.2026-01.test:initiator";

@@ -1,6 +1,6 @@
-//! `kill -9` of either side of unmodified verbs programs at random points: the other side ends by itself
-//! within a bound, or serves the next client, and never ends by a signal. `WARPLINE_KILLS` says how often;
-//! else six times.
+//! Tests of `kill -9` of either side of unmodified verbs programs at random moments: the other side exits in
+//! bounded time, or serves the next client, and never ends by a signal. `WARPLINE_KILLS` is the number of
+//! kills, by default six.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -18,15 +18,15 @@ struct Pair {
     package: &'static str,
     server: &'static str,
     client: &'static str,
-    /// Of a server that goes on: what the next client asks for.
+    /// The next client of a server that goes on.
     next: Option<&'static str>,
 }
 
 const PAIRS: [Pair; 5] = [
     Pair {
         package: "perftest",
-        // On iWARP its sender waits for credits that the receiver writes, with nothing of its own
-        // outstanding: for ever if the receiver is gone. With so many receives it has always something.
+        // On iWARP its sender waits for credits that the receiver writes, with no request outstanding: without
+        // end if the receiver is gone. With so many receives it always has a request outstanding.
         server: "ib_send_bw -R -p {port} -r 4096 -n 5000000",
         client: "ib_send_bw -R -p {port} -r 4096 -n 5000000 127.0.0.1",
         next: None,
@@ -46,7 +46,7 @@ const PAIRS: [Pair; 5] = [
     Pair {
         package: "qperf",
         server: "qperf -lp {port}",
-        // A receiver without rdma_cm does not notice a sender's end, as on InfiniBand: it stops by time.
+        // A receiver without rdma_cm does not notice the sender's end, as on InfiniBand: it times out.
         client: "qperf -lp {port} -t 3 127.0.0.1 rc_bw",
         next: Some("qperf -lp {port} -t 1 127.0.0.1 rc_lat"),
     },
@@ -58,11 +58,11 @@ const PAIRS: [Pair; 5] = [
     },
 ];
 
-/// The last moment at which one is killed, in milliseconds: then messages travel for long.
+/// The latest moment of a kill, in milliseconds; messages flow long before.
 const LATEST: u64 = 1500;
 
 #[test]
-fn a_side_that_is_left_ends() {
+fn the_other_side_ends_after_a_kill() {
     let times = std::env::var("WARPLINE_KILLS").map_or(6, |text| text.parse().unwrap());
     let libraries = Libraries::build();
     let random = RandomState::new();
@@ -108,8 +108,7 @@ fn one(libraries: &Libraries, pair: &Pair, chance: u64) -> Result<(), String> {
     judged.map_err(|why| format!("{when} {why}\n{}", left.printed()))
 }
 
-/// It goes on, and serves the next client, if not at once: qperf's clients wait some seconds for a server
-/// that is busy.
+/// Asserts that it serves the next client, perhaps later: qperf's clients wait some seconds for a busy server.
 fn serves(left: &mut Process, next: impl Fn() -> Result<Process, String>) -> Result<(), String> {
     let begun = Instant::now();
     loop {
@@ -128,9 +127,9 @@ fn serves(left: &mut Process, next: impl Fn() -> Result<Process, String>) -> Res
     }
 }
 
-/// A killed process leaves no port behind, and nothing that disturbs the list of devices.
+/// After a kill, the port is free and the devices can be listed.
 #[test]
-fn others_list_devices_and_listen_there_at_once() {
+fn devices_and_port_are_free_after_a_kill() {
     for name in ["rping", "ibv_devices"] {
         if libraries::find(name).is_none() {
             return skip("what a killed process leaves", &format!("there is no {name}"));

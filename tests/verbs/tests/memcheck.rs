@@ -1,5 +1,5 @@
-//! valgrind's memcheck finds nothing in unmodified verbs programs on the libraries: short forms, both sides.
-//! What is the programs' own is in `valgrind.supp`.
+//! Tests that valgrind's memcheck finds no errors in unmodified verbs programs on the libraries: short runs,
+//! both sides. `valgrind.supp` has errors of the programs.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -10,7 +10,7 @@ use verbs_programs::process::{Process, free_port, is_listening};
 use verbs_programs::survivor::BOUND;
 use verbs_programs::{Libraries, libraries, run, skip};
 
-/// valgrind's exit status when it has found something.
+/// valgrind's exit status if it found an error.
 const FOUND: i32 = 99;
 
 /// Package, server, client.

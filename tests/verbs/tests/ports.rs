@@ -1,5 +1,5 @@
-//! `WARPLINE_VERBS_PORT_OFFSET`, from end to end: a program listens by rdma_cm on a port number that TCP has, and its
-//! client finds it there.
+//! Test of `WARPLINE_VERBS_PORT_OFFSET`: a program listens by rdma_cm on a port number that TCP uses, and its
+//! client connects to it.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -13,7 +13,7 @@ use warpline_patience::until;
 
 const VARIABLE: &str = "WARPLINE_VERBS_PORT_OFFSET";
 const OFFSET: u16 = 1000;
-/// Longer than anything here takes: only a hang reaches it.
+/// Time-out of waits, to fail instead of hang.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// A number on which TCP listens, with no RDMA listener on it yet.

@@ -1,5 +1,4 @@
-//! Unmodified programs do on the verbs libraries what they do on an adapter: the short ones of
-//! `programs.toml`, once each.
+//! Tests of unmodified programs on the verbs libraries: the short ones of `programs.toml`, once each.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly

@@ -1,4 +1,4 @@
-//! Programs of Debian start with the verbs libraries when every symbol is bound at once: perftest,
+//! Tests that programs of Debian start with the verbs libraries when all symbols are bound at once: perftest,
 //! rdmacm-utils, ibverbs-utils, qperf, fio, libfabric, UCX; also a program that loads them itself.
 
 #![forbid(unsafe_code)]
@@ -27,7 +27,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("ucx-utils", &["ucx_info"]),
 ];
 
-/// What the loader says when a symbol or a version is missing.
+/// Messages of the loader about a missing symbol or version.
 const LOADER: [&str; 4] =
     ["symbol lookup error", "version `", "undefined symbol", "error while loading"];
 
@@ -46,7 +46,7 @@ fn programs_start_with_every_symbol_bound() {
 }
 
 fn starts(libraries: &Libraries, program: &Path) {
-    // Debian's utilities know -h or --help; others complain, after the loader is done.
+    // Debian's utilities accept -h or --help; others report an error, after the loader has finished.
     let mut command = libraries.command(program);
     command.arg("--help").env("LD_BIND_NOW", "1").stdin(Stdio::null());
     let output = command.output().unwrap();

@@ -1,4 +1,4 @@
-//! Table of the cases of `duet`. One end leads, the other follows; most cases are run in both directions.
+//! Table of the cases of `duet`. One end leads, the other follows; most cases run in both directions.
 
 use crate::end::End;
 use crate::side::Fail;
@@ -13,20 +13,20 @@ pub(crate) enum Lead {
     Listener,
 }
 
-/// What the two ends do. The leading one returns what went otherwise than the standards say, if
-/// that left the connection as it was.
+/// The functions of both ends. The leading one returns a deviation from the standards that left the connection
+/// intact.
 pub(crate) struct Play {
     pub(crate) lead: fn(&End<'_>) -> Result<Option<String>, Fail>,
     pub(crate) follow: fn(&End<'_>) -> Result<(), Fail>,
 }
 
-/// The memory that the following end offers.
+/// Memory that the following end offers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offer {
     All,
     ReadOnly,
     WriteOnly,
-    /// Of another protection zone than the connection's.
+    /// In another protection zone than the connection's.
     OtherZone,
     /// Deregistered before it is used.
     Gone,
@@ -39,11 +39,11 @@ pub(crate) struct Case {
     what: &'static str,
     pub(crate) play: Play,
     pub(crate) offer: Offer,
-    /// Receives of each end, besides that of the first message, and their octets.
+    /// Number and octets of each end's receives, besides that of the first message.
     pub(crate) receives: (usize, usize),
-    /// Request and reply carry as much private data as they can, rather than as is needed.
+    /// Request and reply have as much private data as possible.
     pub(crate) fills: bool,
-    /// The listener rejects with this.
+    /// Private data with which the listener rejects.
     pub(crate) rejection: Option<&'static [u8]>,
     /// The following end must end the connection with this Terminate.
     pub(crate) terminate: Option<Code>,
@@ -67,7 +67,7 @@ impl Case {
         }
     }
 
-    /// The leading end does what the following end must refuse.
+    /// A case in which the following end must refuse what the leading end does.
     const fn bad(
         what: &'static str,
         lead: fn(&End<'_>) -> Result<Option<String>, Fail>,
@@ -102,7 +102,7 @@ impl Case {
         self.what == what
     }
 
-    /// What the connecting end asks for.
+    /// Name of the case, which the connecting end requests.
     pub(crate) fn name(&self, lead: Lead) -> String {
         let who = match lead {
             Lead::Connector => "connector",
@@ -137,7 +137,7 @@ static CASES: &[Case] = &[
     Case::bad("send-too-long", errors::send, All, (1, 2, 5)).receives(1, 8),
 ];
 
-/// All, in order.
+/// All cases, in order.
 pub(crate) fn all() -> impl Iterator<Item = (&'static Case, Lead)> {
     CASES.iter().flat_map(|case| {
         let one_way = case.rejection.is_some() || case.fills;
@@ -146,7 +146,7 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static Case, Lead)> {
     })
 }
 
-/// The one of a name.
+/// The case of a name.
 pub(crate) fn find(name: &str) -> Option<(&'static Case, Lead)> {
     all().find(|(case, lead)| case.name(*lead) == name)
 }

@@ -1,4 +1,4 @@
-//! The operations: each octet that crosses is compared at the other end.
+//! Cases of `duet` for the operations: the other end compares each octet.
 
 use itapi::Work;
 
@@ -6,7 +6,7 @@ use crate::cases::{LARGE, Play};
 use crate::end::{End, pattern};
 use crate::side::Fail;
 
-/// None, one FPDU and many, with and without padding.
+/// Sizes: none, one FPDU and many, with and without padding.
 const SIZES: [usize; 6] = [0, 1, 7, 1000, 65_537, LARGE];
 const FINE: &[u8] = b"fine";
 
@@ -30,7 +30,7 @@ pub(crate) const SEND: Play = Play {
     },
 };
 
-/// Send with Solicited Event. Devices show it by waking only.
+/// Send with Solicited Event. Devices show it only by waking.
 pub(crate) const SOLICITED: Play = Play {
     lead: |end| {
         end.post(Work::send(b"wake").solicited())?;
@@ -44,7 +44,7 @@ pub(crate) const SOLICITED: Play = Play {
     },
 };
 
-/// Send with Invalidate; what is taken back is no more, which a Write finds out.
+/// Send with Invalidate; a Write shows that the STag is invalid.
 pub(crate) const INVALIDATE: Play = Play {
     lead: |end| {
         // Not inline: Linux's siw cannot have both.
@@ -64,7 +64,7 @@ pub(crate) const INVALIDATE: Play = Play {
     },
 };
 
-/// RDMA Writes; the Send behind each says that it is there.
+/// RDMA Writes; the Send after each says that it has arrived.
 pub(crate) const WRITE: Play = Play {
     lead: |end| {
         for (at, size) in SIZES.into_iter().enumerate() {
@@ -107,7 +107,7 @@ pub(crate) const READ_NOTHING: Play = Play {
     follow: |end| end.hear().map(drop),
 };
 
-/// Reads, four times at once unless it is much.
+/// Reads, up to four at once.
 fn read(end: &End<'_>, at: usize, size: usize) -> Result<(), Fail> {
     let range = target(at, size);
     let wanted = &pattern(LARGE, 0)[range.start as usize..range.end as usize];
@@ -125,7 +125,7 @@ fn read(end: &End<'_>, at: usize, size: usize) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Where the operation number `at` goes: odd addresses, too.
+/// Offset of operation number `at`, also odd ones.
 fn target(at: usize, size: usize) -> std::ops::Range<u64> {
     let from = at.min(LARGE - size);
     from as u64..(from + size) as u64

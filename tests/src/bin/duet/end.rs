@@ -1,5 +1,4 @@
-//! One end of a case's connection: its objects, how it comes about, and how it ends. Waiting is
-//! bounded.
+//! One end of a case's connection: its objects, connecting and disconnecting. All waits have time-outs.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -12,10 +11,10 @@ use itapi::{
 use crate::cases::{Case, Code, LARGE, Lead, Offer};
 use crate::side::{Fail, Seen, Side};
 
-/// Far longer than any response takes, on an emulated machine too.
+/// Time-out of a response, also on an emulated machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What fills private data up, and to how many octets at most: Linux counts its answers' in an octet,
-/// and the enhanced block's 4 with them [IOP-02].
+/// Filler of private data, and its greatest length: Linux counts that of replies in an octet, with the 4 octets
+/// of the enhanced block [IOP-02].
 const FILLER: u8 = 0x77;
 const FULL: usize = 251;
 
@@ -28,7 +27,7 @@ pub(crate) struct End<'a> {
     pub(crate) ep: Ep,
     sent: Evd,
     came: Evd,
-    /// Our memory, unless it is gone.
+    /// This end's memory, unless it was deregistered.
     pub(crate) board: Option<Lmr>,
     /// The description of it for the other end.
     told: RemoteRange,
@@ -84,8 +83,8 @@ impl<'a> End<'a> {
         Ok(end)
     }
 
-    /// The first message comes from the connecting end [CONN-11], and the reply says that both ends are
-    /// connected: a close before that takes Linux's connection manager down.
+    /// The first message comes from the connecting end [CONN-11]; its reply shows that both ends are connected.
+    /// A close before that crashes Linux's connection manager.
     pub(crate) fn begin(&self) -> Result<(), Fail> {
         if self.connects {
             self.say(b"begin")?;
@@ -118,14 +117,14 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// The next completion of what was posted, a success.
+    /// The next completion of a posted request, which must be a success.
     pub(crate) fn done(&self) -> Result<Completion, Fail> {
         let completion = self.ends()?;
         completion.check()?;
         Ok(completion)
     }
 
-    /// The next completion of what was posted.
+    /// The next completion of a posted request.
     pub(crate) fn ends(&self) -> Result<Completion, Fail> {
         let completion = self.sent.wait(PATIENCE)?;
         Ok(completion.ok_or("what was posted does not complete")?)
@@ -159,7 +158,7 @@ impl<'a> End<'a> {
         }
     }
 
-    /// The other end does.
+    /// Waits until the other end disconnects in order.
     pub(crate) fn is_closed(&self) -> Result<Seen, Fail> {
         match self.ended()? {
             ConnEvent::Disconnected { by_peer: true, .. } => Ok(Seen::ok("")),
@@ -167,7 +166,7 @@ impl<'a> End<'a> {
         }
     }
 
-    /// The other end must have refused what this one did. Not every provider's events say how.
+    /// Asserts that the other end refused what this one did. Not every provider's events say how.
     pub(crate) fn is_terminated(&self, code: Code) -> Result<Seen, Fail> {
         let event = self.ended()?;
         Ok(match event {
@@ -184,7 +183,7 @@ impl<'a> End<'a> {
         })
     }
 
-    /// This end must refuse what the other did.
+    /// Asserts that this end refused what the other did.
     pub(crate) fn terminates(&self, code: Code) -> Result<Seen, Fail> {
         let event = self.ended()?;
         match event {
@@ -202,7 +201,7 @@ impl<'a> End<'a> {
         Ok(self.ep.ended(PATIENCE)?.ok_or("the connection does not end")?)
     }
 
-    /// Whether a work request was flushed or refused rather than done.
+    /// Whether a work request was flushed or refused.
     pub(crate) fn failed(completion: &Completion) -> bool {
         completion.status != WcStatus::Success
     }
@@ -212,7 +211,7 @@ fn shown(terminate: Terminate) -> String {
     format!("{}/{}/{}", terminate.layer, terminate.etype, terminate.code)
 }
 
-/// An end without the addresses.
+/// Text of an end of connection, without the addresses.
 fn short(event: &ConnEvent) -> String {
     match event {
         ConnEvent::Disconnected { .. } => "closed by the other end".into(),
@@ -232,7 +231,7 @@ fn board(side: &Side, pz: &Pz, offer: Offer) -> Result<Lmr, Fail> {
     })
 }
 
-/// `most`: what the provider takes; 0: more than enough.
+/// `most`: the provider's limit; 0: large enough.
 fn filled(mut octets: Vec<u8>, case: &Case, most: u32) -> Vec<u8> {
     if case.fills {
         octets.resize(full(most), FILLER);
@@ -244,7 +243,7 @@ fn full(most: u32) -> usize {
     if most == 0 { FULL } else { FULL.min(most as usize) }
 }
 
-/// The range behind the first `head` octets of private data, which must be as they were filled.
+/// The range after the first `head` octets of private data, which must be the filler.
 fn range(octets: &[u8], head: usize, case: &Case, most: u32) -> Result<RemoteRange, Fail> {
     let needed = head + RemoteRange::ENCODED_LEN;
     let len = if case.fills { full(most) } else { needed };
@@ -255,7 +254,7 @@ fn range(octets: &[u8], head: usize, case: &Case, most: u32) -> Result<RemoteRan
     Ok(RemoteRange::from_octets(&used[head..]).ok_or("no memory in the private data")?)
 }
 
-/// Octets that differ from their neighbours, and for each seed.
+/// Octets that differ from their neighbours, and by seed.
 pub(crate) fn pattern(len: usize, seed: usize) -> &'static [u8] {
     static ALL: LazyLock<Vec<u8>> = LazyLock::new(|| {
         (0..2 * LARGE).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()

@@ -1,6 +1,5 @@
-//! What the other end must refuse. A request may count as done before its refusal is known: only
-//! the end of the connection decides. That of an InfiniBand device is found out by whoever takes the
-//! completion.
+//! Cases of `duet` that the other end must refuse. A request may complete with success before it is refused:
+//! only the end of the connection decides. On InfiniBand devices the completion shows it.
 
 use itapi::{RemoteRange, RmrContext, Work};
 
@@ -9,7 +8,7 @@ use crate::side::Fail;
 
 type Otherwise = Result<Option<String>, Fail>;
 
-/// More than the receives of the cases here.
+/// Octets of each operation; more than a receive of these cases has.
 const OCTETS: u64 = 16;
 
 pub(crate) fn write(end: &End<'_>) -> Otherwise {
@@ -61,7 +60,7 @@ fn unknown(range: RemoteRange) -> RemoteRange {
     RemoteRange { context: RmrContext(range.context.0 ^ 0x0055_5500), ..range }
 }
 
-/// The last octets, and some behind them.
+/// A range that ends beyond the region.
 fn beyond(range: RemoteRange) -> RemoteRange {
     RemoteRange { addr: range.addr + range.len - OCTETS / 2, ..range }
 }

@@ -1,12 +1,12 @@
-//! Two ends of one RDMA connection after another: every operation, every end, every refusal. Each is
-//! a case that both ends judge. The ends may be on different machines and over different providers.
+//! Conformance program of two ends over IT-API: every operation, end of connection and refusal is a case with
+//! its own connection, which both ends judge. The ends may be on different machines and over different
+//! providers.
 //!
-//! `duet serve ADDRESS` prints `listening at ADDRESS` and plays until the other end is through;
-//! `duet connect ADDRESS [CASE...]` plays all cases, or these. Options: `--ia NAME`; `--without
-//! CASE,...`, or names without their `.connector` or `.listener` for both directions; and for SoftRDMA `--profile NAME` of a peer, `--crc on|off`, `--mpa 1|2`
-//! and `--rtr none|write|read`. Each case prints a line: `ok CASE`, `differs CASE` if something went
-//! otherwise than the standards say, or `FAILED CASE`; then what was seen. The exit status is 1 if one
-//! failed.
+//! `duet serve ADDRESS` prints `listening at ADDRESS` and runs until the other end has finished; `duet connect
+//! ADDRESS [CASE...]` runs all cases, or these. Options: `--ia NAME`; `--without CASE,...`, or names without
+//! their `.connector` or `.listener` for both directions; and for SoftRDMA `--profile NAME` of a peer, `--crc
+//! on|off`, `--mpa 1|2` and `--rtr none|write|read`. Each case prints a line: `ok CASE`, `differs CASE` if it
+//! deviates from the standards, or `FAILED CASE`; then what was seen. The exit status is 1 if one failed.
 //!
 //! One thread. A case owns its connection; when the other end dies, a bounded wait ends it.
 #![forbid(unsafe_code)]
@@ -84,12 +84,12 @@ fn connect(side: &Side, address: &str, names: &[String]) -> Result<usize, Fail> 
         };
         failed += report(&name, seen);
     }
-    // The server ends with it, perhaps before its reply is sent.
+    // The server exits, perhaps before its reply is sent.
     let _ = rejected(side, address, OVER, b"");
     Ok(failed)
 }
 
-/// Plays this end's part.
+/// Runs this end of a case.
 fn play(end: &End<'_>) -> Result<Seen, Fail> {
     let Case { play, terminate, .. } = end.case;
     end.begin()?;
@@ -127,7 +127,7 @@ fn rejected(side: &Side, address: &str, name: &str, answer: &[u8]) -> Result<See
     }
 }
 
-/// Says what became of a case; 1 if it failed.
+/// Prints the result of a case; returns 1 if it failed.
 fn report(name: &str, seen: Result<Seen, Fail>) -> usize {
     match &seen {
         Ok(Seen::Ok(what)) => println!("ok {name} {what}"),

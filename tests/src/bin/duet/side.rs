@@ -26,9 +26,9 @@ impl From<Error> for Fail {
 
 /// How a case went.
 pub(crate) enum Seen {
-    /// As the standards say.
+    /// It conforms to the standards.
     Ok(String),
-    /// Otherwise, and to its end.
+    /// It deviates, but ran to its end.
     Differs(String),
 }
 
@@ -38,7 +38,7 @@ impl Seen {
     }
 }
 
-/// Where cases are played.
+/// Adapter and options.
 pub(crate) struct Side {
     pub(crate) ia: Ia,
     /// The provider implements iWARP itself, so its events show what crossed the wire.
@@ -48,7 +48,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Takes the options out of the arguments.
+    /// Removes the options from the arguments.
     pub(crate) fn open(args: &mut Vec<String>) -> Result<Self, Fail> {
         let name = option(args, "--ia")?.unwrap_or_else(|| "vp_softrdma".into());
         let without = option(args, "--without")?.unwrap_or_default();
@@ -66,8 +66,8 @@ impl Side {
             if let Some(profile) = profile {
                 *policy = profile;
             }
-            // A guest without KVM, on a busy machine, may need more than a policy's 10 s for a Reply:
-            // then this end has a time-out, and the accept of the other a reset.
+            // A guest without KVM on a busy machine may need longer than the policy's 10 s for a Reply: this
+            // end would time out, and the other's accept would see a reset.
             policy.connect_timeout = warpline_patience::HANG;
             if let Some(crc) = crc {
                 policy.crc = if crc == "on" { Crc::Require } else { Crc::Off };
@@ -86,7 +86,7 @@ impl Side {
     }
 }
 
-/// Takes `name VALUE` out.
+/// Removes `name VALUE` and returns the value.
 fn option(args: &mut Vec<String>, name: &str) -> Result<Option<String>, Fail> {
     let Some(at) = args.iter().position(|arg| arg == name) else { return Ok(None) };
     if at + 1 == args.len() {
@@ -97,7 +97,7 @@ fn option(args: &mut Vec<String>, name: &str) -> Result<Option<String>, Fail> {
     Ok(Some(value))
 }
 
-/// The case that a request is about: up to the first octet 0 of its private data.
+/// The case of a request: its private data up to the first octet 0.
 pub(crate) fn name_in(private_data: &[u8]) -> String {
     let name = private_data.split(|octet| *octet == 0).next().unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()
