@@ -247,7 +247,7 @@ fn take(
             file.finish(header.value)?;
             *incoming = None;
         }
-        _ => return Err("a chunk out of turn".into()),
+        _ => return Err("a chunk out of order".into()),
     }
     Ok(())
 }

@@ -101,7 +101,7 @@ impl Channel {
         let peer = match Greeting::from_octets(request.private_data()) {
             Ok(peer) => peer,
             Err(unfit) => {
-                // The reject tells the caller our version; if it has gone, nothing is lost.
+                // The reject has our version; ignored: the caller may be gone.
                 let _ = request.reject(&ours.to_octets());
                 return Err(Error::Greeting(unfit));
             }

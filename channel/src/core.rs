@@ -57,7 +57,7 @@ impl ChannelEnd {
         let completions = depth + receives;
         hub.room_for(completions)?;
         let inline = INLINE.min(hub.ia.attrs().max_inline);
-        let ep = pz.ep(&hub.evd).conn_evd(&hub.news).depth(depth, receives).max_pieces(1);
+        let ep = pz.ep(&hub.evd).conn_evd(&hub.events).depth(depth, receives).max_pieces(1);
         let ep = ep.max_inline(inline).allow(itapi::Access::REMOTE_READ).build()?;
         let free = pz.buffers(receives as usize, capacity(ours.small as usize))?;
         let session = peer.map(|peer| Session::new(ours, peer));
@@ -270,7 +270,7 @@ impl From<End> for Error {
     }
 }
 
-/// A request whose memory comes back in its completion only.
+/// A request whose memory only its completion returns.
 fn plain(octets: &[u8]) -> Work<'_> {
     Work::send(octets)
 }

@@ -38,7 +38,7 @@ pub enum Error {
     /// The peer does not take messages as fast as they are sent, and this call does not wait.
     #[error("the peer has not yet taken earlier messages")]
     Full,
-    /// A message behind [`finish`](crate::Channel::finish).
+    /// A message after [`finish`](crate::Channel::finish).
     #[error("this end has finished: it sends no more messages")]
     Finished,
     /// A draft of one channel was sent through another.

@@ -26,20 +26,20 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Hub {
     pub(crate) ia: Ia,
     pub(crate) evd: Evd,
-    pub(crate) news: ConnEvd,
+    pub(crate) events: ConnEvd,
     members: Mutex<BTreeMap<EpId, Weak<ChannelEnd>>>,
     /// The one member, if it is not a server's.
     only: OnceLock<(EpId, Weak<ChannelEnd>)>,
     /// Completions that were taken. The thread that holds the lock is the leader; before it unlocks, it counts a
     /// new round.
     batch: Mutex<Vec<Completion>>,
-    /// Somebody waits for completions.
+    /// A thread waits for completions.
     led: AtomicBool,
     /// Changes with each round.
     round: AtomicU64,
-    /// Threads that wait for the next one, under the lock.
+    /// Threads that wait for the next round, under `round_lock`.
     waiting: AtomicU32,
-    turn: Mutex<()>,
+    round_lock: Mutex<()>,
     next_round: Condvar,
     /// The callback leads.
     called: AtomicBool,
@@ -65,22 +65,22 @@ impl Hub {
         let hub = Arc::new(Self {
             ia: ia.clone(),
             evd: ia.evd(64)?,
-            news: ia.conn_evd()?,
+            events: ia.conn_evd()?,
             members: Mutex::default(),
             only: OnceLock::new(),
             batch: Mutex::default(),
             led: AtomicBool::new(false),
             round: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
-            turn: Mutex::default(),
+            round_lock: Mutex::default(),
             next_round: Condvar::new(),
             called: AtomicBool::new(false),
             listed: serves.then(Mutex::default),
             room: Mutex::new(0),
         });
         let weak = Arc::downgrade(&hub);
-        hub.news.on_event(move |news| {
-            while let Ok(Some((id, event))) = news.poll() {
+        hub.events.on_event(move |events| {
+            while let Ok(Some((id, event))) = events.poll() {
                 let Some(hub) = weak.upgrade() else { return };
                 let core = lock(&hub.members).get(&id).and_then(Weak::upgrade);
                 if let Some(core) = core {
@@ -153,9 +153,9 @@ impl Hub {
     #[inline]
     fn begin(&self) {
         self.round.fetch_add(1, Ordering::SeqCst);
-        // Whoever waits has said so before it looked at the round.
+        // A waiting thread has recorded that before it read the round.
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            drop(lock(&self.turn));
+            drop(lock(&self.round_lock));
             self.next_round.notify_all();
         }
     }
@@ -173,7 +173,7 @@ impl Hub {
                 self.begin();
                 led
             }
-            // Whoever leads begins a new round when it is done.
+            // The leader begins a new round when it is done.
             Err(TryLockError::WouldBlock) => self.follow(seen, until),
             Err(TryLockError::Poisoned(_)) => Err(Error::Lost(None)),
         }
@@ -183,7 +183,7 @@ impl Hub {
     pub(crate) fn follow(&self, seen: u64, until: Option<Instant>) -> Result<()> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let still = |_: &mut ()| self.round() == seen;
-        let waited = self.next_round.wait_timeout_while(lock(&self.turn), left(until), still);
+        let waited = self.next_round.wait_timeout_while(lock(&self.round_lock), left(until), still);
         drop(waited);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         Ok(())
@@ -256,7 +256,7 @@ impl Hub {
     pub(crate) fn list(&self, core: &Arc<ChannelEnd>, state: &mut State) {
         if let Some(listed) = &self.listed
             && !state.listed
-            && state.has_news()
+            && state.has_event()
         {
             state.listed = true;
             lock(listed).push_back(Arc::downgrade(core));

@@ -1,4 +1,4 @@
-//! Messages over RDMA: what everybody writes by hand above IT-API, once.
+//! Messages over RDMA with flow control, buffers and large messages, on top of IT-API.
 //!
 //! A [`Channel`] carries messages between two processes: each arrives whole, once, in order. It posts the
 //! receives, counts the credits, keeps the buffers, lets the peer read large messages by RDMA, slows a fast
@@ -43,7 +43,7 @@
 //!
 //! # Ends
 //!
-//! [`Channel::finish`] says that no message follows; the peer's [`Channel::recv`] returns `None` behind the
+//! [`Channel::finish`] says that no message follows; the peer's [`Channel::recv`] returns `None` after the
 //! last. If the connection ends before that, it is an error that names both ends and the cause, behind
 //! the messages that had come: nothing is missing without notice.
 //!

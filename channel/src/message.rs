@@ -19,7 +19,7 @@ use crate::wire::HEADER;
 pub struct Message {
     /// `None` once it is given back.
     buffer: Option<Buffer>,
-    /// Octets in front of the application's.
+    /// Octets of the header before the application's.
     skip: usize,
     from: Weak<ChannelEnd>,
 }

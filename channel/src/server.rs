@@ -101,7 +101,7 @@ impl Server {
         server.listen.evd().on_event(move |requests| {
             while let Ok(Some(request)) = requests.poll() {
                 let (Some(hub), Some(clients)) = (hub.upgrade(), clients.upgrade()) else { return };
-                // One that is not admitted was told so.
+                // A client that is not admitted was rejected.
                 let _ = admit(&hub, &clients, request, options, most);
             }
         })?;
@@ -140,7 +140,7 @@ impl Server {
         }
     }
 
-    /// The oldest news of a client.
+    /// The oldest event of a client.
     fn event(&self, core: Arc<ChannelEnd>) -> Option<Event> {
         let mut state = core.state();
         state.listed = false;
@@ -164,7 +164,7 @@ impl Server {
         }
     }
 
-    /// A client that was told of is gone, once.
+    /// Reports once that a client is gone that was reported before.
     fn gone(&self, core: Arc<ChannelEnd>, told: bool, how: Result<()>) -> Option<Event> {
         let known = self.clients.lock().remove(&core.id());
         (known.is_some() && told).then(|| Event::Gone(Peer(core), how))

@@ -19,16 +19,16 @@ pub enum Violation {
     Overrun,
     /// It returned more messages than it was sent.
     Credits,
-    /// It read more large messages than it was told of.
+    /// It read more large messages than were announced.
     Read,
-    /// A small message of more than this end takes, octets behind an acknowledgement or an end, or a place
+    /// A small message of more than this end takes, octets after an acknowledgement or an end, or a place
     /// of a large message that is none.
     Length,
     /// A large message of no octets, of more than this end takes, or beyond the number agreed.
     Large,
     /// An acknowledgement of nothing.
     Idle,
-    /// Something behind its end.
+    /// Something after its end.
     AfterEnd,
 }
 
@@ -50,7 +50,7 @@ impl std::fmt::Display for Violation {
 /// What a message of the peer is for this end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// A message of the application, behind the header.
+    /// A message of the application, after the header.
     Small,
     /// One to be read from there.
     Large(RemoteRange),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn credits_go_and_come_back() {
+    fn credits_are_used_and_returned() {
         let mut ours = session();
         for _ in 0..4 {
             assert!(ours.may_send(false));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn large_messages_are_bounded_and_told_when_read() {
+    fn large_messages_are_bounded_and_acknowledged_when_read() {
         let mut ours = session();
         assert_eq!(ours.arrive(&large(0)), Err(Violation::Large));
         assert_eq!(ours.arrive(&large(1001)), Err(Violation::Large));

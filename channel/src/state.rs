@@ -45,7 +45,7 @@ impl Over {
     }
 }
 
-/// A message that came, in its turn.
+/// A message that arrived, in the order of arrival.
 pub(crate) enum Entry {
     Small(Buffer),
     /// Its octets are being read.
@@ -108,9 +108,9 @@ pub(crate) struct State {
     pub(crate) sends: Sends,
     /// Tasks that wait for anything here.
     pub(crate) wakers: Vec<Waker>,
-    /// It is on the list of those that have news for a [`Server`](crate::Server).
+    /// It is on the list of those that have an event for a [`Server`](crate::Server).
     pub(crate) listed: bool,
-    /// The server has told of the connection.
+    /// The server has reported the connection.
     pub(crate) told: bool,
 }
 
@@ -126,8 +126,8 @@ impl State {
         ended && self.inbound.is_empty()
     }
 
-    /// There is something to tell a server.
-    pub(crate) fn has_news(&self) -> bool {
+    /// There is an event for the server.
+    pub(crate) fn has_event(&self) -> bool {
         (self.up && !self.told) || self.has_message() || self.is_at_end() || self.over.is_some()
     }
 

@@ -221,7 +221,7 @@ impl AsyncListener {
     }
 
     fn poll_request(&self, context: &mut Context<'_>) -> Poll<Result<Request>> {
-        // Held while the queue is looked at: a request that comes behind that wakes.
+        // Held while the queue is looked at: a request that comes after that wakes.
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         match self.listener.listen.evd().poll()? {
             Some(request) => Poll::Ready(Ok(request)),

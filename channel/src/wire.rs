@@ -19,7 +19,7 @@ pub const MAX_SLOTS: u16 = 4096;
 /// Most large messages that may be under way in one direction.
 pub const MAX_LARGE: u16 = 64;
 
-/// What each end tells the other in the private data of the connection: what it takes.
+/// Private data of the connection: each end's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
     /// Octets of a small message, which travels in one Send.
@@ -59,7 +59,7 @@ impl Greeting {
         octets
     }
 
-    /// Out of the private data; octets behind it are left to later versions.
+    /// Out of the private data; octets after it are left to later versions.
     pub fn from_octets(octets: &[u8]) -> Result<Self, Unfit> {
         let version = match octets {
             [m0, m1, m2, m3, v0, v1, ..] if [*m0, *m1, *m2, *m3] == MAGIC => [*v0, *v1],
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_greeting_says_why() {
+    fn a_malformed_greeting_is_refused_with_a_reason() {
         let octets = GREETING.to_octets();
         assert_eq!(Greeting::from_octets(b""), Err(Unfit::Stranger));
         assert_eq!(Greeting::from_octets(b"picture server 1.0"), Err(Unfit::Stranger));

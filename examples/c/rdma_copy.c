@@ -195,7 +195,7 @@ static const char *take(struct incoming *in, const char *directory, const unsign
     uint32_t kind = get32(header), length = get32(header + 4);
     uint64_t value = get64(header + 8);
     if (length > SLOT || (kind == OPEN) != (in->file == NULL))
-        return "a chunk out of turn";
+        return "a chunk out of order";
     if (kind == OPEN)
         return create(in, directory, chunk, length, value);
     if (kind == CLOSE)

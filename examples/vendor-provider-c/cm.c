@@ -156,7 +156,7 @@ static ri_status cm_connect(ri_cm *cm, uint32_t qp, const ri_address *peer,
         if (to < 0 || slot == MAX_WAITING) {
             ri_cm_event why;
             memset(&why, 0, sizeof why);
-            why.reason = (ri_string){"nobody listens there", 20};
+            why.reason = (ri_string){"no listener there", 17};
             cm_tell(rnic_of(cm), RI_CM_FAILED, qp, &why, NULL);
         } else {
             ri_cm_event request;

@@ -29,7 +29,7 @@ use crate::events::{ConnEvd, Events, sealed::Kind};
 use crate::listen::{Listen, Request};
 
 /// Events that a stream returns before it lets other tasks run.
-const TURN: u8 = 64;
+const BUDGET: u8 = 64;
 
 mod sealed {
     use std::os::fd::BorrowedFd;
@@ -88,7 +88,7 @@ pub struct Arrivals<S> {
     /// A descriptor of its own, so that several may watch one dispatcher.
     fd: AsyncFd<OwnedFd>,
     /// Events returned since other tasks last ran.
-    turn: u8,
+    returned: u8,
 }
 
 impl<S: Source> Arrivals<S> {
@@ -102,7 +102,7 @@ impl<S: Source> Arrivals<S> {
         // Its replacement is `unsafe`, for types that may close their descriptor; this one owns it.
         #[allow(deprecated)]
         let fd = AsyncFd::with_interest(fd, Interest::READABLE).map_err(watch)?;
-        Ok(Self { source, fd, turn: 0 })
+        Ok(Self { source, fd, returned: 0 })
     }
 
     /// The next event. Dropping the future loses none.
@@ -111,17 +111,17 @@ impl<S: Source> Arrivals<S> {
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Item>> {
-        if self.turn >= TURN {
-            self.turn = 0;
+        if self.returned >= BUDGET {
+            self.returned = 0;
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         loop {
             if let Some(event) = self.source.take().transpose() {
-                self.turn += 1;
+                self.returned += 1;
                 return Poll::Ready(event);
             }
-            self.turn = 0;
+            self.returned = 0;
             // The descriptor becomes readable after the queue was found empty, or not at all: an
             // old readiness is cleared, and the queue looked at once more.
             let mut readiness = ready!(self.fd.poll_read_ready(context)).map_err(watch)?;

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_could_not_be_removed_goes_with_the_next_change() {
+    fn an_endpoint_that_could_not_be_removed_is_removed_with_the_next_change() {
         let directory = Directory::default();
         let (first, second) = (Flights::idle(), Flights::idle());
         directory.add(QpId(8), &first).unwrap();

@@ -194,9 +194,9 @@ pub(crate) mod sealed {
 /// # let ia = itapi::Ia::open()?;
 /// let all = Aevd::builder(&ia).build()?;
 /// let work = Evd::builder(&ia, 256).threshold(4).aggregate(&all).build()?;
-/// let news = ConnEvd::builder(&ia, 64).aggregate(&all).build()?;
+/// let events = ConnEvd::builder(&ia, 64).aggregate(&all).build()?;
 /// work.set_overflow(Overflow { notify: true, auto_reset: false });
-/// assert_eq!(news.info().aggregate, Some(all.id()));
+/// assert_eq!(events.info().aggregate, Some(all.id()));
 /// # Ok(())
 /// # }
 /// ```

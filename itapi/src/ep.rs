@@ -165,7 +165,7 @@ impl Ep {
         Ok(self.try_post(work)?)
     }
 
-    /// As [`Ep::post`]; a refused work request comes back in the error.
+    /// As [`Ep::post`]; the error returns a refused work request.
     ///
     /// ```
     /// # use itapi::{Buffer, Ep, Result, Work};

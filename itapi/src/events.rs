@@ -155,11 +155,11 @@ pub struct Events<K> {
 /// # let ia = Ia::open()?;
 /// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
 /// # let (listen, server) = (ia.listen("127.0.0.1:0")?, pz.ep(&evd).build()?);
-/// let news = ia.conn_evd()?;
-/// let ep = pz.ep(&evd).conn_evd(&news).build()?;
+/// let events = ia.conn_evd()?;
+/// let ep = pz.ep(&evd).conn_evd(&events).build()?;
 /// ep.start_connect(ConnectParams::new(listen.address()))?;
 /// # listen.request()?.accept(&server, b"")?;
-/// match news.wait(Duration::from_secs(10))? {
+/// match events.wait(Duration::from_secs(10))? {
 ///     Some((id, ConnEvent::Established(_))) => assert_eq!(id, ep.id()),
 ///     other => panic!("{other:?}"),
 /// }
@@ -177,12 +177,12 @@ pub type ConnEvd = Events<Connections>;
 /// # fn main() -> itapi::Result<()> {
 /// # let ia = Ia::open()?;
 /// # let srq = ia.pz()?.srq(16, 1)?;
-/// let news = ia.async_evd(16)?;
-/// while let Some(news) = news.wait(Duration::ZERO)? {
-///     if (news.source, news.event) == (AsyncSource::Srq(srq.id()), AsyncEvent::SrqLimit) {
+/// let events = ia.async_evd(16)?;
+/// while let Some(event) = events.wait(Duration::ZERO)? {
+///     if (event.source, event.event) == (AsyncSource::Srq(srq.id()), AsyncEvent::SrqLimit) {
 ///         println!("post more receives");
 ///     } else {
-///         eprintln!("{news}");
+///         eprintln!("{event}");
 ///     }
 /// }
 /// # Ok(())
@@ -197,8 +197,8 @@ pub type AsyncEvd = Events<Objects>;
 /// # use itapi::{AsyncEvent, Ia};
 /// # fn main() -> itapi::Result<()> {
 /// # let ia = Ia::open()?;
-/// let news = ia.port_evd(16)?;
-/// while let Some((port, event)) = news.poll()? {
+/// let events = ia.port_evd(16)?;
+/// while let Some((port, event)) = events.poll()? {
 ///     if let (Some(port), AsyncEvent::PortState { online }) = (port, event) {
 ///         println!("{} is online: {online}", ia.ports()?[port as usize].interface);
 ///     }

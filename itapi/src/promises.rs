@@ -46,7 +46,7 @@
 //! # }
 //! ```
 //!
-//! unless it has come back in between:
+//! unless a completion has returned it in between:
 //!
 //! ```
 //! # use itapi::{Buffer, Ep, Evd, Result, Work};

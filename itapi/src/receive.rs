@@ -10,7 +10,7 @@ macro_rules! receives {
                 Ok(self.try_post_recv(local)?)
             }
 
-            /// As [`Self::post_recv`]; the memory of a refused receive comes back in the error.
+            /// As [`Self::post_recv`]; the error returns the memory of a refused receive.
             pub fn try_post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
                 self.receive(local.into(), true)
             }
@@ -21,7 +21,7 @@ macro_rules! receives {
                 Ok(self.try_post_recv_quiet(local)?)
             }
 
-            /// As [`Self::post_recv_quiet`]; the memory of a refused receive comes back in the error.
+            /// As [`Self::post_recv_quiet`]; the error returns the memory of a refused receive.
             pub fn try_post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
                 self.receive(local.into(), false)
             }

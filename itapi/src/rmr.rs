@@ -30,7 +30,7 @@ use crate::remote::{RemoteRange, RmrContext};
 /// # let second = Duration::from_secs(20);
 /// let region = pz.lmr(4096).remote_write().bindable().register()?;
 /// let window = pz.rmr(MwKind::Narrow)?;
-/// // The peer of `ep`, and nobody else, may write 64 octets ...
+/// // The peer of `ep`, and no other peer, may write 64 octets ...
 /// ep.post(Work::link(&window, region.range(0..64)?, Access::REMOTE_WRITE))?;
 /// evd.wait_success(second)?;
 /// let tell_the_peer = window.remote()?.to_octets();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_receives_that_a_freed_endpoint_took_comes_back() -> Result<()> {
+    fn the_memory_of_receives_that_a_freed_endpoint_took_is_returned() -> Result<()> {
         let ia = Ia::open()?;
         let (pz, evd) = (ia.pz()?, ia.evd(16)?);
         let srq = pz.srq(8, 1)?;

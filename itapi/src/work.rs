@@ -171,7 +171,7 @@ impl<L: Into<Local>> From<L> for Payload<'_> {
 /// let [mut source, sink] = [pz.buffer(8)?, pz.buffer(8)?];
 /// source.fill(b"one-sided".split_at(8).0)?;
 /// ep.post(Work::write(source, theirs).unsignalled())?; // the next completion covers it
-/// ep.post(Work::read(theirs, sink))?; // behind the write: it reads what was written
+/// ep.post(Work::read(theirs, sink))?; // after the write: it reads what was written
 /// ep.post(Work::send(b"look").solicited().read_fence())?; // few octets: copied while posting
 /// let read = evd.wait_success(Duration::from_secs(20))?;
 /// assert_eq!(read.earlier.len(), 1); // the memory of the write

@@ -7,7 +7,7 @@ use warpline_channel::{Error, Options};
 use crate::pair::{TIGHT, message, pair};
 
 #[test]
-fn a_slow_reader_holds_the_sender_at_what_it_takes() {
+fn a_slow_reader_limits_the_sender() {
     for len in [10, 3000] {
         let (client, server) = pair(TIGHT);
         let sent = AtomicU64::new(0);
@@ -63,7 +63,7 @@ fn both_ends_fill_each_other_and_go_on_when_they_read() {
                         end.finish().unwrap();
                     });
                 }
-                // Nobody has read yet, and both are full.
+                // Neither has read yet, and both are full.
                 for end in ends {
                     scope.spawn(move || {
                         for n in 0..300 {

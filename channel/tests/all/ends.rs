@@ -57,7 +57,7 @@ fn one_direction_ends_and_the_other_goes_on() {
 }
 
 #[test]
-fn what_had_come_is_taken_before_the_end_is_told() {
+fn received_messages_are_taken_before_the_end_is_reported() {
     let (client, server) = pair(TIGHT);
     for n in 0..3 {
         client.send(message(n, 10)).unwrap();
@@ -117,7 +117,7 @@ fn a_listener_is_no_channel_for_others() {
     });
 }
 
-/// What a client is told by a server that greets so.
+/// The client's error for a server's greeting.
 fn greeted(ia: &Ia, greeting: &'static [u8], accepts: bool) -> String {
     let listen = ia.listen("127.0.0.1:0").unwrap();
     let address = listen.address();
@@ -150,7 +150,7 @@ fn a_peer_of_another_version_is_a_clear_error() {
 }
 
 #[test]
-fn nobody_there_is_said() {
+fn a_missing_server_is_reported() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = Channel::connect(&open(), free).unwrap_err().to_string();
     assert!(error.contains(&free.to_string()), "{error}");

@@ -1,5 +1,5 @@
-//! A peer that greets as a channel and then does what it likes: the channel says what was wrong, at once,
-//! in every call, and nothing panics or waits for ever.
+//! A peer that greets as a channel and then does what it likes: the channel says what was wrong, at once, in
+//! every call, and nothing panics or hangs.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ fn an_address_that_lies_ends_the_connection() {
 
 #[test]
 fn more_messages_than_were_granted_end_the_connection() {
-    // As many as there are receives, while nobody looks: 4 messages and 5 for what is none.
+    // As many as there are receives, while no thread reads: 4 for messages and 5 for control.
     let (hostile, channel) = Hostile::connect();
     for _ in 0..40 {
         hostile.say(Kind::Small, 0, 0, b"x");
@@ -130,7 +130,7 @@ fn more_messages_than_were_granted_end_the_connection() {
 }
 
 #[test]
-fn receives_used_up_by_what_is_allowed_are_noticed() {
+fn receives_used_up_by_allowed_messages_are_detected() {
     let (hostile, channel) = Hostile::connect();
     // Each of these is well formed.
     for _ in 0..4 {
@@ -151,7 +151,7 @@ fn receives_used_up_by_what_is_allowed_are_noticed() {
 }
 
 #[test]
-fn an_early_end_leaves_what_had_come() {
+fn an_early_end_keeps_received_messages() {
     let (hostile, channel) = Hostile::connect();
     hostile.say(Kind::Small, 0, 0, b"last words");
     drop(hostile);

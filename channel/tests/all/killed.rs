@@ -109,7 +109,7 @@ fn the_peers_process_is_killed_at_any_point() {
 }
 
 #[test]
-fn this_end_goes_at_any_point_and_the_listener_takes_the_next() {
+fn a_client_may_disconnect_at_any_point_and_the_listener_accepts_the_next() {
     let mut other = Other::start();
     let address = other.line("listening at ");
     let ia = open();

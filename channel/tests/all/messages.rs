@@ -41,7 +41,7 @@ fn every_length_arrives_in_every_form() {
 }
 
 #[test]
-fn both_ends_say_how_much_they_take() {
+fn both_ends_announce_their_limits() {
     let wide = Options { small: 1024, longest: 1 << 16, ..TIGHT };
     let none = Options { large: 0, ..TIGHT };
     let (client, server) = uneven(wide, none);

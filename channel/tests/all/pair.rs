@@ -34,7 +34,7 @@ pub(crate) fn uneven(client: Options, server: Options) -> (Channel, Channel) {
     })
 }
 
-/// A message whose octets tell its number and length.
+/// A message whose octets encode its number and length.
 pub(crate) fn message(number: u64, octets: usize) -> Vec<u8> {
     (0..octets).map(|at| (number as usize * 31 + at) as u8).collect()
 }

@@ -27,7 +27,7 @@ fn a_hundred_clients_are_served_by_one_thread() {
         }
         let (mut connected, mut gone) = (0, 0);
         while gone < CLIENTS {
-            match server.next_timeout(HANG).unwrap().expect("news") {
+            match server.next_timeout(HANG).unwrap().expect("an event") {
                 Event::Connected(_) => connected += 1,
                 Event::Message(peer, message) => peer.send(&message).unwrap(),
                 Event::Gone(_, how) => {
@@ -43,7 +43,7 @@ fn a_hundred_clients_are_served_by_one_thread() {
 }
 
 #[test]
-fn a_client_that_does_not_read_harms_nobody() {
+fn a_client_that_does_not_read_affects_no_other() {
     let ia = open();
     let server = Server::bind_with(&ia, "127.0.0.1:0", TIGHT, 2).unwrap();
     let address = server.address();
@@ -55,7 +55,7 @@ fn a_client_that_does_not_read_harms_nobody() {
     good.send(b"hello").unwrap();
     let mut served = false;
     while !served {
-        match server.next_timeout(HANG).unwrap().expect("news") {
+        match server.next_timeout(HANG).unwrap().expect("an event") {
             Event::Message(peer, message) => {
                 peer.send(&message).unwrap();
                 served = true;
@@ -69,7 +69,7 @@ fn a_client_that_does_not_read_harms_nobody() {
     assert!(Channel::connect_with(&ia, address, TIGHT).is_err());
     let name = peer.id();
     drop((deaf, peer));
-    match server.next_timeout(HANG).unwrap().expect("news") {
+    match server.next_timeout(HANG).unwrap().expect("an event") {
         Event::Gone(peer, Err(error)) => {
             assert_eq!(peer.id(), name);
             assert!(error.to_string().contains("127.0.0.1"), "{error}");
@@ -82,7 +82,7 @@ fn a_client_that_does_not_read_harms_nobody() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_named() {
+fn invalid_options_are_named() {
     let ia = open();
     for wrong in [Options { slots: 0, ..TIGHT }, Options { small: 3, ..TIGHT }] {
         let error = Server::bind_with(&ia, "127.0.0.1:0", wrong, 1).unwrap_err();

@@ -1,4 +1,4 @@
-//! Futures of no runtime in particular, and what becomes of those that are dropped.
+//! Tests of futures without a specific runtime, and of dropping them.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -48,7 +48,7 @@ async fn ask(ia: &itapi::Ia, listener: &AsyncListener, len: usize) -> Result<()>
 }
 
 #[test]
-fn many_tasks_of_one_thread_talk() {
+fn many_tasks_of_one_thread_exchange_messages() {
     let ia = open();
     let listener = Listener::bind_with(&ia, "127.0.0.1:0", TIGHT).unwrap().into_async().unwrap();
     let mut futures: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
@@ -62,7 +62,7 @@ fn many_tasks_of_one_thread_talk() {
 }
 
 #[test]
-fn a_dropped_future_takes_no_message_along() {
+fn a_dropped_future_loses_no_message() {
     let (client, server) = pair(TIGHT);
     let (client, server) = (client.into_async().unwrap(), server.into_async().unwrap());
     {

@@ -10,7 +10,7 @@ pub(super) fn kind(ulpdu: &[u8]) -> Option<Opcode> {
     Control(*ulpdu.get(1)?).opcode()
 }
 
-/// Everything behind the DDP header.
+/// Everything after the DDP header.
 pub(super) fn payload(ulpdu: &[u8]) -> &[u8] {
     let length = Header::parse(ulpdu).map_or(ulpdu.len(), |header| header.buffer_len());
     &ulpdu[length..]

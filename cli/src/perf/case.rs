@@ -27,7 +27,7 @@ pub(crate) enum Op {
     Write,
     /// RDMA Read
     Read,
-    /// RDMA Write with Immediate Data behind it
+    /// RDMA Write with Immediate Data after it
     WriteImm,
     /// Fetch and add on 8 octets
     FetchAdd,
@@ -84,7 +84,7 @@ pub(crate) enum Server {
 
 impl Server {
     /// How long the application computes at a time.
-    pub(super) const TURN: Duration = Duration::from_millis(10);
+    pub(super) const SLICE: Duration = Duration::from_millis(10);
 }
 
 /// A measurement over IT-API.

@@ -195,7 +195,7 @@ impl Connection {
             let completion = self.evd.wait_success(Duration::MAX).map_err(|e| self.broken(&e))?;
             match completion.operation {
                 Operation::Read => self.data = completion.into_buffer(),
-                Operation::Recv => return Err(self.failed("it did not wait for its turn")),
+                Operation::Recv => return Err(self.failed("it sent before the reply came")),
                 _ => self.keep(completion.earlier),
             }
         }

@@ -213,7 +213,7 @@ struct ep_attributes : it_ep_attributes_t {
     ep_attributes() { check(itw_ep_attributes_init(this), "itw_ep_attributes_init"); }
 };
 
-/** The completion is an event, and wakes who waits. */
+/** The request has a completion, which wakes a thread that waits. */
 constexpr it_dto_flags_t signalled = static_cast<it_dto_flags_t>(IT_COMPLETION_FLAG | IT_NOTIFY_FLAG);
 
 /** An endpoint of a connection. */
@@ -231,7 +231,7 @@ public:
     void connect(const std::string &address, const std::string &private_data = std::string()) const {
         check(itw_connect(get(), address.c_str(), octets(private_data), private_data.size()), "itw_connect");
     }
-    /** Accepts the request that an IT_CM_REQ_CONN_REQUEST_EVENT tells of; post receives before. */
+    /** Accepts the request of an IT_CM_REQ_CONN_REQUEST_EVENT; post receives before. */
     void accept(const event &request, const std::string &private_data = std::string()) const {
         check(it_ep_accept(get(), request->conn_req.cn_est_id, octets(private_data), private_data.size()),
               "it_ep_accept");

@@ -19,7 +19,7 @@ pub(crate) unsafe extern "C" fn it_get_consumer_context(
         // SAFETY: contract of a C caller.
         let out = unsafe { Out::new(context, "context") }?;
         let Some(index) = found else {
-            let text = "nobody called it_set_consumer_context for this object";
+            let text = "it_set_consumer_context was not called for this object";
             return Err(Failure::new(status::IT_ERR_NO_CONTEXT, text));
         };
         out.write(it_context_t { index });

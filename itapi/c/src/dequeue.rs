@@ -171,7 +171,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Waits for an event; `timeout`: `None` for ever. Returns how many are left.
+/// Waits for an event; `timeout`: `None` waits without end. Returns how many are left.
 pub(crate) fn wait_for<A: Abi>(
     evd: &EvdObject,
     timeout: Option<Duration>,

@@ -60,7 +60,7 @@ impl Object for EpObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         CloseOrder::Endpoints
     }
 
@@ -76,12 +76,12 @@ impl EpObject {
     }
 
     /// Remembers the connection event that was dequeued last.
-    pub(crate) fn set_news(&self, event: Box<ConnEvent>) {
+    pub(crate) fn set_last_event(&self, event: Box<ConnEvent>) {
         *lock(&self.last_event) = Some(event);
     }
 
     /// The connection event that was dequeued last.
-    pub(crate) fn news(&self) -> Option<Box<ConnEvent>> {
+    pub(crate) fn last_event(&self) -> Option<Box<ConnEvent>> {
         lock(&self.last_event).clone()
     }
 }

@@ -42,7 +42,7 @@ impl Object for EvdObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         match self.inner.stream() {
             Stream::Aggregate => CloseOrder::Aggregates,
             _ => CloseOrder::Dispatchers,

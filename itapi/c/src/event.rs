@@ -42,7 +42,7 @@ pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
             let ep: Option<Ref<EpObject>> = object::look(object::handle(handle));
             let cn_est_id = ep.as_ref().map_or(0, |ep| ep.cn_est_id.load(Ordering::Acquire));
             let connection = connection_of(handle, cn_est_id, &event, ia);
-            ep.inspect(|ep| ep.set_news(event));
+            ep.inspect(|ep| ep.set_last_event(event));
             Fields::Connection(connection)
         }
         Event::Affiliated { source, event } => {

@@ -166,7 +166,7 @@ mod tests {
     const FALLBACK: Status = status::IT_ERR_INVALID_EP_ATTR;
 
     #[test]
-    fn every_object_has_a_status_when_it_is_gone() {
+    fn every_freed_object_has_a_status() {
         use Object::{AddressHandle, Ep, Evd, Ia, Listen, Lmr, Pz, Request, Rmr, Service, Srq};
         let connected = [Ia, Pz, Evd, Ep, Lmr, Rmr, Srq, Listen, Request];
         let datagrams = [AddressHandle, Service, Object::ServiceRequest];

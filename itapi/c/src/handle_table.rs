@@ -3,7 +3,7 @@
 //! A handle is `generation << 32 | slot + 1`, passed to C as an opaque pointer. A slot holds its
 //! object and generation behind one atomic pointer ([`arc_swap`]): looking one up takes no lock and
 //! writes nothing that other endpoints share. Slots come in chunks that are never moved or freed;
-//! making and freeing handles is behind a mutex. Any thread.
+//! making and freeing handles takes a mutex. Any thread.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 

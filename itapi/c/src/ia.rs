@@ -38,7 +38,7 @@ impl Object for IaObject {
         self.inner.clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         CloseOrder::Adapter
     }
 

@@ -40,7 +40,7 @@ impl Object for ListenObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         CloseOrder::Listeners
     }
 

@@ -1,7 +1,7 @@
 //! Memory regions: registration, and the view of them that posting needs.
 //!
-//! The object owns the access layer's region and a view of it that posting reads without a lock. The
-//! memory is the caller's, who keeps it mapped while it is registered. Any thread.
+//! The object owns the access layer's region and a view of it that posting reads without a lock. The memory is
+//! the caller's, which keeps it mapped while it is registered. Any thread.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -45,7 +45,7 @@ impl Object for LmrObject {
         self.inner.pz().ia().clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         CloseOrder::Regions
     }
 

@@ -55,7 +55,7 @@ pub(crate) trait Object: Send + Sync + 'static {
     fn ia(&self) -> Arc<Ia>;
 
     /// When its adapter closes it.
-    fn turn(&self) -> CloseOrder;
+    fn close_order(&self) -> CloseOrder;
 
     /// Wakes the threads that wait for it, before its adapter closes anything.
     fn abort(&self) {}
@@ -187,13 +187,13 @@ pub(crate) fn set_context(handle: *mut c_void, context: u64) -> Outcome {
 /// One round of closing an adapter's objects; objects still in use are left for the next round.
 pub(crate) fn close_all(ia: &Arc<Ia>) {
     let child = |stored: &Stored| {
-        stored.value.turn() != CloseOrder::Adapter && Arc::ptr_eq(&stored.value.ia(), ia)
+        stored.value.close_order() != CloseOrder::Adapter && Arc::ptr_eq(&stored.value.ia(), ia)
     };
     let entry = |raw| Some((raw, OBJECTS.get(raw)?.clone()?));
     let mut entries: Vec<(Raw, Arc<Entry<Stored>>)> =
         OBJECTS.select(child).into_iter().filter_map(entry).collect();
     entries.iter().for_each(|(_, entry)| entry.object.value.abort());
-    entries.sort_by_key(|(_, entry)| entry.object.value.turn());
+    entries.sort_by_key(|(_, entry)| entry.object.value.close_order());
     for (raw, entry) in entries {
         if let Ok(()) | Err(Error::Closed(_)) = entry.object.value.close() {
             OBJECTS.remove(raw);

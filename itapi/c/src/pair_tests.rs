@@ -127,7 +127,7 @@ impl Side {
     }
 
     /// The next connection event: which endpoint, which event.
-    fn news(&self) -> (it_ep_handle_t, it_event_type_t) {
+    fn next_event(&self) -> (it_ep_handle_t, it_event_type_t) {
         // SAFETY: plain data.
         let conn = unsafe { wait(self.conn).conn };
         (conn.ep, conn.event_number)
@@ -140,7 +140,7 @@ impl Side {
         let request = self.request();
         assert_eq!(c!(it_ep_accept(passive, request, null(), 0)), IT_SUCCESS, "{}", last());
         for _ in 0..2 {
-            assert_eq!(self.news().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+            assert_eq!(self.next_event().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
         }
         assert_eq!(it_listen_free(listen), IT_SUCCESS);
     }

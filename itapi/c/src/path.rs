@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_path_only_its_addresses_are_read() {
+    fn only_the_addresses_of_a_path_are_read() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let v4 = path(usize::MAX, 7, ip("::ffff:10.0.0.1"), ip("10.0.0.2"));
         assert_eq!(ends_of(&v4).unwrap(), (ip("10.0.0.1"), ip("10.0.0.2")));

@@ -30,7 +30,7 @@ impl Object for PzObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         CloseOrder::Zones
     }
 

@@ -148,7 +148,7 @@ unsafe impl GlobalAlloc for Allocator {
         if !block.is_null() {
             // SAFETY: both are at least as large as the smaller size, and apart.
             unsafe { ptr::copy_nonoverlapping(memory, block, layout.size().min(size)) };
-            // SAFETY: it was not moved, so it is still the caller's, who is done with it.
+            // SAFETY: it was not moved, so it is still the caller's, which no longer uses it.
             unsafe { self.dealloc(memory, layout) };
         }
         block

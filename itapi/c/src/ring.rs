@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_the_queue_is_deep_and_no_more() {
+    fn a_queue_takes_exactly_its_depth() {
         let ring = Ring::new(60).unwrap();
         let numbers: Vec<_> = (0..60).map(|n| post(&ring, n).unwrap()).collect();
         assert_eq!(post(&ring, 60).unwrap_err().status, status::IT_ERR_TOO_MANY_POSTS);

@@ -43,7 +43,7 @@ impl Object for RmrObject {
         self.inner.pz().ia().clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         CloseOrder::Windows
     }
 

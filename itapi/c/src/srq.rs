@@ -45,7 +45,7 @@ impl Object for SrqObject {
         self.inner.pz().ia().clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         CloseOrder::SharedQueues
     }
 

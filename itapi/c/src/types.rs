@@ -4,7 +4,7 @@
 //! states its size and offsets, which the compiler checks here and the C tests check in the header.
 //!
 //! Two layouts exist side by side where the Zurich stack differs from the standard:
-//! [`std_abi`] (cookies of 8 octets, private data of 256 behind the other members) and [`zrl`]
+//! [`std_abi`] (cookies of 8 octets, private data of 256 after the other members) and [`zrl`]
 //! (24, 64, in front). Every function that passes a cookie, an event, an `it_ep_param_t` (the
 //! states of unreliable endpoints are swapped), private data or its limits, or an
 //! `it_ud_svc_req_param_t` therefore has two entry points: `it_x` and `it_x_zrl`.

@@ -189,7 +189,7 @@ impl UdEp {
         Ok(self.try_post(path, to, work)?)
     }
 
-    /// As [`UdEp::post`]; a refused work request comes back in the error.
+    /// As [`UdEp::post`]; the error returns a refused work request.
     pub fn try_post<'a>(
         &self,
         path: &AddressHandle,

@@ -191,11 +191,11 @@ fn an_asynchronous_event_carries_the_cause() {
     let ia = open();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
     connect(&ia, &client, &server);
-    let news = ia.async_evd(16).unwrap();
+    let events = ia.async_evd(16).unwrap();
     client.ep.post(Work::send(b"hello")).unwrap();
     let mut texts = Vec::new();
     while texts.len() < 2 {
-        match news.wait(HANG).unwrap().map(|news| news.event) {
+        match events.wait(HANG).unwrap().map(|event| event.event) {
             Some(AsyncEvent::TerminateSent(t) | AsyncEvent::TerminateReceived(t)) => {
                 texts.push(t.to_string());
             }

@@ -103,8 +103,8 @@ fn both_ends_see_an_orderly_end_and_keep_it() {
 #[test]
 fn one_dispatcher_gets_the_connection_events_of_many_endpoints() {
     let ia = open();
-    let news = ia.conn_evd().unwrap();
-    let clients: Vec<_> = (0..4).map(|_| Side::new(&ia, |b| b.conn_evd(&news))).collect();
+    let events = ia.conn_evd().unwrap();
+    let clients: Vec<_> = (0..4).map(|_| Side::new(&ia, |b| b.conn_evd(&events))).collect();
     let servers: Vec<_> = (0..4).map(|_| Side::new(&ia, |b| b)).collect();
     let listen = ia.listen("127.0.0.1:0").unwrap();
     let address = listen.address();
@@ -117,7 +117,7 @@ fn one_dispatcher_gets_the_connection_events_of_many_endpoints() {
     }
     let mut connected = Vec::new();
     while connected.len() < clients.len() {
-        let (ep, event) = news.wait(HANG).unwrap().expect("an event");
+        let (ep, event) = events.wait(HANG).unwrap().expect("an event");
         assert!(matches!(event, ConnEvent::Established(_)), "{event}");
         connected.push(ep);
     }

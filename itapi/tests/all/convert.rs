@@ -73,7 +73,7 @@ fn private_data_travels_with_a_conversion() {
 }
 
 #[test]
-fn a_refused_socket_comes_back_and_works() {
+fn a_refused_socket_is_returned_and_works() {
     let ia = open();
     let side = Side::new(&ia, |b| b);
     let (here, mut there) = sockets("127.0.0.1:0");

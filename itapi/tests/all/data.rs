@@ -6,7 +6,7 @@ use crate::pair::{HANG, Side, connect, open, pair};
 
 // [it_post_send] [it_post_recv] [it_evd_dequeue]
 #[test]
-fn a_buffer_travels_and_comes_back() {
+fn a_buffer_is_sent_and_returned() {
     let (client, server) = pair();
     server.ep.post_recv(server.pz.buffer(16).unwrap()).unwrap();
     let mut buffer = client.pz.buffer(16).unwrap();
@@ -187,7 +187,7 @@ fn what_does_not_fit_is_refused_before_the_peer_sees_it() {
 }
 
 #[test]
-fn everything_posted_comes_back_when_the_connection_ends() {
+fn all_posted_requests_complete_when_the_connection_ends() {
     let (client, server) = pair();
     for buffer in server.pz.buffers(5, 4).unwrap() {
         server.ep.post_recv(buffer).unwrap();

@@ -117,13 +117,13 @@ fn one_thread_waits_for_everything() {
     let ia = open();
     let all = Aevd::builder(&ia).build().unwrap();
     let evd = Evd::builder(&ia, 16).aggregate(&all).build().unwrap();
-    let news = ConnEvd::builder(&ia, 16).aggregate(&all).build().unwrap();
+    let events = ConnEvd::builder(&ia, 16).aggregate(&all).build().unwrap();
     let calls = RequestEvd::builder(&ia, 16).aggregate(&all).build().unwrap();
     let inbox = SoftwareEvd::builder(&ia, 16).aggregate(&all).build().unwrap();
     let pz = ia.pz().unwrap();
     let (client, server) = (
-        pz.ep(&evd).conn_evd(&news).build().unwrap(),
-        pz.ep(&evd).conn_evd(&news).build().unwrap(),
+        pz.ep(&evd).conn_evd(&events).build().unwrap(),
+        pz.ep(&evd).conn_evd(&events).build().unwrap(),
     );
     let listen = ia.listen_builder("127.0.0.1:0").unwrap().evd(&calls).listen().unwrap();
     client.start_connect(ConnectParams::new(listen.address())).unwrap();
@@ -135,8 +135,8 @@ fn one_thread_waits_for_everything() {
             while let Some(request) = calls.poll().unwrap() {
                 request.start_accept(&server, b"").unwrap();
             }
-        } else if ready == news.id() {
-            while let Some((id, event)) = news.poll().unwrap() {
+        } else if ready == events.id() {
+            while let Some((id, event)) = events.poll().unwrap() {
                 assert!(matches!(event, ConnEvent::Established(_)), "{event}");
                 connected += 1;
                 if id == client.id() {
@@ -168,11 +168,11 @@ fn one_dispatcher_returns_the_events_of_all() {
     let ia = open();
     let all = AnyEvd::builder(&ia).build().unwrap();
     let evd = Evd::builder(&ia, 16).aggregate(&all).build().unwrap();
-    let news = ConnEvd::builder(&ia, 16).aggregate(&all).build().unwrap();
+    let events = ConnEvd::builder(&ia, 16).aggregate(&all).build().unwrap();
     let calls = RequestEvd::builder(&ia, 16).build().unwrap();
     calls.set_aggregate(Some(&all)).unwrap();
     let pz = ia.pz().unwrap();
-    let ep = || pz.ep(&evd).conn_evd(&news).build().unwrap();
+    let ep = || pz.ep(&evd).conn_evd(&events).build().unwrap();
     let (client, server) = (ep(), ep());
     let listen = ia.listen_builder("127.0.0.1:0").unwrap().evd(&calls).listen().unwrap();
     client.start_connect(ConnectParams::new(listen.address())).unwrap();
@@ -186,7 +186,7 @@ fn one_dispatcher_returns_the_events_of_all() {
                 request.start_accept(&server, b"").unwrap();
             }
             AnyEvent::Connection(_, event) => {
-                assert_eq!(origin, news.id());
+                assert_eq!(origin, events.id());
                 assert!(matches!(event, ConnEvent::Established(_)), "{event}");
                 connected += 1;
                 if connected == 2 {
@@ -291,7 +291,7 @@ fn one_dispatcher_serves_several_listeners() {
 #[test]
 fn the_low_watermark_is_an_asynchronous_event() {
     let ia = open();
-    let news = ia.async_evd(8).unwrap();
+    let events = ia.async_evd(8).unwrap();
     assert!(ia.async_evd(8).is_err());
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
     let srq = server.pz.srq(8, 1).unwrap();
@@ -304,9 +304,9 @@ fn the_low_watermark_is_an_asynchronous_event() {
     connect(&ia, &client, &server);
     client.ep.post(Work::send(b"one less")).unwrap();
     server.success();
-    let news = news.wait(HANG).unwrap().unwrap();
-    assert_eq!((news.source, news.event), (AsyncSource::Srq(srq.id()), AsyncEvent::SrqLimit));
-    assert!(news.to_string().contains("low watermark"), "{news}");
+    let event = events.wait(HANG).unwrap().unwrap();
+    assert_eq!((event.source, event.event), (AsyncSource::Srq(srq.id()), AsyncEvent::SrqLimit));
+    assert!(event.to_string().contains("low watermark"), "{event}");
     assert_eq!(srq.info().unwrap().limit, 0);
 }
 
@@ -344,7 +344,7 @@ fn the_descriptor_shows_completions() {
 #[test]
 fn an_overflow_raises_an_event_and_ends() {
     let ia = open();
-    let news = ia.async_evd(8).unwrap();
+    let events = ia.async_evd(8).unwrap();
     let overflow = Overflow { notify: true, auto_reset: false };
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
     let small = Evd::builder(&ia, 1).overflow(overflow).build().unwrap();
@@ -363,24 +363,24 @@ fn an_overflow_raises_an_event_and_ends() {
     }
     // It ends the connection, and both ends report it, in any order.
     let expected = (AsyncSource::Evd(small.id()), AsyncEvent::CqOverrun);
-    let mut all = std::iter::from_fn(|| news.wait(HANG).unwrap());
-    assert!(all.any(|news| (news.source, news.event) == expected));
+    let mut all = std::iter::from_fn(|| events.wait(HANG).unwrap());
+    assert!(all.any(|event| (event.source, event.event) == expected));
 }
 
 // The connection event does the same.
 #[test]
 fn asynchronous_events_of_an_endpoint_name_the_peer_and_the_cause() {
     let ia = open();
-    let news = ia.async_evd(8).unwrap();
+    let events = ia.async_evd(8).unwrap();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
     connect(&ia, &client, &server);
     // No receive is posted there.
     client.ep.post(Work::send(b"lost")).unwrap();
     for _ in 0..2 {
-        let news = news.wait(HANG).unwrap().unwrap();
-        let here = news.source == AsyncSource::Ep(client.ep.id());
+        let event = events.wait(HANG).unwrap().unwrap();
+        let here = event.source == AsyncSource::Ep(client.ep.id());
         let (side, whose) = if here { (&client, "this end's") } else { (&server, "the peer's") };
-        let (text, ends) = (news.to_string(), side.ep.ends().unwrap());
+        let (text, ends) = (event.to_string(), side.ep.ends().unwrap());
         let cause = format!("{whose} Send of 4 octets found no receive posted");
         for part in [&cause, &ends.local.to_string(), &ends.remote.to_string()] {
             assert!(text.contains(part), "{part}: {text}");

@@ -58,7 +58,7 @@ fn buffers_of_one_registration_do_not_overlap() {
 
 // [it_lmr_create] [it_lmr_free]
 #[test]
-fn a_vector_is_written_by_the_peer_and_comes_back() {
+fn the_peer_writes_to_an_adopted_vector() {
     let (client, server) = pair();
     let region = server.pz.adopt(vec![0u8; 32]).remote_write().register().unwrap();
     let place = region.remote().slice(4..9).unwrap();

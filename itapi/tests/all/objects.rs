@@ -130,7 +130,7 @@ fn limits_change_while_they_may() {
 #[test]
 fn the_high_watermark_reports_receives_in_flight() {
     let ia = open();
-    let news = ia.async_evd(8).unwrap();
+    let events = ia.async_evd(8).unwrap();
     let client = Side::new(&ia, |b| b);
     let server = Side::new(&ia, |b| b.recv_watermark(2));
     for buffer in server.pz.buffers(4, 4).unwrap() {
@@ -141,20 +141,20 @@ fn the_high_watermark_reports_receives_in_flight() {
         client.ep.post(Work::send(b"x")).unwrap();
         client.success();
     }
-    let news = news.wait(HANG).unwrap().unwrap();
-    assert_eq!(news.source, AsyncSource::Ep(server.ep.id()));
-    assert_eq!(news.event, itapi::AsyncEvent::RecvLimit);
-    let (text, ends) = (news.to_string(), server.ep.ends().unwrap());
+    let event = events.wait(HANG).unwrap().unwrap();
+    assert_eq!(event.source, AsyncSource::Ep(server.ep.id()));
+    assert_eq!(event.event, itapi::AsyncEvent::RecvLimit);
+    let (text, ends) = (event.to_string(), server.ep.ends().unwrap());
     assert!(text.contains(&ends.to_string()) && text.contains("high watermark"), "{text}");
 }
 
 #[test]
 fn there_is_one_dispatcher_for_port_events() {
     let ia = open();
-    let news = ia.port_evd(4).unwrap();
+    let events = ia.port_evd(4).unwrap();
     assert!(ia.port_evd(4).is_err());
-    assert_eq!(news.poll().unwrap(), None);
-    drop(news);
+    assert_eq!(events.poll().unwrap(), None);
+    drop(events);
     assert!(ia.port_evd(4).is_ok());
 }
 

@@ -42,14 +42,14 @@ impl Ledger {
 
     /// Takes until all requests are posted and have completed.
     fn take(&self, evd: &Evd) {
-        let (mut batch, mut news) = (Vec::new(), Instant::now());
+        let (mut batch, mut progress) = (Vec::new(), Instant::now());
         while self.posters.load(Ordering::Acquire) != 0 || self.missing() != 0 {
             batch.extend(evd.wait(Duration::from_millis(2)).unwrap());
             evd.poll_into(&mut batch).unwrap();
             if !batch.is_empty() {
-                news = Instant::now();
+                progress = Instant::now();
             }
-            assert!(news.elapsed() < HANG, "{} completions are missing", self.missing());
+            assert!(progress.elapsed() < HANG, "{} completions are missing", self.missing());
             for completion in batch.drain(..) {
                 assert_eq!(completion.operation, Operation::Write);
                 if completion.status == itapi::WcStatus::Success {

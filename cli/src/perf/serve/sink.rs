@@ -61,7 +61,7 @@ pub(super) fn serve(worker: &Worker, over: &AtomicBool) -> CliResult<()> {
 /// An application that computes and does not poll meanwhile.
 fn compute() {
     let begin = Instant::now();
-    while begin.elapsed() < Server::TURN {
+    while begin.elapsed() < Server::SLICE {
         std::hint::spin_loop();
     }
 }

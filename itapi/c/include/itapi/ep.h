@@ -32,9 +32,8 @@ it_status_t it_ep_rc_create(IN it_pz_handle_t pz_handle,
                             OUT it_ep_handle_t *ep_handle);
 
 /**
- * Makes an unreliable datagram endpoint, operational at once. srv.ud.ep_info.ud_ep_key of ep_attr is
- * its key, 0 for the usual one; it_ep_query() tells number and key. iWARP has no datagrams:
- * IT_ERR_OP_NOT_SUPPORTED.
+ * Makes an unreliable datagram endpoint, operational at once. srv.ud.ep_info.ud_ep_key of ep_attr is its key, 0
+ * for the usual one; it_ep_query() returns number and key. iWARP has no datagrams: IT_ERR_OP_NOT_SUPPORTED.
  *
  * Errors: IT_ERR_INVALID_PZ, IT_ERR_INVALID_REQ_EVD, IT_ERR_INVALID_RECV_EVD,
  * IT_ERR_INVALID_EVD_TYPE, IT_ERR_INVALID_SPIGOT, IT_ERR_INVALID_EP_ATTR, IT_ERR_OP_NOT_SUPPORTED,

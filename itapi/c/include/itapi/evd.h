@@ -65,11 +65,11 @@ it_status_t it_evd_dequeue_n(IN it_evd_handle_t evd_handle,
 /**
  * Waits until the criteria are met and takes the next event.
  *
- * timeout: microseconds, 0 not to wait, IT_TIMEOUT_INFINITE for ever. event: out. nmore: out, how
- * many events are left, at least; may be NULL. On an AEVD the event is an
- * IT_AEVD_NOTIFICATION_EVENT if it was made with IT_EVD_DEQUEUE_NOTIFICATIONS, else the event of
- * the SEVD. IT_ERR_TIMEOUT_EXPIRED: nothing happened. IT_ERR_INTERRUPT: a signal handler ran.
- * IT_ERR_ABORT: the event dispatcher or its interface adapter went away.
+ * timeout: microseconds, 0 not to wait, IT_TIMEOUT_INFINITE without end. event: out. nmore: out, how many
+ * events are left, at least; may be NULL. On an AEVD the event is an IT_AEVD_NOTIFICATION_EVENT if it was made
+ * with IT_EVD_DEQUEUE_NOTIFICATIONS, else the event of the SEVD. IT_ERR_TIMEOUT_EXPIRED: nothing happened.
+ * IT_ERR_INTERRUPT: a signal handler ran. IT_ERR_ABORT: the event dispatcher or its interface adapter was
+ * freed.
  *
  * Loss-free use: dequeue until IT_ERR_QUEUE_EMPTY, wait, dequeue again.
  *
@@ -107,8 +107,8 @@ it_status_t it_evd_query(IN it_evd_handle_t evd_handle,
 /**
  * Puts a software event into an SEVD of the software stream.
  *
- * event: comes back as the data of the event; may be anything, NULL included.
- * IT_ERR_EVD_QUEUE_FULL: the queue is full.
+ * event: returned as the data of the event; may be anything, NULL included. IT_ERR_EVD_QUEUE_FULL: the queue is
+ * full.
  *
  * Errors: IT_ERR_INVALID_EVD, IT_ERR_INVALID_SOFT_EVD, IT_ERR_EVD_QUEUE_FULL.
  */

@@ -38,7 +38,7 @@ typedef struct {
 } it_all_dto_cmpl_event_t;
 
 /*
- * Connection events carry private data behind the other members; in the Zurich layout in front.
+ * Connection events carry private data after the other members; in the Zurich layout in front.
  */
 #ifdef ITAPI_ZRL_EXTENSIONS
 #define ITAPI_PRIVATE_DATA_FIRST                  \
@@ -61,7 +61,7 @@ typedef struct {
 } it_event_cm_any_t;
 #endif
 
-/** Somebody wants to connect: accept, reject or hand off cn_est_id. */
+/** A peer's request to connect: accept, reject or hand off cn_est_id. */
 typedef struct {
     it_event_type_t event_number;
     it_evd_handle_t evd;
@@ -90,7 +90,7 @@ typedef struct {
     ITAPI_PRIVATE_DATA_LAST
 } it_connection_event_t;
 
-/** Somebody asks for a UD endpoint. */
+/** A peer's request for a UD endpoint. */
 typedef struct {
     it_event_type_t event_number;
     it_evd_handle_t evd;

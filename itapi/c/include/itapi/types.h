@@ -93,7 +93,7 @@ typedef struct it_io_addr_s *it_io_addr_t;
 /** Runs when an EVD's notification criteria are met, in a thread of the library: do not block. */
 typedef void (*it_evd_callback_rtn_t)(IN it_evd_handle_t evd_handle, IN void *arg);
 
-/** Wait for ever. */
+/** Wait without a time-out. */
 #define IT_TIMEOUT_INFINITE ((uint64_t)(-1))
 /** An SEVD with this threshold does not notify. */
 #define IT_THRESHOLD_DISABLE 0

@@ -43,7 +43,7 @@ it_status_t itx_ep_accept_with_rmr(IN it_ep_handle_t ep_handle,
                                    OUT it_rmr_context_t *rmr_context);
 
 /**
- * As it_ep_connect(), with 20 octets behind the private data that describe lmr: length (32 bits),
+ * As it_ep_connect(), with 20 octets after the private data that describe lmr: length (32 bits),
  * rmr_context and address (64 bits), big endian. rmr_context: out. If either is NULL, nothing is
  * added.
  *
@@ -69,7 +69,7 @@ it_status_t itx_ep_connect_with_rmr(IN it_ep_handle_t ep_handle,
  * Waits on an AEVD and takes up to max_event_count events of its SEVDs: affiliated events first,
  * then those of connections, then completions. Nothing in time is IT_SUCCESS with *events_count 0.
  *
- * timeout: milliseconds, 0 not to wait, IT_TIMEOUT_INFINITE for ever.
+ * timeout: milliseconds, 0 not to wait, IT_TIMEOUT_INFINITE without end.
  *
  * Errors: IT_ERR_INVALID_EVD, IT_ERR_INVALID_AEVD, IT_ERR_INTERRUPT, IT_ERR_ABORT.
  */

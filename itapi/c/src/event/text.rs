@@ -108,7 +108,7 @@ fn because_of(ep: it_ep_handle_t) -> String {
 }
 
 fn connection(number: it_event_type_t, ep: it_ep_handle_t, code: u32, dst: &it_path_t) -> String {
-    match object::look::<EpObject>(ep.cast()).and_then(|ep| ep.news()) {
+    match object::look::<EpObject>(ep.cast()).and_then(|ep| ep.last_event()) {
         Some(event) if connection_number(&event) == number => event.to_string(),
         // The endpoint is gone, or has a newer event.
         _ => match path::ends_of(dst) {

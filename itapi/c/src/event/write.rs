@@ -26,7 +26,7 @@ pub(crate) trait Abi {
     fn write(out: &Out<Self::Event>, evd: u64, fields: &Fields);
 }
 
-/// Cookies of 8 octets, private data behind the rest.
+/// Cookies of 8 octets, private data after the rest.
 pub(crate) struct Standard;
 
 /// Cookies of 24 octets, private data in front.

@@ -65,8 +65,8 @@ fn wrong_arguments_leave_the_endpoint_unconnected() {
     let request = side.request();
     assert_eq!(c!(it_ep_accept(other, request, null(), 0)), IT_SUCCESS, "{}", last());
     assert_eq!(c!(it_ep_accept(other, request, null(), 0)), IT_ERR_INVALID_EP_STATE);
-    assert_eq!(side.news().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
-    assert_eq!(side.news().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+    assert_eq!(side.next_event().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+    assert_eq!(side.next_event().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
     assert_eq!((state(ep), state(other)), (IT_EP_STATE_CONNECTED, IT_EP_STATE_CONNECTED));
     assert_eq!(it_listen_free(listen), IT_SUCCESS);
     assert_eq!(it_listen_free(listen), IT_ERR_INVALID_LISTEN);
@@ -107,8 +107,8 @@ fn a_request_is_handed_to_another_adapter() {
     let passive = other.ep();
     let accepted = c!(it_ep_accept(passive, other.request(), null(), 0));
     assert_eq!(accepted, IT_SUCCESS, "{}", last());
-    assert_eq!(side.news(), (ep, IT_CM_MSG_CONN_ESTABLISHED_EVENT));
-    assert_eq!(other.news(), (passive, IT_CM_MSG_CONN_ESTABLISHED_EVENT));
+    assert_eq!(side.next_event(), (ep, IT_CM_MSG_CONN_ESTABLISHED_EVENT));
+    assert_eq!(other.next_event(), (passive, IT_CM_MSG_CONN_ESTABLISHED_EVENT));
     assert_eq!(it_listen_free(second), IT_SUCCESS);
 }
 
@@ -162,7 +162,7 @@ fn a_socket_becomes_a_connection() {
         let sd = client.into_raw_fd();
         assert_eq!(c!(it_socket_convert(sd, a, flags, null(), 0)), IT_SUCCESS, "{}", last());
         for _ in 0..if flags == IT_SC_DEFAULT { 2 } else { 1 } {
-            assert_eq!(side.news().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+            assert_eq!(side.next_event().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
         }
         assert_eq!(send(a, &[memory.part(0, 8)], 2, 0), IT_SUCCESS, "{}", last());
         assert_eq!(side.good().length, 8);
@@ -308,8 +308,8 @@ fn completed_sends_arrive_however_the_endpoint_is_closed() {
         let (active, passive) = (near.ep(), far.ep());
         near.connect(active, port);
         assert_eq!(c!(it_ep_accept(passive, far.request(), null(), 0)), IT_SUCCESS, "{}", last());
-        assert_eq!(near.news().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
-        assert_eq!(far.news().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+        assert_eq!(near.next_event().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+        assert_eq!(far.next_event().1, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
         let source = near.memory(OCTETS, IT_PRIV_ALL);
         source.fill(7);
         let sinks: Vec<_> = (0..MESSAGES).map(|_| far.memory(OCTETS, IT_PRIV_ALL)).collect();
@@ -342,7 +342,7 @@ fn the_status_of_an_old_connection_does_not_change_with_the_next() {
     let read = c!(it_post_rdma_read(a, &sink, 1, 7, NOTIFY, there.to(0), nowhere));
     assert_eq!(read, IT_SUCCESS, "{}", last());
     for _ in 0..2 {
-        assert_eq!(side.news().1, IT_CM_MSG_CONN_BROKEN_EVENT);
+        assert_eq!(side.next_event().1, IT_CM_MSG_CONN_BROKEN_EVENT);
     }
     assert_eq!((it_ep_reset(a), it_ep_reset(b)), (IT_SUCCESS, IT_SUCCESS), "{}", last());
     side.join(a, b);

@@ -9,7 +9,7 @@ use crate::srq::*;
 use crate::zrl::*;
 
 #[test]
-fn wrong_posts_have_their_status_and_leave_no_trace() {
+fn wrong_posts_have_their_status_and_no_effect() {
     let side = Side::new();
     let [a, b] = side.pair(&attributes());
     let memory = side.memory(64, IT_PRIV_ALL);

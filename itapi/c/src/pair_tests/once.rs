@@ -84,7 +84,7 @@ fn connections_end_and_begin_while_two_threads_dequeue() {
                 }
             }
             for _ in &eps {
-                let (_, event) = side.news();
+                let (_, event) = side.next_event();
                 let ends = [IT_CM_MSG_CONN_DISCONNECT_EVENT, IT_CM_MSG_CONN_BROKEN_EVENT];
                 assert!(ends.contains(&event), "{event:#x}");
             }
@@ -136,7 +136,7 @@ fn sharing(side: &Side, srq: it_srq_handle_t) -> [it_ep_handle_t; 2] {
 /// A completion left over from a freed shared receive queue takes no request of the queue that now has
 /// its slot in the table of handles.
 #[test]
-fn a_completion_left_over_from_a_freed_queue_takes_nothing_of_the_next() {
+fn a_completion_of_a_freed_queue_does_not_affect_the_next() {
     let side = Side::new();
     let sharing = |srq| sharing(&side, srq);
     let slot = |srq: it_srq_handle_t| object::find::<SrqObject>(srq.cast()).unwrap().slot;

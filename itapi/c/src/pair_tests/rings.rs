@@ -22,7 +22,7 @@ fn cookies_come_back_in_order_over_many_rounds() {
 }
 
 #[test]
-fn all_of_a_long_cookie_comes_back() {
+fn all_of_a_long_cookie_is_returned() {
     let side = Side::new();
     let [a, b] = side.pair(&attributes());
     let cookie = |n| zrl::it_dto_cookie_t { first: n, second: n + 1, extend: n + 2 };
@@ -122,7 +122,7 @@ fn the_end_of_a_connection_flushes_each_once_and_the_endpoint_is_used_again() {
         assert_eq!((read, side.good().cookie), (IT_SUCCESS, 60));
         assert_eq!(it_ep_disconnect(a, null(), 0), IT_SUCCESS, "{}", last());
         for _ in 0..2 {
-            assert_eq!(side.news().1, IT_CM_MSG_CONN_DISCONNECT_EVENT, "round {round}");
+            assert_eq!(side.next_event().1, IT_CM_MSG_CONN_DISCONNECT_EVENT, "round {round}");
         }
         // In Nonoperational everything is taken and flushed.
         assert_eq!(send(b, &[], 8, 0), IT_SUCCESS, "{}", last());

@@ -149,7 +149,7 @@ fn a_window_opens_a_part_and_closes_it() {
         let part = here.part(0, 8);
         assert_eq!(c!(it_post_rdma_write(a, &part, 1, 2, NOTIFY, to, context)), IT_SUCCESS);
         side.good();
-        // The write is placed before the response to the read behind it.
+        // The write is placed before the response to the read after it.
         let sink = here.part(60, 1);
         assert_eq!(c!(it_post_rdma_read(a, &sink, 1, 2, NOTIFY, to, context)), IT_SUCCESS);
         side.good();
@@ -206,7 +206,7 @@ fn an_unlinked_region_is_linked_used_and_unlinked() {
         let whole = source.whole();
         assert_eq!(c!(it_post_rdma_write(a, &whole, 1, 2, NOTIFY, 0, context)), IT_SUCCESS);
         side.good();
-        // The write is placed before the response to the read behind it.
+        // The write is placed before the response to the read after it.
         let sink = source.part(0, 1);
         assert_eq!(c!(it_post_rdma_read(a, &sink, 1, 3, NOTIFY, 31, context)), IT_SUCCESS);
         side.good();

@@ -180,7 +180,7 @@ fn every_handle_has_a_type_and_may_have_a_context() {
 
 // [it_mem_map] [it_mem_unmap]
 #[test]
-fn only_memory_that_is_there_is_mapped_and_unmapped_once() {
+fn memory_is_mapped_and_unmapped_once() {
     let ia = Adapter::new();
     let memory = vec![0u8; 10_000];
     let at = memory.as_ptr().cast_mut().cast::<c_void>();

@@ -1,4 +1,4 @@
-//! The standard layout: cookies of 8 octets, private data of 256 behind the rest. No state.
+//! The standard layout: cookies of 8 octets, private data of 256 after the rest. No state.
 
 use super::*;
 

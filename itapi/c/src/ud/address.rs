@@ -31,7 +31,7 @@ impl Object for AddressObject {
         self.inner.pz().ia().clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         CloseOrder::Endpoints
     }
 

@@ -57,7 +57,7 @@ impl Object for UdEpObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         CloseOrder::Endpoints
     }
 

@@ -41,7 +41,7 @@ impl Object for UdServiceObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> CloseOrder {
+    fn close_order(&self) -> CloseOrder {
         CloseOrder::Listeners
     }
 

@@ -33,7 +33,7 @@ struct Posted {
     /// The type of its completion event.
     event: it_event_type_t,
     signalled: bool,
-    /// Unsignalled, and something behind it completed, or its stream is over: may occupy no slot.
+    /// Unsignalled, and something after it completed, or its stream is over: may occupy no slot.
     over: bool,
 }
 

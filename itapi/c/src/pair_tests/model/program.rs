@@ -276,7 +276,7 @@ impl<'w> Program<'w> {
         }
         let mut awaited = HashSet::from([at, peer].map(|at| self.end_at(at).number()));
         while !awaited.is_empty() {
-            match self.news() {
+            match self.next_event() {
                 (ep, IT_CM_MSG_CONN_ESTABLISHED_EVENT) => {
                     assert!(awaited.remove(&ep), "{ep:#x} is not connecting");
                 }
@@ -290,7 +290,7 @@ impl<'w> Program<'w> {
         self.set(peer, State::Connected { peer: at, doubtful: false });
     }
 
-    fn news(&self) -> (u64, it_event_type_t) {
+    fn next_event(&self) -> (u64, it_event_type_t) {
         // SAFETY: plain data.
         let conn = unsafe { wait(self.conn).conn };
         (conn.ep.addr() as u64, conn.event_number)
@@ -318,7 +318,7 @@ impl<'w> Program<'w> {
     fn await_end(&mut self, at: usize) {
         let ep = self.end_at(at).number();
         while !self.ended.remove(&ep) {
-            let (ep, event) = self.news();
+            let (ep, event) = self.next_event();
             let ends = [IT_CM_MSG_CONN_DISCONNECT_EVENT, IT_CM_MSG_CONN_BROKEN_EVENT];
             assert!(ends.contains(&event), "{event:#x} of {ep:#x}");
             assert!(self.ended.insert(ep), "{ep:#x} ended twice");
