@@ -87,7 +87,7 @@ impl Account {
         }
     }
 
-    /// The count in front of `page`, or at it if no range begins there.
+    /// The count before `page`, or at it if no range begins there.
     fn before(&self, page: usize) -> u32 {
         self.counts.range(..page).next_back().map_or(0, |(_, count)| *count)
     }

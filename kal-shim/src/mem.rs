@@ -1,10 +1,10 @@
 //! Memory for registration: never a Rust slice while a peer or a work request may write it.
 //!
-//! A [`Region`] is one piece of memory: an anonymous mapping, a value that somebody gave
-//! ([`Region::adopt`]), or octets that somebody lent for a while ([`lend`]). Every clone and every
-//! [`MemRange`] made from it keeps the memory alive, so a peer that still writes into a registered
-//! region after its owner let go writes into memory that nobody else uses. Message memory
-//! ([`Region::messages`]) is handed out as [`Span`]s, which are slices for their one owner.
+//! A [`Region`] is one piece of memory: an anonymous mapping, a value of the caller ([`Region::adopt`]), or
+//! octets that the caller lends ([`lend`]). Every clone and every [`MemRange`] made from it keeps the memory
+//! alive, so a peer that still writes into a registered region after its owner let go writes into memory that
+//! nothing else uses. Message memory ([`Region::messages`]) is handed out as [`Span`]s, which are slices for
+//! their one owner.
 
 mod adopt;
 mod lend;
@@ -41,7 +41,7 @@ struct Memory {
     origin: Origin,
 }
 
-/// Where memory is from, and so what becomes of it.
+/// Origin of memory, which decides how it is released.
 enum Origin {
     /// A mapping of ours, of so many octets.
     Mapped(usize),
@@ -57,7 +57,7 @@ enum Origin {
 // mutably; all access is by raw copies, or through the one `Span` of the octets.
 unsafe impl Send for Memory {}
 // SAFETY: as for `Send`: no references are formed, so overlapping copies mix octets and no more; an
-// adopted value itself is touched by nobody before it is given back.
+// adopted value itself is not touched before it is given back.
 unsafe impl Sync for Memory {}
 
 impl Drop for Memory {
@@ -168,7 +168,7 @@ impl Region {
         }
     }
 
-    /// How many clones and ranges keep the memory: 1 if nobody else does.
+    /// How many clones and ranges keep the memory: 1 if nothing else does.
     pub fn uses(&self) -> usize {
         Arc::strong_count(&self.0)
     }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_knows_itself() {
+    fn addresses_of_this_machine_are_recognised() {
         assert_eq!(name_of("127.0.0.1".parse().unwrap()).as_deref(), Some(node_name()));
         assert_eq!(name_of("::ffff:127.0.0.1".parse().unwrap()).as_deref(), Some(node_name()));
     }

@@ -46,7 +46,7 @@ fn pointer(page: usize) -> *mut c_void {
     (page * page_size()) as *mut c_void
 }
 
-/// First page, and the one behind the last.
+/// First page, and the one after the last.
 fn pages(addr: usize, len: usize) -> io::Result<(usize, usize)> {
     let end = addr.checked_add(len).ok_or_else(|| {
         io::Error::new(

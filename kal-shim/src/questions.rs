@@ -1,10 +1,10 @@
-//! A local socket on which others of the same user ask this process something: a line, which may come with a
-//! descriptor, then one answer, then it is closed.
+//! Unix socket for requests of other processes of the same user: a line, possibly with a descriptor, then one
+//! response, then it is closed.
 //!
-//! Whoever watches [`Questions::watched`] calls [`Questions::serve`], from any thread; nobody waits there. Who asks is
-//! known by the kernel (`SO_PEERCRED`): this user, or root; others are closed without a word. At most [`CLIENTS`] at a
-//! time, of whom each has [`PATIENCE`] for all of it, and [`LONGEST`] octets for its line. A client that dies is closed
-//! when its socket says so.
+//! The thread that watches [`Questions::watched`] calls [`Questions::serve`], which does not block; any thread.
+//! The kernel identifies the client (`SO_PEERCRED`): this user, or root; others are closed without a response.
+//! At most [`CLIENTS`] at a time; each has [`PATIENCE`] for everything, and [`LONGEST`] octets for its line. A
+//! client that dies is closed when its socket ends.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -25,25 +25,25 @@ use rustix::net::{
 use crate::fork::Host;
 use crate::reactor::{Interest, Reactor, Ready, Sleeper};
 
-/// Who asks at the same time.
+/// Most clients at a time.
 pub const CLIENTS: usize = 4;
-/// Octets of a question.
+/// Longest request in octets.
 pub const LONGEST: usize = 64 << 10;
-/// From being accepted to being closed.
+/// Time-out from accepting to closing a client.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 const LISTENER: u64 = 0;
 
-/// A question.
+/// A request.
 #[derive(Debug)]
 pub struct Question {
     /// The line, without its end.
     pub line: String,
-    /// What came with it.
+    /// The descriptor that came with it.
     pub descriptor: Option<OwnedFd>,
 }
 
-/// The socket, and who asks.
+/// The socket, and its clients.
 pub struct Questions {
     sleeper: Sleeper,
     state: Mutex<State>,
@@ -64,7 +64,7 @@ struct Client {
     sent: usize,
 }
 
-/// What becomes of a client.
+/// The next step of a client.
 #[derive(PartialEq, Eq)]
 enum Next {
     Waits,
@@ -73,7 +73,7 @@ enum Next {
 }
 
 impl Questions {
-    /// Listens at a name in a directory; what had the name before is removed.
+    /// Listens at a name in a directory; removes what had the name before.
     ///
     /// # Errors
     /// Those of the system.
@@ -84,7 +84,7 @@ impl Questions {
             Ok(net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
         })?;
         let _ = rustix::fs::unlinkat(&directory, name, AtFlags::empty());
-        // The directory itself, wherever it is by now, and however long its name.
+        // The open directory itself, whatever its present path.
         let path = format!("/proc/self/fd/{}/", directory.as_fd().as_raw_fd());
         let path = [path.as_bytes(), name.as_bytes()].concat();
         net::bind(&listener, &SocketAddrUnix::new(path)?)?;
@@ -103,8 +103,8 @@ impl Questions {
         &self.sleeper
     }
 
-    /// Serves what is there, unless another thread does; `answer` makes an answer, without its end of line, and waits
-    /// for nobody.
+    /// Serves the clients that are ready, unless another thread does; `answer` returns a response without its
+    /// end of line, and must not block.
     pub fn serve(&self, mut answer: impl FnMut(Question) -> String) {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -186,7 +186,7 @@ impl Client {
                 net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut room)], &mut beside, flags);
             for message in beside.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                    // The first one counts; the others close here.
+                    // Keep the first; the others are closed here.
                     descriptors.for_each(|fd| {
                         let _ = crate::fork::take(&fd);
                         self.descriptor.get_or_insert(fd);

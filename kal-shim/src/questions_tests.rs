@@ -1,4 +1,4 @@
-//! Who asks what, and who waits for whom.
+//! Tests of requests, refused clients and time-outs.
 
 use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -63,7 +63,7 @@ impl Drop for Asked {
 }
 
 #[test]
-fn a_line_is_answered_with_what_came_along() {
+fn a_request_with_a_descriptor_gets_its_response() {
     let asked = Asked::new("line");
     let mut client = asked.connect();
     client.write_all(b"hello\nmore").unwrap();
@@ -80,7 +80,7 @@ fn a_line_is_answered_with_what_came_along() {
 }
 
 #[test]
-fn who_says_nothing_or_too_much_is_closed() {
+fn silent_and_verbose_clients_are_closed() {
     let asked = Asked::new("bounds");
     let silent = asked.connect();
     assert_eq!(asked.served(silent), "");
@@ -103,10 +103,10 @@ fn who_says_nothing_or_too_much_is_closed() {
 }
 
 #[test]
-fn one_too_many_is_closed_and_the_others_are_answered() {
+fn a_client_too_many_is_closed_and_the_others_are_served() {
     let asked = Asked::new("many");
     let clients: Vec<_> = (0..CLIENTS).map(|_| asked.connect()).collect();
-    asked.questions.serve(|_| unreachable!("nobody has asked"));
+    asked.questions.serve(|_| unreachable!("there was no request"));
     let more = asked.connect();
     assert_eq!(asked.served(more), "");
     for mut client in clients {

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_serves_what_a_sleeper_would() {
+    fn a_polling_thread_serves_what_a_sleeping_one_would() {
         let mut reactor = Reactor::new().unwrap();
         let notifier = Notifier::new().unwrap();
         reactor.add(&notifier, 7, Interest::READ).unwrap();

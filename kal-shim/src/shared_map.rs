@@ -1,8 +1,8 @@
-//! Files that are mapped shared, and that a child made by fork(2) must not write to.
+//! Shared file mappings that a child made by fork(2) must not write to.
 //!
-//! A table of mappings, which any thread adds to. In the child each of them is replaced by private memory of zeros
-//! at the same address, before anything else of the child runs: what the child inherited writes there, and nobody
-//! sees it. A child of vfork(2) or posix_spawn(3) runs no handlers, and no code of ours before its exec.
+//! A table of mappings, which any thread adds to. In the child each of them is replaced by private zeros at the
+//! same address, before anything else of the child runs: what the child inherited writes there, unseen by
+//! others. A child of vfork(2) or posix_spawn(3) runs no handlers, and no code of ours before its exec.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::fork::Host;
 
-/// Mappings that can be at once; a process has one state file, mapped in pieces that grow.
+/// Most mappings at a time; a process has one state file, mapped in pieces that grow.
 const MOST: usize = 64;
 
 struct Entry {
@@ -34,14 +34,14 @@ pub struct SharedMap {
     entry: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; who uses the address says how.
+// SAFETY: the mapping belongs to the process, not to a thread; users of the address prove their accesses.
 unsafe impl Send for SharedMap {}
 // SAFETY: the same.
 unsafe impl Sync for SharedMap {}
 
 impl SharedMap {
-    /// Maps `len` octets at `offset`, both whole pages. The file must have them: an access beyond its end is a
-    /// fault of the process.
+    /// Maps `len` octets at `offset`, both whole pages. The file must have them: an access beyond its end
+    /// raises SIGBUS.
     ///
     /// # Errors
     /// Those of mmap(2), and too many mappings.
@@ -52,7 +52,7 @@ impl SharedMap {
 
     fn map(file: &File, offset: u64, len: usize) -> io::Result<Self> {
         let free = |entry: &Entry| {
-            // Claimed, for something that is not there yet.
+            // Claim an entry before the mapping exists.
             entry.addr.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
         let Some(entry) = TABLE.iter().position(free) else {
@@ -94,7 +94,7 @@ impl Drop for SharedMap {
     fn drop(&mut self) {
         Descriptors::undisturbed::<Host, _>(|| {
             TABLE[self.entry].addr.store(0, Ordering::Release);
-            // SAFETY: the mapping, or what replaced it, is ours, and its last user is going.
+            // SAFETY: the mapping, or what replaced it, is ours, and this is its last user.
             let result = unsafe { munmap(self.addr.as_ptr().cast(), self.len) };
             debug_assert!(result.is_ok());
         });

@@ -1,13 +1,13 @@
-//! The state page of this process as a file: made, grown, lent out record by record, and removed.
+//! The state page of this process as a file: creates, grows and removes it, and lends its records.
 //!
-//! Owner: the access layer, one per process and copy of the library. Records are lent to adapters and queue pairs,
-//! and come back when the last user of one drops it: until then no other queue pair gets it, so nobody writes into
-//! another's. The list of free records is behind a lock, which is taken when queue pairs come and go.
+//! Owner: the access layer, one per process and copy of the library. Records are lent to adapters and queue
+//! pairs, and returned when the last user of one drops it: no queue pair writes to another's record. A lock
+//! protects the list of free records; it is taken when queue pairs are created and destroyed.
 //!
 //! All octets of the file are allocated before they are mapped (`posix_fallocate`), so a full file system is an
-//! error here and no fault later. Without room a queue pair has no record; the page counts it. A forked child has
-//! neither file nor mapping ([`crate::shared_map`]), and makes its own. The file goes with its last user, or when
-//! the process exits; behind a process that was killed the first reader removes it.
+//! error here and no fault later. If the page is full, a queue pair has no record; the page counts it. A forked
+//! child has neither file nor mapping ([`crate::shared_map`]), and makes its own. The file is removed with its
+//! last user, or when the process exits; after a kill the first reader removes it.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -31,9 +31,9 @@ use crate::fork::{self, Host};
 use crate::mem::page_size;
 use crate::shared_map::SharedMap;
 
-/// Copies of the library that one process can have.
+/// Most copies of the library in one process.
 const COPIES: u32 = 8;
-/// Slots that the file grows by at most.
+/// Most slots by which the file grows.
 const MOST_MORE: usize = 4096;
 
 /// Why there is no state page.
@@ -42,12 +42,12 @@ pub enum StateError {
     /// The directory is not one that this user alone can write to.
     #[error("the directory {path} cannot be used: {why}", path = path.display())]
     Directory {
-        /// It.
+        /// The directory.
         path: std::path::PathBuf,
         /// Why not.
         why: Unusable,
     },
-    /// The system refused something.
+    /// The system refused a call.
     #[error("{attempt}: {why}")]
     Os {
         /// What.
@@ -64,12 +64,12 @@ fn os<E: Into<io::Error>>(attempt: &'static str) -> impl FnOnce(E) -> StateError
     move |why| StateError::Os { attempt, why: why.into() }
 }
 
-/// The page, and who has which record.
+/// The page, and its free records.
 pub struct StateFile(Arc<Inner>);
 
 struct Inner {
     directory: OwnedFd,
-    /// Of the page and of the socket.
+    /// Names of the page and of the socket.
     names: [CString; 2],
     file: File,
     header: Held<Header>,
@@ -85,7 +85,7 @@ struct Free {
     octets: u64,
 }
 
-/// A slot that is lent; its way back.
+/// A lent slot; dropping it returns the slot.
 struct LentSlot {
     slot: Held<Slot>,
     file: Arc<Inner>,
@@ -100,7 +100,7 @@ impl StateFile {
     /// Makes the page of this process in a directory, which is made if it is not there. `library`: its version.
     ///
     /// # Errors
-    /// See [`StateError`]; nothing is left behind then.
+    /// See [`StateError`]; no file is left then.
     pub fn create(directory: &Path, library: &str) -> Result<Self, StateError> {
         let uid = user();
         match rustix::fs::mkdir(directory, Mode::RWXU) {
@@ -145,7 +145,7 @@ impl StateFile {
         Some(unsafe { Held::at(at, keep) })
     }
 
-    /// A queue pair without a record has gone.
+    /// Counts one queue pair without a record less.
     pub fn forget_unpublished(&self) {
         self.0.header.unpublished.fetch_sub(1, Relaxed);
     }
@@ -160,7 +160,7 @@ impl StateFile {
         &self.0.names[1]
     }
 
-    /// This process made it, and did not inherit it.
+    /// Whether this process made it, and did not inherit it.
     pub fn is_ours(&self) -> bool {
         self.0.is_ours()
     }
@@ -169,14 +169,14 @@ impl StateFile {
 impl Inner {
     fn create(directory: OwnedFd, uid: u32, library: &str) -> Result<Self, StateError> {
         let pid = std::process::id();
-        // Another copy of the library may be at it at this moment.
+        // Another copy of the library may be creating it at this moment.
         let scratch = format!(".{pid}.{:x}.new", &raw const LIVE as usize);
         let file = make_file(&directory, &scratch)?;
         let made = Self::fill(file, uid, library, pid).and_then(|(file, map)| {
             let names = publish(&directory, &scratch, pid)?;
             Ok((file, map, names))
         });
-        // Its name for good is another.
+        // Its final name differs.
         let _ = rustix::fs::unlinkat(&directory, &*scratch, AtFlags::empty());
         let (file, (first, octets), names) = made?;
         let first = Arc::new(first);
@@ -265,19 +265,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes room in the list for all slots and so many more.
+    /// Reserves room in the list for all slots and `more` new ones.
     fn reserve(&self, free: &mut Free, more: usize) -> io::Result<()> {
         let all = self.header.slots.load(Relaxed) as usize + more;
         let missing = all.saturating_sub(free.slots.len());
         free.slots.try_reserve_exact(missing).map_err(|_| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// The slots of a mapping, from `from` on, are free. The list has room for them.
+    /// Adds the slots of a mapping, from `from` on, to the list, which has room for them.
     fn add_slots(&self, free: &mut Free, map: &Arc<SharedMap>, from: usize) {
         let more = (map.len() - from) / layout::SLOT;
         // The first ones are taken first.
         for n in (0..more).rev() {
-            // SAFETY: `from` and `more` slots behind it are in the mapping.
+            // SAFETY: `from` and `more` slots after it are in the mapping.
             let at = unsafe { map.addr().add(from + n * layout::SLOT) };
             // SAFETY: slots are aligned in it, all atomics, and `map` keeps it.
             free.slots.push(unsafe { Held::at(at.cast(), map.clone()) });
@@ -302,7 +302,7 @@ impl Drop for Inner {
 
 impl Drop for LentSlot {
     fn drop(&mut self) {
-        // A child's copy is memory of its own, and its lock may be held for ever.
+        // A child's copy is private memory, and its lock may never be released.
         if self.file.is_ours() {
             self.slot.clear();
             // There is room for all of them.
@@ -320,7 +320,7 @@ impl Drop for LentDevice {
     }
 }
 
-/// The user whose pages are ours.
+/// The user id of our pages.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -337,7 +337,7 @@ fn make_file(directory: &OwnedFd, name: &str) -> Result<File, StateError> {
         Descriptors::make::<Host, _>(|| Ok(made?))
     };
     let made = open().or_else(|error| match error.kind() {
-        // Of a process of this number that was killed.
+        // Of a killed process with this id.
         io::ErrorKind::AlreadyExists => {
             rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
             open()
@@ -369,12 +369,12 @@ fn publish(directory: &OwnedFd, scratch: &str, pid: u32) -> Result<[CString; 2],
     Err(StateError::Copies)
 }
 
-/// Whether a page is of a process of this number that was killed.
+/// Whether a page belongs to a killed process with this id.
 fn is_stale(directory: &OwnedFd, name: &str) -> bool {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::RDONLY | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, name, flags, Mode::empty()) {
         Ok(file) => rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok(),
-        // A symbolic link, or what nobody can have made but by hand.
+        // A symbolic link, or a file that this library did not make.
         Err(error) => error != Errno::NOENT,
     }
 }
@@ -388,14 +388,14 @@ fn remove_at_exit(inner: &Arc<Inner>) {
     live.retain(|known| known.strong_count() > 0);
     live.push(Arc::downgrade(inner));
     if first {
-        // SAFETY: the function is there for the whole life of the library that has it. An error: whoever reads
-        // next removes the file.
+        // SAFETY: the function is there for the whole life of the library that has it. On an error the next
+        // reader removes the file.
         unsafe { libc::atexit(exit) };
     }
 }
 
 extern "C" fn exit() {
-    // Somebody at it now removes it itself, or leaves it to the next reader.
+    // A thread that uses it now removes it, or leaves it to the next reader.
     if let Ok(live) = LIVE.try_lock() {
         live.iter().filter_map(Weak::upgrade).for_each(|inner| inner.remove());
     }

@@ -1,4 +1,4 @@
-//! The page as others read it.
+//! Tests of the page as readers see it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ fn occupy(file: &StateFile, qp: u32) -> SlotRef {
 }
 
 #[test]
-fn what_is_written_is_read_while_it_grows() {
+fn written_records_are_read_while_the_page_grows() {
     let dir = Dir::new();
     let file = StateFile::create(&dir.0, "1.2.3").unwrap();
     let mode = |path: PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;

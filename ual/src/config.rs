@@ -53,8 +53,8 @@ pub struct Config {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Observe {
-    /// The process has a state page and a socket for questions; else nobody sees what it does. Programs with more
-    /// rights than who started them have none.
+    /// The process has a state page and a socket for requests, by which others see what it does. Programs with
+    /// more rights than their user have neither.
     pub publish: bool,
 }
 

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_connection_management_says_is_said_here() {
+    fn log_lines_of_connection_management_have_their_texts() {
         let (state, attempt, needed) = ("closed", "to connect", "open");
         let io = || io::Error::from_raw_os_error(libc::EMFILE);
         let verb = || VpError::new(VpStatus::InUse, "so it says");

@@ -2,7 +2,7 @@
 //!
 //! # Notifications, and two modes
 //!
-//! A dispatcher (`ual/src/event`) carries one stream. Its queue is behind one mutex, held for a few
+//! A dispatcher (`ual/src/event`) carries one stream. Its queue is under one mutex, held for a few
 //! instructions; a thread that changes it updates descriptor, aggregate dispatcher, callback and waiters
 //! before unlocking. A completion counts as a *notification* if its request said so, if the sender asked
 //! for it, or if it failed; events of other streams always do. Wait, descriptor, aggregate and callback

@@ -1,13 +1,13 @@
-//! What others of the same user may see of this process: its state page, and the socket on which they ask.
+//! Observation of this process by others of the same user: state page and socket for requests.
 //!
-//! [`adapter`] puts an RNIC that was opened behind a thin one that notes which queue pairs, completion queues and
-//! regions there are (`rnic`); queue pairs and completion queues are the provider's own, so the data path has nothing
-//! of it. There is one page and one socket per process and copy of the library (`process`): the first adapter makes
-//! them, the last user of a record removes them. The connection threads of all adapters watch the socket, and whoever
-//! comes first answers (`answers`), without waiting for anybody.
+//! [`adapter`] wraps an open RNIC to record its queue pairs, completion queues and regions (`rnic`); queue
+//! pairs and completion queues are the provider's own, so the data path is not affected. There is one page and
+//! one socket per process and copy of the library (`process`): the first adapter makes them, the last user of a
+//! record removes them. The connection threads of all adapters watch the socket; the first responds (`answers`)
+//! without blocking.
 //!
-//! What cannot be made is left out, and the log says so at `info`; nothing else depends on it. A child made by fork(2)
-//! has neither, until it opens an adapter.
+//! Failures to create them are logged at `info` and have no other effect. A child made by fork(2) has neither,
+//! until it opens an adapter.
 
 mod answers;
 mod process;
@@ -23,7 +23,7 @@ use crate::secure::is_secure;
 use process::Process;
 use rnic::ObservedRnic;
 
-/// Which face has an adapter.
+/// The interface that opened an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Face {
     /// IT-API, or a program on the access layer itself.
@@ -32,10 +32,10 @@ pub enum Face {
     Verbs = 2,
 }
 
-/// Of an adapter.
+/// Names of an adapter.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// Who has it.
+    /// Its interface.
     pub face: Face,
     /// Its provider.
     pub provider: &'a str,
@@ -43,8 +43,8 @@ pub struct Names<'a> {
     pub device: &'a str,
 }
 
-/// The RNIC to use instead of `rnic`, and what its connection manager is to know. With `publish = false`, in a program
-/// with more rights than who started it, and where there is no room, it is `rnic` itself.
+/// The RNIC to use instead of `rnic`, and the observation of its connection manager. It is `rnic` itself with
+/// `publish = false`, in a program with more rights than its user, and if the page is full.
 pub fn adapter(
     config: &Observe,
     names: &Names<'_>,
@@ -54,7 +54,7 @@ pub fn adapter(
         return (rnic, Observed::default());
     }
     let unseen = |why: &dyn std::fmt::Display| {
-        tracing::info!("{} is not to be seen by `warpline stat`: {why}", names.device);
+        tracing::info!("`warpline stat` cannot show {}: {why}", names.device);
     };
     let process = match Process::get() {
         Ok(process) => process,

@@ -1,7 +1,7 @@
 //! Posted requests of one work queue: which request a completion ends, and which unsignalled ones before
 //! it.
 //!
-//! Owner: an endpoint's face, behind its lock; never more requests than the queue is deep. Requests are
+//! Owner: an endpoint's face, under its lock; never more requests than the queue is deep. Requests are
 //! numbered as they are posted; a place holds the request whose number maps to it. Any thread takes
 //! completions, so they are looked up in another order than they came: each takes its own request and
 //! never another signalled one; a number whose place is still occupied is skipped. When the peer dies

@@ -65,7 +65,7 @@ fn loom_two_takers_lose_no_completion() {
 }
 
 #[test]
-fn loom_two_takers_lose_nothing_of_a_stream_that_failed() {
+fn loom_two_takers_lose_no_completion_of_a_failed_stream() {
     loom::model(|| {
         // 0 succeeded unsignalled; 1 failed, 2 and 3 were flushed.
         let signalled = [false, true, false, true];

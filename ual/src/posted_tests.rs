@@ -51,7 +51,7 @@ fn a_full_queue_refuses_until_one_is_taken() {
     for number in [0, 2] {
         complete(&mut posted, number, true);
     }
-    // The unsignalled one is done when one behind it completed.
+    // The unsignalled one is done when one after it completed.
     assert_eq!(posted.hold(4, true), Ok(4));
     assert_eq!(posted.room(9), Ok((5, 1)));
     complete(&mut posted, 4, true);
@@ -83,11 +83,11 @@ fn a_slow_thread_does_not_stop_the_others() {
 }
 
 #[test]
-fn requests_that_failed_come_out_whatever_the_order() {
+fn failed_requests_complete_in_any_order() {
     // 0 succeeds unsignalled; 1 fails, and so the unsignalled 2 is flushed like 3.
     let mut posted = queue(4, &[false, true, false, true]);
     assert_eq!(complete(&mut posted, 3, false), (Some(3), vec![0, 2]));
-    assert_eq!(posted.room(9).unwrap().1, 3, "of the signalled one nobody knows yet");
+    assert_eq!(posted.room(9).unwrap().1, 3, "its completion is not known yet");
     assert_eq!(complete(&mut posted, 1, false), (Some(1), vec![]));
     assert_eq!(complete(&mut posted, 2, false), (Some(2), vec![]), "its own completion");
     assert_eq!(posted.room(9).unwrap().1, 4);
@@ -96,7 +96,7 @@ fn requests_that_failed_come_out_whatever_the_order() {
 }
 
 #[test]
-fn after_a_stream_only_what_failed_waits() {
+fn after_a_stream_only_failed_requests_wait() {
     // 0 and 1 succeed unsignalled, 2 and 3 fail.
     let mut posted = queue(4, &[false; 4]);
     posted.ended(2, |request| *request == 1);
@@ -110,7 +110,7 @@ fn after_a_stream_only_what_failed_waits() {
 }
 
 #[test]
-fn streams_that_fail_again_and_again_leave_nothing() {
+fn streams_that_fail_repeatedly_leave_no_request() {
     let mut posted = queue(4, &[]);
     for _ in 0..100 {
         (0..3).for_each(|n| assert!(posted.hold(n, false).is_ok()));
@@ -123,7 +123,7 @@ fn streams_that_fail_again_and_again_leave_nothing() {
 }
 
 #[test]
-fn what_failed_in_silence_waits_for_its_completion_behind_the_stream() {
+fn failed_unsignalled_requests_wait_for_their_completion_after_the_stream() {
     // 0 and 1 fail, and the thread that holds the completion of 0 is slow.
     let mut posted = queue(4, &[false, true]);
     assert_eq!(complete(&mut posted, 1, false), (Some(1), vec![0]));
@@ -133,7 +133,7 @@ fn what_failed_in_silence_waits_for_its_completion_behind_the_stream() {
 }
 
 #[test]
-fn what_succeeded_in_silence_is_told_by_a_failure_of_the_next_stream() {
+fn unsignalled_successes_are_reported_by_a_failure_of_the_next_stream() {
     let mut posted = queue(4, &[false; 2]);
     posted.ended(0, |_| true);
     assert_eq!(posted.room(9).unwrap().1, 4);
@@ -155,7 +155,7 @@ fn places_are_a_power_of_two_with_room_for_slow_threads() {
 }
 
 #[test]
-fn a_refused_request_leaves_nothing() {
+fn a_refused_request_is_not_kept() {
     let mut posted = queue(2, &[true]);
     let number = posted.hold(7, false).unwrap();
     assert_eq!(posted.room(9).map(|(_, most)| most), Err(VpStatus::TooManyWrs));
@@ -230,7 +230,7 @@ fn an_idle_queue_has_no_request_in_a_slot() {
 }
 
 #[test]
-fn what_is_still_to_be_told_is_counted() {
+fn pending_events_are_counted() {
     let mut posted = queue(8, &[false, false, true, false, true]);
     assert_eq!(posted.unreported(), 5);
     complete(&mut posted, 2, true);

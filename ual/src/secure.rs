@@ -4,7 +4,7 @@
 /// `AT_SECURE` of the auxiliary vector (getauxval(3)).
 const AT_SECURE: usize = 23;
 
-/// True for setuid, setgid and the like, and if the kernel does not tell.
+/// True for setuid, setgid and the like, and if the kernel does not report it.
 pub(crate) fn is_secure() -> bool {
     std::fs::read("/proc/self/auxv").map_or(true, |vector| says_secure(&vector))
 }

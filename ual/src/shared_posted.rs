@@ -1,6 +1,5 @@
 //! Posted receives of a shared queue, including those that were lost with a destroyed endpoint.
-//! Owner: a shared receive queue's face, behind its lock, which is held from holding a receive until the
-//! Owner: a shared receive queue's face, behind its lock, which is held from storing a receive until the
+//! Owner: a shared receive queue of an interface, under its lock, which is held from storing a receive until the
 //! provider has accepted or refused it. When a peer dies its endpoint completes what it took. A
 //! destroyed endpoint completes nothing, and no provider reports what it had. But receives are taken in
 //! the order in which they were posted (RDMAC 6.3): all receives except the last ones, which wait in the
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_endpoint_may_have_stays_until_that_goes() {
+    fn receives_that_another_endpoint_may_have_stay_until_it_is_freed() {
         let mut posted = posted(8, &[A, B]);
         // They have taken four; it is not known which endpoint has which.
         assert!(left(&mut posted, A, 4).is_empty());
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_memory_for_what_is_held_and_more() {
+    fn memory_for_stored_and_new_receives_is_reserved() {
         for held in [0, 1, 3] {
             let mut posted = posted(held, &[]);
             posted.make_room(100).unwrap();

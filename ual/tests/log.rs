@@ -82,7 +82,7 @@ fn each_connection_made_and_ended_is_a_line() {
     let news_of = |object: &str| lines.with(object).len();
     assert_eq!((news_of("Ep("), news_of("Srq(")), (0, 0));
     // Its connection event says how an endpoint ended; of other objects only the log can say anything where
-    // nobody takes their events.
+    // their events are not taken.
     active.close().unwrap();
     let (active, passive) = (ep(), ep());
     active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
@@ -91,7 +91,7 @@ fn each_connection_made_and_ended_is_a_line() {
     two_events();
     let op = SendOp::Send { solicited: false, invalidate: None };
     let flags = SendFlags::SIGNALED;
-    // Nobody waits for it there.
+    // No thread waits for it there.
     active.post_send(&[SendWr { wr_id: 1, op, data: Data::Sgl(&[]), flags }]).unwrap();
     two_events();
     let srq = pz.create_srq(SrqParams { depth: 8, max_sge: 1, low_watermark: 0 }).unwrap();

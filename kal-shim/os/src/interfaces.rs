@@ -101,7 +101,7 @@ fn refusal(body: &[u8]) -> std::io::Error {
     std::io::Error::new(errno.kind(), what)
 }
 
-/// Type and body of the first message, and the octets behind it.
+/// Type and body of the first message, and the octets after it.
 fn split_message(octets: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let len = u32_at(octets, 0)? as usize;
     let body = octets.get(HEADER..len)?;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_go_on_until_the_last_one() {
+    fn responses_continue_until_the_last_one() {
         let answers = [message(RTM_GETLINK, &[1; 4]), message(RTM_GETLINK, &[2; 4])].concat();
         let mut bodies = Vec::new();
         let mut each = |body: &[u8]| bodies.push(body.to_vec());

@@ -1,4 +1,5 @@
-//! Who watches the sockets: the thread that owns them, a leader among the waiting threads, or threads that poll.
+//! Arbiter of progress: the sockets are watched by the thread that owns them, a leader among the waiting
+//! threads, or threads that poll.
 //!
 //! One [`Progress`] for each thread that serves sockets: that of a provider's engine, and that of a
 //! connection manager. Each time before it waits, the thread decides how ([`Mode`]); other threads
@@ -164,7 +165,7 @@ mod loom_tests {
 
     /// A thread begins to rely on it while it decides to back off.
     #[test]
-    fn loom_who_relies_on_the_thread_gets_it() {
+    fn loom_a_thread_that_relies_on_the_engine_gets_its_events() {
         loom::model(|| {
             let progress = Arc::new(Progress::new());
             assert_eq!(progress.decide(|| false), Mode::Watch);
@@ -181,7 +182,7 @@ mod loom_tests {
 
     /// All at once, after a back-off: a poller, a leader that leaves, and a thread that begins to rely on it.
     #[test]
-    fn loom_a_poller_a_leader_and_who_relies() {
+    fn loom_a_poller_a_leader_and_a_thread_that_relies_on_them() {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(|| {

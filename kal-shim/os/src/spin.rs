@@ -40,7 +40,7 @@ impl Spinner {
 }
 
 impl Spin<'_> {
-    /// After a check in vain: true to check again, false to sleep.
+    /// After a check that found nothing: true to check again, false to sleep.
     pub fn again(&mut self) -> bool {
         if self.begin.elapsed() >= self.limit {
             return false;
@@ -68,7 +68,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn spins_for_as_long_as_it_is_told() {
+    fn spins_for_the_configured_time() {
         let spinner = Spinner::default();
         assert!(!spinner.begin(Duration::ZERO).again());
         assert!(spinner.begin(LONG).again());

@@ -53,7 +53,7 @@ fn succeeds(child: i32) {
 }
 
 #[test]
-fn the_far_end_sees_the_end_though_a_child_lives() {
+fn the_peer_sees_the_end_although_a_child_lives() {
     let _alone = alone();
     let (near, mut far) = UnixStream::pair().unwrap();
     Descriptors::take::<Here>(near.as_fd()).unwrap();
@@ -71,7 +71,7 @@ fn the_far_end_sees_the_end_though_a_child_lives() {
 }
 
 #[test]
-fn what_the_application_opened_under_an_old_number_stays() {
+fn descriptors_that_reuse_an_old_number_stay_open() {
     let _alone = alone();
     let old = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
     Descriptors::take::<Here>(old.as_fd()).unwrap();
@@ -88,7 +88,7 @@ fn what_the_application_opened_under_an_old_number_stays() {
 
 /// The child closes the numbers of the parent's objects, which must not be reused meanwhile.
 #[test]
-fn inherited_objects_close_nothing_of_the_child() {
+fn inherited_objects_close_no_descriptor_of_the_child() {
     let _alone = alone();
     let ours = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
     Descriptors::take::<Here>(ours.as_fd()).unwrap();
@@ -102,7 +102,7 @@ fn inherited_objects_close_nothing_of_the_child() {
 
 /// An epoll set or a timer of the parent is the same one in the child.
 #[test]
-fn what_the_child_does_with_an_inherited_eventfd_is_not_seen() {
+fn the_childs_use_of_an_inherited_eventfd_is_not_seen() {
     let _alone = alone();
     let new = || Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let (ours, own) = (Ours::<Here, _>::make(new).unwrap(), new().unwrap());

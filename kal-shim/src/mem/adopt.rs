@@ -1,7 +1,7 @@
 //! Memory that exists: a value is given, its octets are registered, and it is given back.
 //!
 //! The region owns the value, in a box that does not move. From the moment that the value has named its
-//! octets until it is given back nobody touches it, so it cannot move or free them.
+//! octets until it is given back no code touches it, so it cannot move or free them.
 
 use std::any::{Any, TypeId};
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{Memory, Origin, Region};
 
-/// A boxed value that somebody else has the octets of.
+/// A boxed value whose octets a region owns.
 pub(super) struct Adopted {
     /// From `Box::into_raw`; `None` once it is given back.
     value: Option<NonNull<dyn Any + Send>>,
@@ -20,7 +20,7 @@ pub(super) struct Adopted {
 impl Drop for Adopted {
     fn drop(&mut self) {
         if let Some(value) = self.value.take() {
-            // SAFETY: from `Box::into_raw` in `adopt`, taken out once; the region goes, so nobody has
+            // SAFETY: from `Box::into_raw` in `adopt`, taken out once; the region goes, so no code has
             // its octets any more.
             drop(unsafe { Box::from_raw(value.as_ptr()) });
         }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_comes_back_when_nobody_uses_it_any_more() {
+    fn a_value_is_returned_when_it_is_no_longer_used() {
         let region = Region::adopt(b"hello".to_vec());
         region.write_at(0, b"J").unwrap();
         let range = region.mem_range();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_goes_with_its_region() {
+    fn a_value_is_dropped_with_its_region() {
         struct Counted(#[expect(dead_code, reason = "it counts")] Arc<()>, Vec<u8>);
         impl AsMut<[u8]> for Counted {
             fn as_mut(&mut self) -> &mut [u8] {

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_of_no_use_afterwards() {
+    fn a_kept_handle_cannot_be_used_afterwards() {
         let mut octets = *b"hello";
         let kept = lend(&mut octets, |region| {
             region.write_at(0, b"J").unwrap();

@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::{Origin, Region, map, page_size};
 
-/// Some octets of message memory: a slice for whoever holds it.
+/// Some octets of message memory: a slice for its owner.
 pub struct Span {
     /// Of message memory; `start + len` octets are inside.
     region: Region,
@@ -68,7 +68,7 @@ impl Deref for Span {
     fn deref(&self) -> &[u8] {
         // SAFETY: the octets are inside of the mapping, initialised, and live as long as the region,
         // which this keeps. The copies of the region are refused, no other span has them, and by the
-        // rule of `Region::mem_range` nobody posts them while `self` is held: nobody writes.
+        // rule of `Region::mem_range` no code posts them while `self` is held: no code writes.
         unsafe { std::slice::from_raw_parts(self.addr(), self.len) }
     }
 }
@@ -76,7 +76,7 @@ impl Deref for Span {
 impl DerefMut for Span {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`; `self` is borrowed mutably, so nobody reads either.
+        // SAFETY: as for `deref`; `self` is borrowed mutably, so no code reads either.
         unsafe { std::slice::from_raw_parts_mut(self.addr(), self.len) }
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_apart_and_nobody_else_copies() {
+    fn spans_do_not_overlap_and_exclude_other_copies() {
         let (region, spans) = Region::messages(3, 5).unwrap();
         let mut spans: Vec<Span> = spans.collect();
         spans.iter_mut().zip(1..).for_each(|(span, n)| span.fill(n));

@@ -1,4 +1,4 @@
-//! The end that dials: finds the peer's name, offers memory, and has the last word.
+//! The dialling end of the rendezvous: finds the peer's name, offers memory, and confirms.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use super::message::{Kind, LEN, decode, encode};
 use super::waiting::is_peer;
 use super::{Connection, Met, NotLocal, Place};
 
-/// A peer that was found, and may not have agreed yet.
+/// A peer that was found and may not have agreed yet.
 #[derive(Debug)]
 pub struct Dialled {
     socket: OwnedFd,
@@ -22,11 +22,11 @@ pub struct Dialled {
 }
 
 impl Dialled {
-    /// Looks for the peer; `make` makes memory and doorbells once it is found, which are offered to it with
+    /// Looks for the peer; once it is found, `make` creates memory and doorbells, which are offered to it with
     /// the `wishes` of this end.
     ///
     /// # Errors
-    /// Why there will be no meeting; nothing waits for this end then.
+    /// Why there is no rendezvous; the peer does not wait for this end then.
     pub fn dial(
         place: &Place,
         connection: Connection,
@@ -54,12 +54,12 @@ impl Dialled {
         sent.map(drop).map_err(gone)
     }
 
-    /// To be watched until [`Dialled::advance`] has returned something: it becomes readable.
+    /// The descriptor to watch for reading until [`Dialled::advance`] returns a result.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Whether the peer has agreed; `None`: it has not said so yet.
+    /// Whether the peer has agreed; `None`: not known yet.
     pub fn advance(&mut self) -> Option<Result<(), NotLocal>> {
         let mut octets = [0; LEN + 1];
         let len = loop {
@@ -83,11 +83,11 @@ impl Dialled {
         })
     }
 
-    /// The last word: what follows goes through the memory. To be said before anything on TCP that has the
-    /// peer look whether it was said.
+    /// Confirms that the stream continues in the memory. To be sent before anything on TCP that makes the peer
+    /// check for it.
     ///
     /// # Errors
-    /// The peer has left; what follows goes over TCP.
+    /// The peer has left; the stream stays on TCP.
     pub fn go(self) -> Result<Met, NotLocal> {
         let octets = encode(Kind::Go, self.wishes, &self.connection);
         match send(&self.socket, &octets, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -100,7 +100,7 @@ impl Dialled {
 fn gone(errno: Errno) -> NotLocal {
     match errno {
         Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => NotLocal::PeerLeft,
-        // As many descriptors on their way as the system allows.
+        // The system's limit of descriptors in flight is reached.
         Errno::TOOMANYREFS => NotLocal::NoDescriptors,
         other => other.into(),
     }

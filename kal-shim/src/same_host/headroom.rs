@@ -1,17 +1,17 @@
-//! How much memory the process's memory cgroup still gives (cgroups(7), both versions). No state; asked anew.
+//! Memory left in the process's memory cgroup (cgroups(7), both versions). No state; read each time.
 //!
-//! Where a cgroup is at its limit the kernel kills a process of it rather than refuse memory. So whoever can
-//! do without asks before.
+//! At a cgroup's limit the kernel kills a process instead of refusing memory, so optional users of memory check
+//! first.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// Where the hierarchies are, and what the files of each are called.
+/// Paths and file names of the hierarchies.
 struct Files {
     root: &'static str,
     most: &'static str,
     used: &'static str,
-    /// Keys of `memory.stat`: pages of files, which the kernel takes back first.
+    /// Keys of `memory.stat`: pages of files, which the kernel reclaims first.
     files: [&'static str; 2],
 }
 
@@ -28,8 +28,7 @@ const V2: Files = Files {
     files: ["inactive_file", "active_file"],
 };
 
-/// Octets that the cgroup of this process, and those above it, still give; `None`: there is no limit, or it is
-/// not known.
+/// Octets left in the cgroup of this process and those above it; `None`: no limit, or not known.
 pub fn headroom() -> Option<u64> {
     let groups = read_to_string("/proc/self/cgroup").ok()?;
     groups.lines().filter_map(of_line).min()
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_gives_what_is_left_of_its_limit() {
+    fn a_group_reports_what_is_left_of_its_limit() {
         let group = std::env::temp_dir().join(format!("headroom-{}", std::process::id()));
         std::fs::create_dir(&group).unwrap();
         let say = |name: &str, text: &str| std::fs::write(group.join(name), text).unwrap();

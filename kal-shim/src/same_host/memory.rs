@@ -1,4 +1,4 @@
-//! What the two ends share in the end: a memfd and two doorbells. Whoever holds a [`Met`] owns its descriptors.
+//! Result of a rendezvous: a memfd and two doorbells. The owner of a [`Met`] owns its descriptors.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::fork::Host;
 
-/// What an end of the rendezvous comes away with.
+/// The shared memory and doorbells of an end.
 #[derive(Debug)]
 pub struct Met {
     /// The memory that the dialling end made.
@@ -17,7 +17,7 @@ pub struct Met {
     pub doorbell: OwnedFd,
     /// The one on which the peer sleeps.
     pub peer_doorbell: OwnedFd,
-    /// What the peer wishes, in the words of this use.
+    /// The peer's wishes, whose meaning belongs to the use.
     pub peer_wishes: u8,
 }
 

@@ -1,4 +1,4 @@
-//! The messages of the rendezvous: one packet each of a unix socket that keeps packets apart. Plain octets.
+//! Encoding of the rendezvous messages: each is a packet of a SOCK_SEQPACKET unix socket. Plain octets.
 //!
 //! ```text
 //! 0      kind
@@ -15,17 +15,17 @@ use super::Connection;
 /// Octets of a message.
 pub(super) const LEN: usize = 40;
 
-/// What a message says.
+/// Kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// With three descriptors: memory, the doorbell of who waits, the doorbell of who dials.
+    /// Offer with three descriptors: memory, the doorbell of the waiting end, that of the dialling end.
     Offer = 1,
-    /// The offer is taken.
+    /// Accepts the offer.
     Agree = 2,
-    /// It is not, and nothing follows.
+    /// Refuses the offer; nothing follows.
     Refuse = 3,
-    /// Both ends go on over the memory.
+    /// Confirms that both ends continue in the memory.
     Go = 4,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn encode(kind: Kind, wishes: u8, connection: &Connection) -> [u8; LE
     octets
 }
 
-/// A message that was taken apart.
+/// A decoded message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Message {
     pub(super) kind: Kind,
@@ -48,7 +48,7 @@ pub(super) struct Message {
     pub(super) is_ours: bool,
 }
 
-/// What a message says; `None`: it is malformed.
+/// Decodes a message; `None`: it is malformed.
 pub(super) fn decode(octets: &[u8], connection: &Connection) -> Option<Message> {
     let octets: &[u8; LEN] = octets.try_into().ok()?;
     let kinds = [Kind::Offer, Kind::Agree, Kind::Refuse, Kind::Go];
@@ -58,7 +58,7 @@ pub(super) fn decode(octets: &[u8], connection: &Connection) -> Option<Message> 
     Some(Message { kind, wishes, is_ours: *octets == encode(kind, wishes, connection) })
 }
 
-/// Without the scope of a link-local address, which is a matter of each end.
+/// Without the scope of a link-local address, which differs between the ends.
 fn end(address: SocketAddr) -> [u8; 18] {
     let ip = match address.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),

@@ -7,39 +7,39 @@ use vp_api::Shortage;
 
 use crate::sock::shortage;
 
-/// Why a connection has no local stream. It is as good a connection without.
+/// Why a connection has no local stream. It works without.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum NotLocal {
-    /// Nobody tried: the stream did not come from connection management.
+    /// Not tried: the stream did not come from connection management.
     Untried,
     /// The policy of this end says `local = "off"`.
     Policy,
-    /// The provider of this end knows no local streams.
+    /// The provider of this end does not support local streams.
     Provider,
     /// The peer's address is not one of this machine and network namespace.
     OtherHost,
     /// The peer does not look for one: another stack, its policy, its limit, or no descriptors there.
     PeerPlain,
-    /// The peer's names are taken by more who want to meet it.
+    /// Too many others connect to the peer's names.
     PeerBusy,
     /// The peer refused; its reason is in its own record.
     PeerRefused,
-    /// The peer said something that is no message of the rendezvous.
+    /// The peer sent a malformed message.
     PeerMalformed,
-    /// The peer left in the middle of it.
+    /// The peer disconnected during the rendezvous.
     PeerLeft,
-    /// The peer did not say a word in time.
+    /// The peer sent no message in time.
     TimedOut,
-    /// Somebody has bound the name that belongs to this end.
+    /// Another process has bound the name of this end.
     NameTaken,
-    /// Who has the name, or dialled it, is not the owner of the peer's TCP socket.
+    /// The process that has bound or dialled the name does not own the peer's TCP socket.
     OtherUser,
-    /// The kernel does not tell the owner of the peer's TCP socket.
+    /// The kernel does not report the owner of the peer's TCP socket.
     UnknownOwner,
-    /// The peer means another connection.
+    /// The peer's message is about another connection.
     OtherConnection,
-    /// The peer's memory is not what it must be: size, seals.
+    /// The peer's memory has a wrong size or wrong seals.
     BadMemory,
     /// As many local streams as the policy allows in one process.
     Limit,

@@ -1,5 +1,5 @@
-//! Who owns a TCP socket of this network namespace: asked of the kernel by sock_diag(7), for which no right
-//! is needed. No state.
+//! Finds the owner of a TCP socket of this network namespace by sock_diag(7), which needs no privilege. No
+//! state.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ const HEADER: usize = 16;
 /// `struct inet_diag_req_v2`: 8 octets, then `struct inet_diag_sockid`.
 const SOCKID: usize = 48;
 const REQUEST: usize = HEADER + 8 + SOCKID;
-/// Offsets in an answer, from its header on: `struct inet_diag_msg`.
+/// Offsets in a response, from its header on: `struct inet_diag_msg`.
 const DESTINATION_PORT: usize = HEADER + 4 + 2;
 const UID: usize = HEADER + 4 + SOCKID + 12;
 const INODE: usize = UID + 4;
@@ -35,8 +35,8 @@ const OVERFLOW_UID: u32 = 65534;
 /// The user who owns the TCP socket that is bound to `local` and connected to `remote`.
 ///
 /// # Errors
-/// [`NotLocal::UnknownOwner`]: there is no such socket here, no process has it yet or any more, its user is not
-/// known in this user namespace, or the kernel does not tell.
+/// [`NotLocal::UnknownOwner`]: there is no such socket here, no process owns it yet or any more, its user is
+/// not known in this user namespace, or the kernel does not report it.
 pub fn owner(local: SocketAddr, remote: SocketAddr) -> Result<u32, NotLocal> {
     let socket: OwnedFd = Descriptors::make::<Host, _>(|| {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -48,7 +48,7 @@ pub fn owner(local: SocketAddr, remote: SocketAddr) -> Result<u32, NotLocal> {
     send(&request(local, remote)).map_err(|errno| unknown(errno.into()))?;
     let mut answer = [0; 512];
     loop {
-        // The kernel answers while it takes the request.
+        // The kernel queues the response during the send call.
         match rustix::net::recv(&socket, &mut answer[..], RecvFlags::DONTWAIT) {
             Err(Errno::INTR) => {}
             Err(errno) => return Err(unknown(errno.into())),
@@ -57,7 +57,7 @@ pub fn owner(local: SocketAddr, remote: SocketAddr) -> Result<u32, NotLocal> {
     }
 }
 
-/// Shortages are told as such.
+/// Shortages have their own reasons.
 fn unknown(error: io::Error) -> NotLocal {
     match NotLocal::from(error) {
         short @ (NotLocal::NoMemory | NotLocal::NoDescriptors) => short,
@@ -134,10 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_nobody_has_has_no_owner() {
+    fn a_connection_without_an_owner_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Nobody is connected from there; the listener does not count.
+        // No connection from there; the listener does not count.
         let stranger = "127.0.0.9:9".parse().unwrap();
         assert_eq!(owner(address, stranger), Err(NotLocal::UnknownOwner));
         // Not accepted.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_none_have_no_owner() {
+    fn malformed_responses_have_no_owner() {
         for answer in [&[][..], &[0; 16], &[0; 512], &[0xff; 90]] {
             assert_eq!(uid(answer, 7), Err(NotLocal::UnknownOwner));
         }

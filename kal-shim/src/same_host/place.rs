@@ -1,5 +1,5 @@
-//! Where the two ends meet: an abstract name, or a file in a directory that both see; and which addresses
-//! are this machine's. A file belongs to the socket that was bound to it, and goes with it.
+//! Names of the rendezvous: abstract, or files in a directory that both ends see; and which addresses belong to
+//! this machine. A file belongs to the socket that is bound to it, and is removed with it.
 
 use std::fmt;
 use std::io;
@@ -15,13 +15,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::NotLocal;
 use crate::fork::{Host, generation};
 
-/// Longest path of a directory: the longest name behind it still fits into a unix socket's address.
+/// Longest path of a directory: with the longest name it fits a unix socket's address.
 const MAX_DIRECTORY: usize = 48;
 
-/// Connections that wait at a name; one is due.
+/// Backlog of a name; one connection is expected.
 const BACKLOG: i32 = 8;
 
-/// Where to meet, and for what.
+/// Place of a rendezvous, with the name of its use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// An abstract name of this network namespace, in the names of this use.
@@ -30,20 +30,20 @@ pub enum Place {
     Directory(&'static str, PathBuf),
 }
 
-/// Why a directory is none to meet in.
+/// Why a directory cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirectoryError {
     /// Not an absolute path.
     Relative,
     /// Its path is too long for names in it.
     TooLong,
-    /// There is none, or it cannot be looked at.
+    /// It does not exist, or cannot be read.
     Missing,
-    /// Something else is there.
+    /// It is not a directory.
     NotDirectory,
     /// It belongs to another user.
     OtherOwner,
-    /// Everybody may write to it.
+    /// All users may write to it.
     WorldWritable,
 }
 
@@ -60,8 +60,8 @@ impl fmt::Display for DirectoryError {
     }
 }
 
-/// Refuses a directory in which others could take or replace names: it must be this user's, and not writable
-/// for everybody.
+/// Refuses a directory in which others could take or replace names: it must belong to this user, and not be
+/// writable for all.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -100,7 +100,7 @@ pub fn is_here(local: SocketAddr, remote: SocketAddr) -> bool {
     socket.is_ok_and(|socket| rustix::net::bind(&socket, &own).is_ok())
 }
 
-/// A socket that others dial, and its file.
+/// A listening socket and its file.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) socket: OwnedFd,
@@ -114,7 +114,7 @@ impl Drop for Bound {
         if let Some(file) = &self.file
             && self.generation == generation()
         {
-            // Removed by somebody else is fine.
+            // Another process may have removed it.
             let _ = std::fs::remove_file(file);
         }
     }
@@ -156,7 +156,7 @@ impl Place {
         match rustix::net::bind(&socket, &address) {
             Ok(()) => {}
             Err(Errno::ADDRINUSE) => {
-                // Left by a process that was killed?
+                // It may be left by a killed process.
                 let file = file.as_ref().ok_or(NotLocal::NameTaken)?;
                 match rustix::net::connect(&self::socket()?, &address) {
                     Err(Errno::CONNREFUSED) => {}
@@ -180,7 +180,7 @@ impl Place {
             Ok(()) => Ok(socket),
             Err(Errno::CONNREFUSED | Errno::NOENT) => Err(NotLocal::PeerPlain),
             Err(Errno::AGAIN) => Err(NotLocal::PeerBusy),
-            // Somebody else's socket, of another kind or with other rights.
+            // A foreign socket, of another type or with other permissions.
             Err(Errno::PROTOTYPE | Errno::ACCESS | Errno::PERM) => Err(NotLocal::OtherUser),
             Err(errno) => Err(errno.into()),
         }
@@ -195,7 +195,7 @@ fn socket() -> io::Result<OwnedFd> {
     })
 }
 
-/// The address without the scope of a link-local one, which is a matter of each end.
+/// The address without the scope of a link-local one, which differs between the ends.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -212,7 +212,7 @@ mod tests {
         assert!(is_here(at("127.0.0.1:1"), at("127.0.0.2:2")));
         assert!(is_here(at("[::1]:1"), at("[::1]:2")));
         assert!(is_here(at("192.0.2.7:1"), at("192.0.2.7:2")));
-        // Of documentation: nobody has them.
+        // Addresses for documentation, which no machine has.
         assert!(!is_here(at("10.0.0.1:1"), at("192.0.2.7:2")));
         assert!(!is_here(at("[2001:db8::1]:1"), at("[2001:db8::2]:2")));
     }

@@ -1,4 +1,5 @@
-//! Both ends in one process; and ends that lie, leave or are somebody else.
+//! Tests of the rendezvous: both ends in one process, and ends that send false messages, disconnect or belong
+//! to another user.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -74,7 +75,7 @@ fn meet(place: &Place, connection: Connection) -> (Met, Met) {
 }
 
 #[test]
-fn both_ends_come_to_share_memory_and_ring_each_other() {
+fn both_ends_share_memory_and_ring_each_other() {
     for (at, to) in [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1"), ("[::]:0", "127.0.0.1")] {
         let tcp = tcp(at, to);
         let (one, other) = meet(&HERE, tcp.connection);
@@ -91,7 +92,7 @@ fn both_ends_come_to_share_memory_and_ring_each_other() {
 }
 
 #[test]
-fn a_directory_is_a_place_to_meet_and_keeps_nothing() {
+fn a_directory_serves_as_place_and_keeps_no_file() {
     let directory = std::env::temp_dir().join(format!("same-host-meet-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
     std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))
@@ -101,7 +102,7 @@ fn a_directory_is_a_place_to_meet_and_keeps_nothing() {
     meet(&place, tcp.connection);
     let left = || std::fs::read_dir(&directory).unwrap().count();
     assert_eq!(left(), 0);
-    // Of a process that was killed.
+    // As a killed process leaves it.
     let file = directory.join(format!("test.1.{}", tcp.connection.waiting));
     let stale = raw();
     bind(&stale, &SocketAddrUnix::new(&file).unwrap()).unwrap();
@@ -130,7 +131,7 @@ fn without_a_peer_there_is_a_reason() {
     assert_eq!(taken, NotLocal::NameTaken);
     advance(&mut waiting);
     assert_eq!(waiting.finish().unwrap_err(), NotLocal::PeerPlain);
-    // A connection of nobody.
+    // A connection without a peer.
     let other = Connection { dialling: "127.0.0.9:9".parse().unwrap(), ..tcp.connection };
     let _waiting = Waiting::bind(HERE, other, 1).unwrap();
     let unknown = Dialled::dial(&HERE, other, 2, make).unwrap_err();
@@ -157,7 +158,7 @@ fn say(socket: &OwnedFd, octets: &[u8], fds: &[BorrowedFd<'_>]) {
     sendmsg(socket, &octets, &mut control, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// A caller that says such things is sent away with this reason, and the peer still comes through.
+/// A caller that sends these messages is dropped with this reason, and the peer can still connect.
 fn is_sent_away(due: NotLocal, lie: impl Fn(&OwnedFd, &Connection)) {
     let tcp = tcp("127.0.0.1:0", "127.0.0.1");
     let mut waiting = Waiting::bind(HERE, tcp.connection, 1).unwrap();
@@ -175,7 +176,7 @@ fn is_sent_away(due: NotLocal, lie: impl Fn(&OwnedFd, &Connection)) {
 }
 
 #[test]
-fn whoever_lies_to_the_end_that_waits_is_sent_away() {
+fn false_messages_to_the_waiting_end_are_refused() {
     let bells = doorbells().unwrap();
     let (memory, small) = (memory(), memfd_create("small", MemfdFlags::CLOEXEC).unwrap());
     let good = [memory.as_fd(), bells[0].as_fd(), bells[1].as_fd()];
@@ -213,7 +214,7 @@ fn whoever_lies_to_the_end_that_waits_is_sent_away() {
 }
 
 #[test]
-fn a_crowd_ends_the_wait() {
+fn many_false_callers_end_the_wait() {
     let tcp = tcp("127.0.0.1:0", "127.0.0.1");
     let mut waiting = Waiting::bind(HERE, tcp.connection, 1).unwrap();
     while waiting.listener().is_some() {
@@ -228,7 +229,7 @@ fn a_crowd_ends_the_wait() {
     assert_eq!(waiting.finish().unwrap_err(), NotLocal::PeerLeft);
 }
 
-/// Somebody of this user has the peer's name, and says such things.
+/// A process of this user has bound the peer's name, and sends these messages.
 fn is_not_believed(due: NotLocal, lie: impl Fn(&OwnedFd, &Connection)) {
     let tcp = tcp("127.0.0.1:0", "127.0.0.1");
     let squatter = raw();
@@ -241,7 +242,7 @@ fn is_not_believed(due: NotLocal, lie: impl Fn(&OwnedFd, &Connection)) {
 }
 
 #[test]
-fn whoever_lies_to_the_end_that_dials_is_not_believed() {
+fn false_messages_to_the_dialling_end_are_refused() {
     is_not_believed(NotLocal::PeerMalformed, |liar, _| say(liar, b"yes", &[]));
     is_not_believed(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Go, 0, own), &[]));
     is_not_believed(NotLocal::PeerRefused, |liar, own| {
@@ -258,7 +259,7 @@ fn whoever_lies_to_the_end_that_dials_is_not_believed() {
 }
 
 #[test]
-fn a_peer_that_left_before_the_last_word_is_told_of() {
+fn a_peer_that_left_before_the_confirmation_is_reported() {
     let tcp = tcp("127.0.0.1:0", "127.0.0.1");
     let mut waiting = Waiting::bind(HERE, tcp.connection, 1).unwrap();
     let mut dialled = Dialled::dial(&HERE, tcp.connection, 2, make).unwrap();
@@ -269,7 +270,7 @@ fn a_peer_that_left_before_the_last_word_is_told_of() {
 }
 
 #[test]
-fn the_last_word_is_there_when_it_was_said() {
+fn a_confirmation_is_there_once_it_was_sent() {
     let tcp = tcp("127.0.0.1:0", "127.0.0.1");
     let mut waiting = Waiting::bind(HERE, tcp.connection, 1).unwrap();
     let mut dialled = Dialled::dial(&HERE, tcp.connection, 2, make).unwrap();

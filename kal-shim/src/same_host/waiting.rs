@@ -1,4 +1,5 @@
-//! The end that waits: binds its name, takes the offer of the peer alone, and learns whether it counts.
+//! The waiting end of the rendezvous: binds its name, takes only the peer's offer, and waits for the
+//! confirmation.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -18,7 +19,7 @@ use super::place::Bound;
 use super::{Connection, Met, NotLocal, Place, owner};
 use crate::fork::{Host, take};
 
-/// So many that are not the peer may dial; then the name is given up.
+/// Callers that are not the peer before the name is given up.
 const STRANGERS: u32 = 16;
 
 /// Watches a descriptor that came with a caller.
@@ -30,23 +31,23 @@ pub struct Waiting {
     place: Place,
     connection: Connection,
     wishes: u8,
-    /// Gone when nobody can come any more.
+    /// `None` when no caller is accepted any more.
     bound: Option<Bound>,
     caller: Option<Caller>,
     pub(super) strangers: u32,
-    /// What went wrong last.
+    /// The last failure.
     pub(super) last: NotLocal,
     met: Option<Met>,
 }
 
-/// Who dialled, and owns the peer's TCP socket.
+/// A caller that owns the peer's TCP socket.
 #[derive(Debug)]
 struct Caller {
     socket: OwnedFd,
     offered: Option<Met>,
 }
 
-/// What came of listening to a caller.
+/// Result of reading from a caller.
 enum Heard {
     Nothing,
     Agreed(Met),
@@ -58,7 +59,7 @@ impl Waiting {
     /// Binds the name of a connection's waiting end, which has these `wishes`.
     ///
     /// # Errors
-    /// Why nobody can come.
+    /// Why the name cannot be bound.
     pub fn bind(place: Place, connection: Connection, wishes: u8) -> Result<Self, NotLocal> {
         let bound = Some(place.bind(connection.waiting)?);
         let last = NotLocal::PeerPlain;
@@ -66,18 +67,18 @@ impl Waiting {
         Ok(Self { place, connection, wishes, bound, caller, strangers: 0, last, met })
     }
 
-    /// To be watched at first, for reading.
+    /// The descriptor to watch at first, for reading.
     pub fn listener(&self) -> Option<BorrowedFd<'_>> {
         self.bound.as_ref().map(|bound| bound.socket.as_fd())
     }
 
-    /// Whether the peer has said that the memory counts.
+    /// Whether the peer has confirmed.
     pub fn is_met(&self) -> bool {
         self.met.is_some()
     }
 
-    /// Does what there is to do. `verify`: whether memory is what it must be. `watch`: has this called again
-    /// when the descriptor is readable; those of before are closed here when they are over.
+    /// Handles all callers that are ready. `verify`: checks the memory. `watch`: registers a descriptor, so
+    /// that this is called again when it is readable; earlier ones are closed here when they have ended.
     pub fn advance(&mut self, verify: impl Fn(&OwnedFd) -> bool, watch: Watch<'_>) {
         loop {
             let Some(caller) = &mut self.caller else {
@@ -99,7 +100,7 @@ impl Waiting {
         }
     }
 
-    /// Takes the next caller that is the peer, or is none; false: nobody waits.
+    /// Takes the next caller, and keeps it if it is the peer; false: no caller waits.
     fn answer(&mut self, watch: Watch<'_>) -> bool {
         let Some(bound) = &self.bound else { return false };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -107,7 +108,7 @@ impl Waiting {
         let socket = match accepted {
             Ok(socket) => socket,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
-            // The name would stay readable.
+            // Otherwise the name would stay readable.
             Err(error) => {
                 (self.last, self.bound) = (error.into(), None);
                 return false;
@@ -140,13 +141,13 @@ impl Waiting {
         }
     }
 
-    /// Ends the wait: what both ends share, if the peer has said that it counts, else why there is nothing.
+    /// Ends the wait: returns the shared memory if the peer has confirmed, else the reason.
     ///
     /// # Errors
     /// The reason.
     pub fn finish(self) -> Result<Met, NotLocal> {
         self.met.ok_or(match self.caller {
-            // It came, and did not go on.
+            // The peer connected, and did not continue.
             Some(_) => NotLocal::TimedOut,
             None => self.last,
         })
@@ -181,7 +182,7 @@ impl Caller {
                 fds.extend(rights);
             }
         }
-        // A child keeps them where there is no memory to note them, no more.
+        // Without memory to record them, a child keeps them, which does no other harm.
         fds.iter().for_each(|fd| _ = take(fd));
         let message = decode(octets.get(..received.bytes).unwrap_or(&[]), connection);
         // Also if this process has no descriptors left.

@@ -3,7 +3,7 @@
 //!
 //! The endpoint owns its [`Connection`]. The state is one atomic: posting reads it, a caller changes it
 //! from `Unconnected` to pending and from `Connected` to `Nonoperational`, the manager makes all other
-//! changes. The data of the stream is behind a lock that is held for a few instructions, and while
+//! changes. The data of the stream is under a lock that is held for a few instructions, and while
 //! a verb ends the stream. When the peer dies, the provider reports it to the manager, which makes the
 //! state `Nonoperational` and delivers an event to the endpoint. Each further stream of an endpoint has
 //! a larger number.

@@ -1,6 +1,6 @@
 //! Drives the connection table: in the connection thread, or in a caller's thread.
 //!
-//! The table is behind one lock. The connection thread sleeps without it, and takes it while there is
+//! The table is under one lock. The connection thread sleeps without it, and takes it while there is
 //! work. Callers only try the lock. A caller with a command that gets the lock executes the command. A
 //! caller that waits for events serves the sockets for a while before it sleeps. Everything else is the
 //! thread's work. So a connection needs no other thread to wake up, and no caller waits for another. The
@@ -37,7 +37,7 @@ pub(crate) struct Driver {
     spinner: Spinner,
 }
 
-/// The part behind the lock. Commands that will not be executed are dropped with it.
+/// The part under the lock. Commands that will not be executed are dropped with it.
 pub(crate) struct Work {
     pub(crate) table: ConnectionTable,
     commands: Receiver<Command>,
@@ -218,7 +218,7 @@ impl Driver {
 }
 
 impl Work {
-    /// Handles what is ready now; what follows is the thread's, so that no caller stays for ever.
+    /// Handles what is ready now; later events are the thread's, so that no caller stays without end.
     fn carry_on(&mut self, ready: Vec<Ready>) {
         for command in self.commands.try_iter().take(self.commands.len()) {
             self.table.on_command(command);

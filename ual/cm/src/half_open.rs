@@ -2,7 +2,7 @@
 //! without a whole request, or refused and not yet closed. How many there may be, and which is dropped
 //! first.
 //!
-//! Owned by the listener, behind the manager's lock. The entry of a peer that dies is removed by its
+//! Owned by the listener, under the manager's lock. The entry of a peer that dies is removed by its
 //! timer. When the list is full, a random member of a source that has many is dropped: not the oldest,
 //! since a flood would then displace every peer that needs time. A single source cannot displace others;
 //! within a source of `n` members each newcomer displaces a given one with probability `1 / n`.

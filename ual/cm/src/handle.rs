@@ -1,6 +1,6 @@
 //! Handles: numbers that name a value until it is removed, and nothing afterwards.
 //!
-//! The connection manager names its requests by handles. A table is behind its owner's lock.
+//! The connection manager names its requests by handles. A table is under its owner's lock.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Limit on connections that end for invalid STags: each such error ends its connection, so a peer that
 //! guesses STags needs a new connection for each guess, and has to wait once it had too many.
 //!
-//! One per Ia, behind the manager's lock: a count per source and minute. Older counts are dropped, so
+//! One per Ia, under the manager's lock: a count per source and minute. Older counts are dropped, so
 //! a peer that stopped guessing is not delayed after a minute.
 
 use std::collections::BTreeMap;

@@ -130,7 +130,7 @@ impl Cm {
                 }
                 Err(error) => {
                     let what = format!("serve service requests at {address}");
-                    return Err(Error::busy_or_verb("answer for services", what, error));
+                    return Err(Error::busy_or_verb("serve requests for services", what, error));
                 }
             }
         }

@@ -115,7 +115,7 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) fn send(&self, command: Command) {
-        // The receiver is gone only when the adapter is closed; then nobody needs the command.
+        // The receiver is gone only when the adapter is closed; then the command is obsolete.
         if self.commands.send(command).is_ok() && self.wake.request_wake() {
             self.waker.signal();
         }

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rejection_says_what_to_do() {
+    fn a_rejection_has_a_remedy() {
         let event =
             ConnEvent::Rejected { ends: ends(), private_data: Vec::new(), peer_ird_ord: None };
         let text = event.to_string();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_moved_is_payload() {
+    fn moved_octets_are_counted_as_payload() {
         let (cause, lost) = (BrokenCause::Reset, Lost::default());
         let text = ConnEvent::Broken { ends: ends(), cause, lost }.to_string();
         assert!(text.contains("0 octets of payload had been sent and 0 received"), "{text}");

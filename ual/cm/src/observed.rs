@@ -1,29 +1,28 @@
-//! What the layer above has the manager do for those who look at the process: count in a record that they read, and
-//! watch a descriptor beside its sockets.
+//! Observation of the connection manager: counters in a record for readers, and a further descriptor to watch.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use vp_api::DeviceRef;
 
-/// The token of what is watched beside. Connections and listeners count up from 0.
+/// The token of the further descriptor. Those of connections and listeners count up from 0.
 pub(crate) const ASIDE: u64 = u64::MAX - 16;
 
-/// A descriptor that is watched beside the sockets.
+/// A descriptor that is watched besides the sockets.
 pub trait Aside: Send + Sync {
-    /// It. Readable: something is to be done.
+    /// The descriptor; readable when [`Aside::on_ready`] has work.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Does it, and waits for nobody. Called with the manager's lock, by the connection thread or by a caller that does
-    /// its work; several managers may watch the same.
+    /// Serves it without blocking. Called with the manager's lock, by the connection thread or by a caller that
+    /// does its work; several managers may watch the same descriptor.
     fn on_ready(&self);
 }
 
 /// How one adapter is observed; by default not at all.
 #[derive(Default)]
 pub struct Observed {
-    /// Where connection management counts.
+    /// Record with the counters of connection management.
     pub record: DeviceRef,
-    /// What it watches.
+    /// The descriptor to watch.
     pub aside: Option<Arc<dyn Aside>>,
 }

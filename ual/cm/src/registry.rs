@@ -1,4 +1,4 @@
-//! The listeners of this process, for handing requests over: one table for all adapters, behind a mutex.
+//! The listeners of this process, for handing requests over: one table for all adapters, under a mutex.
 //!
 //! A listener is added once requests may arrive, and removed before it ends. The table grows in small
 //! pieces.

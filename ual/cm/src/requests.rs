@@ -1,7 +1,7 @@
 //! Connection and service requests that wait for the application's reply, of all adapters of the
 //! process.
 //!
-//! One table behind one mutex, so that an id alone names a request. Only the thread that takes a request
+//! One table under one mutex, so that an id alone names a request. Only the thread that takes a request
 //! out of it may reply to it: a caller, or the manager when the peer gives up or the time is over. When
 //! the manager ends it takes out the rest.
 

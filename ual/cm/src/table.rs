@@ -1,7 +1,7 @@
 //! The connection table: connections that are not established, listeners, and connections that are
 //! ending. Maps each ready socket and timer to its entry.
 //!
-//! Everything here is behind the manager's lock, so one thread touches it at a time: the connection
+//! Everything here is under the manager's lock, so one thread touches it at a time: the connection
 //! thread, or a caller that executes its own command. When a peer dies its entry is removed at the end
 //! of its stream or when its timer expires. Tokens name entries and listeners, and are never used again.
 //!

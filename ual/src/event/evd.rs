@@ -1,10 +1,10 @@
 //! Event dispatcher (IT-API SEVD and AEVD): one stream of events, taken by polling, waiting, through a
 //! descriptor or from a callback.
 //!
-//! An Evd owns its queue, and for completions the provider's completion queue. Any number of threads may
-//! take events; each event is taken by one of them. It notifies (ends waits, makes the descriptor
-//! readable, tells its aggregate dispatcher, runs its callback) while its criteria are met: it is
-//! enabled, and as many notification events wait as its threshold.
+//! An Evd owns its queue, and for completions the provider's completion queue. Any number of threads may take
+//! events; each event is taken by one of them. It notifies (ends waits, makes the descriptor readable, notifies
+//! its aggregate dispatcher, runs its callback) while its criteria are met: it is enabled, and as many
+//! notification events wait as its threshold.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -353,7 +353,7 @@ mod tests {
     use crate::event::state::State;
 
     #[test]
-    fn a_full_dispatcher_of_affiliated_events_is_not_told_of_itself() {
+    fn a_full_dispatcher_of_affiliated_events_does_not_report_itself() {
         let ia = crate::Ual::with_config(Default::default()).open_any().unwrap();
         let evd = ia.create_evd(EvdInit::new(Stream::Affiliated, 1)).unwrap();
         for number in 0..2 {
@@ -365,7 +365,7 @@ mod tests {
 
     // Their events are added whatever the depth, and must not need memory then.
     #[test]
-    fn there_is_memory_for_what_connections_have_to_tell() {
+    fn memory_for_the_events_of_connections_is_reserved() {
         let ia = crate::Ual::with_config(Default::default()).open_any().unwrap();
         let evd = ia.create_evd(EvdInit::new(Stream::Connection, 1)).unwrap();
         let endpoints: Vec<_> = (0..100).map(|_| InUse::new(&evd).unwrap()).collect();

@@ -1,6 +1,6 @@
 //! The event queue of a dispatcher: events, waiting threads, and what is notified.
 //!
-//! The state is behind one mutex, held for a few instructions. A thread that changes it calls `settle`
+//! The state is under one mutex, held for a few instructions. A thread that changes it calls `settle`
 //! before unlocking: descriptor, aggregate dispatcher and callback then agree with the state. Waiters,
 //! who drew their tickets under the lock, are woken after it. So no wake-up is lost and none is left
 //! over. Lock order: a queue, the queue of the aggregate dispatcher that it feeds, the dispatch thread's

@@ -54,7 +54,7 @@ fn loom_two_waiters_get_one_event_each() {
 }
 
 #[test]
-fn loom_enabling_wakes_whoever_slept_through_a_push() {
+fn loom_enabling_wakes_a_thread_that_slept_through_a_push() {
     model(|| {
         let queue = Arc::new(EventQueue::new(4, 1));
         queue.configure(&mut |settings| settings.enabled = false);
@@ -315,7 +315,7 @@ fn loom_a_waiter_moves_when_the_mode_changes() {
 }
 
 #[test]
-fn loom_nobody_sleeps_inside_once_it_is_unsettled() {
+fn loom_no_thread_sleeps_inside_once_it_is_unsettled() {
     model(|| {
         let (fake, mode) = (Arc::new(Fake::new()), Arc::new(StagingMode::new(true)));
         let queue = Arc::new(EventQueue::<Event>::new(8, 1));

@@ -154,12 +154,12 @@ mod tests {
             Ok::<_, ()>(())
         };
         let allow_uncounted = || mode.allow_uncounted(|| watched, || {}, stage);
-        assert_eq!(within("a queue where nobody waits to be staged", allow_uncounted), Ok(()));
+        assert_eq!(within("staging of a queue without waiters", allow_uncounted), Ok(()));
         staged
     }
 
     #[test]
-    fn a_queue_is_staged_for_quiet_completions_if_somebody_watches_it() {
+    fn a_watched_queue_is_staged_for_quiet_completions() {
         let (alone, watched) = (StagingMode::new(true), StagingMode::new(true));
         assert!(!allowed(&alone, false) && allowed(&watched, true));
         assert!(alone.polls_directly() && !watched.polls_directly());
@@ -174,7 +174,7 @@ mod tests {
     fn a_queue_that_cannot_be_staged_stays_as_it_was() {
         let mode = StagingMode::new(true);
         let stage = || mode.stage(|| {}, || Err(()));
-        assert_eq!(within("a queue where nobody waits to stay as it is", stage), Err(()));
+        assert_eq!(within("staging that fails", stage), Err(()));
         assert!(mode.is_direct() && mode.enter().is_some());
     }
 }

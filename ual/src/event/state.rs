@@ -243,7 +243,7 @@ impl<T> State<T> {
         self.end_overflow();
     }
 
-    /// The event behind `before` others, without taking it.
+    /// The event after `before` others, without taking it.
     pub(super) fn peek(&self, before: usize) -> Option<T>
     where
         T: Clone,
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_counts_no_more() {
+    fn removed_events_do_not_count() {
         let mut state = State::new(8, 2);
         for (event, notifies) in [(1, true), (2, false), (1, true), (2, true)] {
             state.push_always(event, notifies);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_is_reported_once_and_ends_by_itself() {
+    fn an_overflow_is_reported_once_and_ends_without_a_call() {
         let mut state = State::new(1, 1);
         assert_eq!(state.push(1), Push::Queued);
         assert_eq!(state.push(2), Push::Refused { report: true });
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_told_behind_the_events_that_were_not_lost() {
+    fn a_loss_is_reported_after_the_events_that_were_not_lost() {
         let mut state = State::new(1, 2);
         assert_eq!(state.push(1), Push::Queued);
         state.lose(true);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_comes_behind_the_events_and_stays() {
+    fn a_fault_comes_after_the_events_and_stays() {
         let mut state = State::new(4, 4);
         state.push_always(1, true);
         assert!(!state.is_ready());

@@ -1,13 +1,13 @@
-//! Answers to what others ask this process: a line of JSON, answered by a line of JSON.
+//! Responses to requests on the process's socket: a line of JSON for a line of JSON.
 //!
-//! | asked | answered |
+//! | request | response |
 //! |---|---|
 //! | `{"ask":"queue_pairs"}`, with `device` and `after` for more | `queue_pairs`: what [`vp_api::Qp::query`] says, 256 at most; `more`: there are more |
 //! | `{"ask":"queue_pair","device":D,"qp":N}` | `queue_pairs`: of this one |
 //! | `{"ask":"verbs"}` | `verbs`: calls and times, if a `stats` wrapper is there |
 //!
-//! What cannot be answered is answered by `error`. Runs in a connection thread, under its lock: it takes the locks of
-//! queue pairs, one at a time.
+//! The response to an invalid request is `error`. Runs in a connection thread, under its lock: it takes the
+//! locks of queue pairs, one at a time.
 
 use kal_shim::questions::Question;
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use vp_api::{Qp, QpId, QpInfo, TcpInfo};
 
 use super::process::Process;
 
-/// Queue pairs in one answer.
+/// Most queue pairs in one response.
 const MOST: usize = 256;
 
 #[derive(Deserialize)]
@@ -34,18 +34,18 @@ enum Asked {
     Verbs {},
 }
 
-/// The answer.
+/// The response.
 pub(super) fn answer(process: &Process, question: &Question) -> String {
     let answer = match serde_json::from_str(&question.line) {
         Ok(Asked::QueuePairs { device, after }) => queue_pairs(process, device, after),
         Ok(Asked::QueuePair { device, qp }) => queue_pair(process, device, QpId(qp)),
         Ok(Asked::Verbs {}) => verbs(),
-        Err(error) => json!({ "error": format!("this cannot be answered: {error}") }),
+        Err(error) => json!({ "error": format!("invalid request: {error}") }),
     };
     answer.to_string()
 }
 
-/// From this device and queue pair on.
+/// The queue pairs from this device and queue pair on.
 fn queue_pairs(process: &Process, device: u32, after: Option<u32>) -> Value {
     let mut all = Vec::new();
     let mut adapters = process.adapters();

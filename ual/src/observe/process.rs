@@ -1,6 +1,6 @@
-//! The state page and the socket of this process, and the adapters that are in them.
+//! The state page and the socket of this process, and the adapters shown in them.
 //!
-//! Owner: the adapters. The list of adapters is behind a lock that is held for a few instructions.
+//! Owner: the adapters. A lock, held for a few instructions, protects the list of adapters.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +19,7 @@ use super::Names;
 use super::answers;
 use super::rnic::ObservedRnic;
 
-/// See the module.
+/// Page, socket and adapters of this process.
 pub(super) struct Process {
     file: StateFile,
     adapters: Mutex<Vec<Weak<ObservedRnic>>>,
@@ -27,7 +27,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// That of this process, made if there is none.
+    /// The one of this process; creates it if there is none.
     pub(super) fn get() -> Result<Arc<Self>, StateError> {
         static PROCESS: PerProcess<Mutex<Weak<Process>>> = PerProcess::new();
         let mut known = lock(PROCESS.get::<Host>());
@@ -45,7 +45,7 @@ impl Process {
         let file = StateFile::create(&directory, env!("CARGO_PKG_VERSION"))?;
         let questions = Questions::listen(file.directory(), file.socket_name());
         if let Err(error) = &questions {
-            tracing::info!("nobody can ask this process: {error}");
+            tracing::info!("this process has no socket for requests: {error}");
         }
         Ok(Self { file, adapters: Mutex::default(), questions: questions.ok() })
     }
@@ -71,7 +71,7 @@ impl Process {
         self.file.forget_unpublished();
     }
 
-    /// What connection threads watch.
+    /// The descriptor that connection threads watch.
     pub(super) fn aside(self: &Arc<Self>) -> Option<Arc<dyn Aside>> {
         self.questions.as_ref()?;
         let aside: Arc<dyn Aside> = self.clone();
@@ -94,7 +94,7 @@ impl Aside for Process {
     fn descriptor(&self) -> BorrowedFd<'_> {
         match &self.questions {
             Some(questions) => questions.watched().as_fd(),
-            // Not asked for: there is no `Aside` then.
+            // Never called: there is no `Aside` then.
             None => self.file.directory(),
         }
     }

@@ -1,8 +1,8 @@
-//! An RNIC that notes which objects there are, in front of the one that has them. Privileged verbs pass through it;
-//! queue pairs, queues and everything else that it returns are the provider's own.
+//! Wrapper of an RNIC that records its objects. Privileged verbs pass through it; queue pairs, queues and all
+//! other objects that it returns are the provider's own.
 //!
-//! The list of queue pairs is behind a lock, taken when one comes or goes and when somebody asks. A queue pair's record
-//! is kept here until it is destroyed.
+//! A lock protects the list of queue pairs; it is taken to create and destroy one, and for requests. A queue
+//! pair's record is kept here until it is destroyed.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -18,7 +18,7 @@ use vp_api::*;
 
 use super::process::Process;
 
-/// See the module.
+/// The wrapper.
 pub(super) struct ObservedRnic {
     inner: Arc<dyn Rnic>,
     process: Arc<Process>,
@@ -29,7 +29,7 @@ pub(super) struct ObservedRnic {
 
 struct Noted {
     qp: Weak<dyn Qp>,
-    /// `None`: the page has no room.
+    /// `None`: the page is full.
     record: Option<SlotRef>,
 }
 
@@ -51,7 +51,7 @@ impl ObservedRnic {
         self.index
     }
 
-    /// The queue pairs behind `after`, as many as are asked for.
+    /// The queue pairs after `after`, up to a number.
     pub(super) fn queue_pairs(&self, after: Option<QpId>, most: usize) -> Vec<Arc<dyn Qp>> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = after.map_or(Unbounded, Excluded);
@@ -92,7 +92,7 @@ impl ObservedRnic {
         }
     }
 
-    /// A region of so many octets is there.
+    /// Counts a new region of some octets.
     fn register(&self, made: VpResult<Stag>, octets: u64) -> VpResult<Stag> {
         if made.is_ok() {
             add(&self.record.regions, 1);
@@ -101,7 +101,7 @@ impl ObservedRnic {
         made
     }
 
-    /// Octets of a region, 0 for one that has none yet.
+    /// Octets of a region; 0 if it has no memory yet.
     fn octets(&self, stag: Stag) -> u64 {
         self.inner.query_mr(stag).map_or(0, |info| info.len)
     }
@@ -175,7 +175,7 @@ impl Rnic for ObservedRnic {
     fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
         let before = self.octets(stag);
         let made = self.inner.reregister_mr(stag, init);
-        // An error but that of bound windows destroys the region.
+        // Every error except that of bound windows destroys the region.
         let gone = made.is_ok() || self.inner.query_mr(stag).is_err();
         if gone {
             sub(&self.record.regions, 1);
@@ -208,7 +208,7 @@ impl Rnic for ObservedRnic {
         let octets = self.octets(stag);
         self.inner.dealloc_stag(stag)?;
         sub(&self.record.regions, 1);
-        // What was registered through a send queue was not counted.
+        // Regions registered through a send queue were not counted.
         let less = |now: u64| Some(now.saturating_sub(octets));
         let _ = self.record.region_octets.fetch_update(Relaxed, Relaxed, less);
         Ok(())

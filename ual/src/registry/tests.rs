@@ -22,7 +22,7 @@ fn loaded(ual: &Ual, name: &str) -> bool {
 }
 
 #[test]
-fn nothing_is_loaded_that_nobody_needs() {
+fn only_needed_libraries_are_loaded() {
     let ual = Ual::with_config(with_libraries(&["acme"]));
     ual.open(vp_softrdma::NAME).unwrap();
     assert!(!loaded(&ual, "acme"));
@@ -31,7 +31,7 @@ fn nothing_is_loaded_that_nobody_needs() {
 }
 
 #[test]
-fn a_library_that_cannot_be_used_says_why_and_hurts_nobody() {
+fn a_library_that_cannot_be_used_says_why_and_affects_no_other() {
     let ual = Ual::with_config(with_libraries(&["acme", vp_softrdma::NAME]));
     let listing = ual.providers();
     let acme = listing.iter().find(|p| p.name == "acme").unwrap();
@@ -51,7 +51,7 @@ fn a_library_that_cannot_be_used_says_why_and_hurts_nobody() {
 fn the_order_is_the_configured_one() {
     let mut config = with_libraries(&["acme", "zeta", vp_softrdma::NAME]);
     let ual = Ual::with_config(config.clone());
-    // A library before the built-in provider of its name, the others behind.
+    // A library before the built-in provider of its name, the others after.
     assert_eq!(names(&ual)[..2], [vp_softrdma::NAME, vp_softrdma::NAME]);
     assert_eq!(names(&ual).last().map(String::as_str), Some("zeta"));
     config.providers.order = vec!["zeta".into(), "acme".into()];

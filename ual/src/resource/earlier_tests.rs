@@ -248,7 +248,7 @@ fn a_conversion_that_is_over_leaves_nothing_in_the_table() {
 
 /// A closed adapter may be referenced for long, and a command may own a peer's socket.
 #[test]
-fn what_reaches_a_closed_adapter_is_dropped() {
+fn commands_to_a_closed_adapter_are_dropped() {
     let ia = Ual::with_config(Default::default()).open_any().unwrap();
     ia.close().unwrap();
     ia.cm().testing().command();

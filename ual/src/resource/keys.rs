@@ -52,7 +52,7 @@ mod tests {
 
     // [SEC-07]
     #[test]
-    fn keys_come_again_only_after_all_and_in_no_common_order() {
+    fn keys_repeat_only_after_all_and_in_random_order() {
         let (one, other) = (Keys::default(), Keys::default());
         let first: Vec<u8> = (0..256).map(|_| one.next()).collect();
         assert_eq!(first.iter().collect::<HashSet<_>>().len(), 256);

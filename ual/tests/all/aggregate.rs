@@ -1,4 +1,4 @@
-//! Aggregate dispatchers: who has events, or the events themselves, of several others.
+//! Tests of aggregate dispatchers, which return the events of several others, or their names.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn connected(aggregate: &Arc<Evd>, server: &Side) -> (Side, Arc<ual::Ep>, Arc<ua
 }
 
 #[test]
-fn notifications_name_whoever_has_events() {
+fn notifications_name_the_dispatchers_with_events() {
     let server = Side::new(policy());
     let all = aggregate(&server, false);
     let (client, active, passive) = connected(&all, &server);
@@ -71,7 +71,7 @@ fn notifications_name_whoever_has_events() {
 }
 
 #[test]
-fn everybody_who_has_events_has_his_turn() {
+fn every_dispatcher_with_events_gets_its_turn() {
     let side = Side::new(policy());
     let all = aggregate(&side, false);
     let children = [(); 3].map(|()| software(&side, &all));
@@ -88,7 +88,7 @@ fn everybody_who_has_events_has_his_turn() {
 }
 
 #[test]
-fn underlying_events_come_themselves() {
+fn an_underlying_aggregate_returns_events() {
     let server = Side::new(policy());
     let all = aggregate(&server, true);
     let (client, active, passive) = connected(&all, &server);
@@ -137,7 +137,7 @@ fn once_triggered_underlying_events_come_to_the_last() {
 }
 
 #[test]
-fn members_come_and_go() {
+fn members_can_be_added_and_removed() {
     let side = Side::new(policy());
     let (first, second) = (aggregate(&side, false), aggregate(&side, false));
     let own = software(&side, &first);

@@ -46,9 +46,9 @@ fn a_callback_gets_every_event() {
     evd.detach_callback().unwrap();
 }
 
-// Who polls needs no thread of ours.
+// A polling application needs no thread of ours.
 #[test]
-fn a_poll_finds_completions_while_a_callback_holds_everything_up() {
+fn a_poll_finds_completions_while_a_callback_blocks() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));
     // From here on completions go through the staging queue.
@@ -106,9 +106,9 @@ fn a_callback_runs_in_its_thread_while_another_thread_leads() {
     });
 }
 
-// The bell is rung again while it is being heard, and long after: each time it is heard once more.
+// Notified again during a callback, and long after: each time it is called once more.
 #[test]
-fn what_arrives_during_a_call_is_called_for_again() {
+fn events_during_a_callback_cause_another() {
     let side = Side::new(policy());
     let evd = software(&side);
     let (entered, calls) = mpsc::channel();
@@ -161,7 +161,7 @@ fn a_callback_gets_every_completion() {
 }
 
 #[test]
-fn an_aggregates_callback_hears_of_its_members() {
+fn an_aggregates_callback_runs_for_its_members() {
     let side = Side::new(policy());
     let all = side.ia.create_evd(EvdInit::new(Stream::Aggregate, 0)).unwrap();
     let own = software(&side);

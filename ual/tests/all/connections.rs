@@ -198,7 +198,7 @@ fn negotiation_can_be_switched_off() {
 
 // [MPA-13] [CONN-02] [CONN-03]
 #[test]
-fn crc_and_markers_are_as_the_two_policies_say() {
+fn crc_and_markers_follow_both_policies() {
     let crcs = [Crc::Require, Crc::Prefer, Crc::Off];
     let markers = [Markers::Off, Markers::Prefer, Markers::Require];
     for (ours, theirs) in crcs.iter().flat_map(|a| crcs.map(|b| (*a, b))) {
@@ -284,7 +284,7 @@ fn old_and_new_peers_connect() {
 }
 
 #[test]
-fn a_disconnect_is_heard_by_both_and_the_endpoint_can_be_used_again() {
+fn both_ends_get_a_disconnect_and_the_endpoint_can_be_reused() {
     let (client, server) = pair();
     let listen = server.listen(LOCALHOST);
     let (active, passive) = connect(&client, &server, &listen);
@@ -373,7 +373,7 @@ fn an_abrupt_disconnect_flushes_and_breaks_the_peer() {
 }
 
 #[test]
-fn a_query_tells_what_was_agreed_and_what_tcp_knows() {
+fn a_query_reports_what_was_negotiated_and_the_state_of_tcp() {
     let (client, server) = (Side::new(over_tcp()), Side::new(over_tcp()));
     let listen = server.listen(LOCALHOST);
     let ep = client.ep();
@@ -404,7 +404,7 @@ fn cause(side: &Side) -> BrokenCause {
 }
 
 #[test]
-fn both_ends_are_told_who_found_which_error() {
+fn both_ends_learn_which_end_found_which_error() {
     let (client, server) = pair();
     let listen = server.listen(LOCALHOST);
     let (active, passive) = connect(&client, &server, &listen);
@@ -451,7 +451,7 @@ fn both_ends_may_connect_to_each_other_at_once() {
 }
 
 #[test]
-fn failures_are_told_apart_and_name_both_ends() {
+fn failures_are_distinguished_and_name_both_ends() {
     let client = Side::new(policy());
     let nobody = {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -494,7 +494,7 @@ fn further_addresses_are_tried_before_the_attempt_fails() {
     params.alternatives = vec![nobody, listen.addresses()[0]];
     params.timeout = Some(HANG);
     let (active, passive) = (client.ep(), server.ep());
-    // Posted before: stays posted over the attempts that reach nobody.
+    // Posted before: stays posted over the attempts that fail.
     client.post_recv(&active, 5, 0, 10);
     active.connect(params.clone()).unwrap();
     passive.accept(server.request().request, AcceptParams::default()).unwrap();
@@ -502,7 +502,7 @@ fn further_addresses_are_tried_before_the_attempt_fails() {
     assert_eq!(client.established().ends.remote.address, listen.addresses()[0]);
     server.send(&passive, 6, 0, 10);
     assert_eq!(client.success().wr_id, 5);
-    // With no address left the last failure is told, and what was posted comes back.
+    // With no address left the last failure is reported, and posted requests are flushed.
     params.alternatives = vec![nobody];
     let alone = client.ep();
     client.post_recv(&alone, 7, 0, 10);
@@ -554,7 +554,7 @@ fn misuse_is_refused_without_effect() {
 }
 
 #[test]
-fn an_attempt_can_be_cancelled_and_a_dead_request_says_so() {
+fn an_attempt_can_be_cancelled_and_its_request_is_dead() {
     let (client, server) = pair();
     let listen = server.listen(LOCALHOST);
     let ep = client.ep();
@@ -640,7 +640,7 @@ fn requests_beyond_the_dispatchers_depth_are_rejected() {
 }
 
 #[test]
-fn an_unanswered_request_is_rejected_in_time() {
+fn a_request_without_a_decision_is_rejected_in_time() {
     let hurried = Policy { answer_timeout: Duration::from_millis(20), ..policy() };
     let (client, server) = (Side::new(policy()), Side::new(hurried));
     let listen = server.listen(LOCALHOST);
@@ -652,7 +652,7 @@ fn an_unanswered_request_is_rejected_in_time() {
 }
 
 #[test]
-fn a_closed_listener_leaves_delivered_requests_answerable() {
+fn delivered_requests_stay_open_when_the_listener_closes() {
     let (client, server) = pair();
     let listen = server.listen(LOCALHOST);
     let address = listen.addresses()[0];
@@ -738,9 +738,9 @@ fn every_lost_receive_is_counted() {
     }
 }
 
-// [it_ep_reset]: once the end was told there is nothing to wait for, at either end.
+// [it_ep_reset]: once the end was reported there is nothing to wait for, at either end.
 #[test]
-fn an_endpoint_can_be_reset_as_soon_as_its_end_was_told() {
+fn an_endpoint_can_be_reset_as_soon_as_its_end_was_reported() {
     let (client, server) = pair();
     let listen = server.listen(LOCALHOST);
     let (active, passive) = (client.ep(), server.ep());

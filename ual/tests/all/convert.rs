@@ -263,7 +263,7 @@ fn the_endpoints_own_limits_hold_without_startup() {
     assert_eq!(server.established().ird, 3);
 }
 
-/// A socket that cannot be converted comes back, and the endpoint is as before.
+/// A socket that cannot be converted is returned, and the endpoint is unchanged.
 fn refused(ep: &std::sync::Arc<Ep>, socket: impl Into<OwnedFd>, params: ConvertParams) -> OwnedFd {
     let error = ep.convert(socket.into(), params).unwrap_err();
     assert!(matches!(error.error, Error::Socket(_)), "{error}");
@@ -273,7 +273,7 @@ fn refused(ep: &std::sync::Arc<Ep>, socket: impl Into<OwnedFd>, params: ConvertP
 }
 
 #[test]
-fn sockets_of_the_wrong_kind_come_back_as_they_were() {
+fn sockets_of_the_wrong_kind_are_returned_unchanged() {
     let side = Side::new(policy());
     let ep = side.ep();
     for params in [initiator(true), initiator(false), responder(true), responder(false)] {
@@ -371,7 +371,7 @@ fn ended_streams_are_refused() {
 }
 
 #[test]
-fn misuse_leaves_socket_and_endpoint_as_they_were() {
+fn misuse_leaves_socket_and_endpoint_unchanged() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let listen = server.listen(LOCALHOST);
     let (connected, _passive) = connect(&client, &server, &listen);
@@ -406,7 +406,7 @@ fn misuse_leaves_socket_and_endpoint_as_they_were() {
 
 // [CONN-01] [CONN-12] [CONN-13]
 #[test]
-fn peers_that_talk_about_something_else_leave_or_say_nothing_are_told_apart() {
+fn false_silent_and_departed_peers_are_distinguished() {
     let short = Duration::from_millis(30);
     let hurried = Policy {
         connect_timeout: short,
@@ -543,7 +543,7 @@ fn a_wait_can_be_cancelled_or_closed_and_the_endpoint_used_again() {
         passive.convert(other.into(), params).unwrap();
         passive.disconnect(Disconnect::Graceful).unwrap();
         assert_eq!(failure(&server), FailReason::Cancelled);
-        // What was posted in vain comes back.
+        // Posted requests are flushed.
         let completion = server.completion();
         assert_eq!((completion.wr_id, completion.status), (9, WcStatus::Flushed));
         let mut rest = Vec::new();

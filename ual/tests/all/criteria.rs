@@ -65,7 +65,7 @@ fn a_threshold_holds_back_until_enough_completions_wait() {
         send(&client, &active, false);
         assert_eq!(waiter.join().unwrap(), 1);
     });
-    // Two are left: not enough to wake anybody, but there to take.
+    // Two are left: not enough to wake a thread, but they can be taken.
     assert_quiet(evd);
     evd.set_threshold(2).unwrap();
     assert!(readable(evd.fd().unwrap()));
@@ -181,7 +181,7 @@ fn quiet_sends_are_polled_like_any_others() {
         assert_eq!(number(event), wr_id);
         assert_eq!(server.success().wr_id, wr_id);
     }
-    // Nobody waited, so nothing was to be staged.
+    // No thread waited, so nothing was staged.
     assert!(client.completions.info().enabled && client.completions.info().fd.is_none());
 }
 
@@ -200,7 +200,7 @@ fn a_quiet_send_ends_no_wait() {
     assert_eq!(number(client.completions.dequeue().unwrap().unwrap()), 2);
 }
 
-// More than is moved at once, and all of it is there before anybody waits.
+// More than is moved at once, and all queued before a thread waits.
 #[test]
 fn a_threshold_counts_what_came_before_the_first_wait() {
     const SENDS: u32 = 100;
@@ -224,7 +224,7 @@ fn a_threshold_counts_what_came_before_the_first_wait() {
 }
 
 #[test]
-fn a_dispatcher_is_bound_while_somebody_uses_it() {
+fn a_dispatcher_in_use_cannot_be_freed() {
     let side = Side::new(policy());
     assert!(!side.connection.info().bound);
     let ep = side.ep();
@@ -280,7 +280,7 @@ fn a_quiet_receive_of_a_shared_queue_reaches_every_dispatcher() {
 }
 
 #[test]
-fn disabled_dispatchers_queue_and_tell_nobody() {
+fn disabled_dispatchers_queue_and_do_not_notify() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let listen = server.listen(LOCALHOST);
     let (active, passive) = connect(&client, &server, &listen);
@@ -324,7 +324,7 @@ fn rejected(client: &Side) {
 }
 
 #[test]
-fn an_overflow_is_told_once_and_ends_when_there_is_room() {
+fn an_overflow_is_reported_once_and_ends_when_there_is_room() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
     let (requests, listen) = narrow(&server, Overflow::default());
@@ -358,7 +358,7 @@ fn without_auto_reset_an_overflow_lasts_until_it_is_cleared() {
     let _refused = ask(&client, &listen);
     rejected(&client);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
-    // There is room, but nobody has acknowledged the loss.
+    // There is room, but the loss is not acknowledged.
     let _refused = ask(&client, &listen);
     rejected(&client);
     assert_eq!((requests.queued(), requests.info().overflowed), (0, true));
@@ -383,7 +383,7 @@ fn what_happens_without_room_can_be_changed() {
     assert_eq!(affiliated.queued(), 0);
 }
 
-// A staging queue that was full takes more as soon as somebody made room.
+// A staging queue that was full takes more as soon as there is room.
 #[test]
 fn completions_beyond_a_full_staging_queue_follow() {
     const WRITES: u64 = 4;
@@ -409,7 +409,7 @@ fn completions_beyond_a_full_staging_queue_follow() {
     warpline_patience::until("a full staging queue", || readable(fd));
     (WRITES..2 * WRITES).for_each(write);
     for first in [0, WRITES] {
-        // Who goes by the descriptor hears of the others, too.
+        // A user of the descriptor is notified of the others, too.
         warpline_patience::until("completions to be told of", || readable(fd));
         let mut batch = [WorkCompletion::BLANK; WRITES as usize];
         assert_eq!(small.poll(&mut batch).unwrap(), batch.len());
@@ -473,7 +473,7 @@ fn depths_change_while_events_flow() {
 }
 
 #[test]
-fn a_staged_queue_that_is_full_holds_nothing_up() {
+fn a_full_staged_queue_does_not_block() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let listen = server.listen(LOCALHOST);
     let small = server.ia.create_evd(EvdInit::new(Stream::Completion, 4)).unwrap();
@@ -487,7 +487,7 @@ fn a_staged_queue_that_is_full_holds_nothing_up() {
     client.established();
     let depth = u64::from(small.depth());
     small.set_threshold(small.depth()).unwrap();
-    // Nothing is staged before somebody waits.
+    // Nothing is staged before a thread waits.
     assert!(matches!(small.wait(SHORT), Err(Error::Timeout(_))));
     for _ in 0..20 {
         (0..depth + 2).for_each(|wr_id| server.post_recv(&passive, wr_id, 0, 8));
@@ -509,7 +509,7 @@ fn a_staged_queue_that_is_full_holds_nothing_up() {
     assert_eq!(number(small.wait(Some(HANG)).unwrap()), 1);
 }
 
-/// Loses completions of a queue that nobody takes from; what `evd` and the Ia say of it. Those that it has
+/// Loses completions of a queue that is not polled; returns what `evd` and the Ia report. Those that it has
 /// stay as long as the endpoint.
 fn overrun(staged: bool, overflow: Overflow) -> (Side, Arc<Ep>, Arc<Evd>, Arc<Evd>) {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
@@ -575,7 +575,7 @@ fn a_completion_queue_without_room_fails_behind_its_completions() {
 }
 
 #[test]
-fn nobody_is_told_of_an_overrun_that_nobody_wants_to_hear_of() {
+fn an_overrun_is_not_reported_if_that_is_disabled() {
     let overflow = Overflow { notify: false, auto_reset: true };
     let (_server, _ep, small, affiliated) = overrun(false, overflow);
     assert!(small.info().overflowed);

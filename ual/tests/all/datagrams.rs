@@ -103,8 +103,8 @@ fn datagram<'a>(wr_id: u64, sgl: &'a [Sge], to: UdAddress) -> Datagram<'a> {
 const OCTETS: u32 = GRH_OCTETS as u32 + 16;
 
 #[test]
-fn a_service_leads_to_an_endpoint_and_what_arrives_says_from_where() {
-    if !over_the_stand_in("a_service_leads_to_an_endpoint_and_what_arrives_says_from_where") {
+fn a_service_resolves_to_an_endpoint_and_receives_have_their_source() {
+    if !over_the_stand_in("a_service_resolves_to_an_endpoint_and_receives_have_their_source") {
         return;
     }
     let (here, there) = (side(), side());
@@ -120,7 +120,7 @@ fn a_service_leads_to_an_endpoint_and_what_arrives_says_from_where() {
     let source = far.take_sender(1 | NOTIFY).unwrap();
     assert_eq!(source.qpn, near.address().qpn);
     assert!(source.path.is_some() && far.take_sender(1 | NOTIFY).is_none());
-    // The descriptor shows what arrives behind an empty poll.
+    // The descriptor shows what arrives after an empty poll.
     let fd = there.completions.fd().unwrap();
     assert!(there.completions.dequeue().unwrap().is_none() && !readable(fd));
     far.post_recv(&[RecvWr { wr_id: 4 | NOTIFY, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
@@ -128,7 +128,7 @@ fn a_service_leads_to_an_endpoint_and_what_arrives_says_from_where() {
     assert!(ready_within(fd, Interest::READ, HANG));
     assert_eq!((there.success().wr_id, here.success().wr_id), (4, 5));
     assert_eq!((there.completions.queued(), here.completions.queued()), (0, 0));
-    // A quiet one waits to be polled, and wakes nobody: a receive as well as a send.
+    // A quiet one waits to be polled, and wakes no thread: a receive as well as a send.
     far.post_recv(&[RecvWr { wr_id: 6, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
     near.post_send(&handle, &datagram(7 | NOTIFY, &[here.sge(0, 16)], to)).unwrap();
     assert_eq!(here.success().wr_id, 7);
@@ -145,8 +145,8 @@ fn a_service_leads_to_an_endpoint_and_what_arrives_says_from_where() {
 }
 
 #[test]
-fn what_datagrams_use_closes_once_and_not_before_them() {
-    if !over_the_stand_in("what_datagrams_use_closes_once_and_not_before_them") {
+fn objects_of_datagrams_close_once_and_after_them() {
+    if !over_the_stand_in("objects_of_datagrams_close_once_and_after_them") {
         return;
     }
     let (here, there) = (side(), side());
@@ -250,7 +250,7 @@ fn services_are_refused_given_up_and_listened_for_once() {
     // Its port is taken for datagrams; a listener for both that chose it has nothing else to try.
     let both = listen(&there, Serves::Both, address.port());
     assert!(matches!(both, Err(Error::AddressInUse(_))), "{both:?}");
-    // No room for the request: nobody hears of it, and who asked is told at once.
+    // No room for the request: it is not reported, and its sender gets a refusal at once.
     let narrow = there.ia.create_evd(EvdInit::new(Stream::Request, 1)).unwrap();
     let any = ListenInit::new(SocketAddr::new(LOCALHOST, 0), &narrow);
     let crowded = there.ia.listen(ListenInit { serves: Serves::Datagrams, ..any }).unwrap();
@@ -259,7 +259,7 @@ fn services_are_refused_given_up_and_listened_for_once() {
     warpline_patience::until("the first request", || narrow.queued() == 1);
     busy.ask().unwrap();
     assert!(matches!(answer(&here), ServiceReply::Refused { .. }));
-    // Closed while it is asked, it hears nothing.
+    // Closed during a request, it gets no event.
     asking.ask().unwrap();
     let request = asked(&there).request;
     asking.close().unwrap();
@@ -285,15 +285,15 @@ fn raise_fatal() {
 }
 
 #[test]
-fn what_happens_to_an_endpoint_for_datagrams_is_told() {
-    if !over_the_stand_in("what_happens_to_an_endpoint_for_datagrams_is_told") {
+fn events_of_a_datagram_endpoint_are_reported() {
+    if !over_the_stand_in("events_of_a_datagram_endpoint_are_reported") {
         return;
     }
     let here = side();
-    let news = here.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
+    let events = here.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
     let near = ep(&here);
     raise_fatal();
-    let event = news.wait(Some(HANG)).unwrap();
+    let event = events.wait(Some(HANG)).unwrap();
     let expected = AsyncSource::Ep(near.id());
     assert!(matches!(event, Event::Affiliated { source, .. } if source == expected), "{event:?}");
 }

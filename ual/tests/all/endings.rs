@@ -11,7 +11,7 @@ use crate::common::{HANG, Side, policy};
 
 extern "C" fn handler(_: libc::c_int) {}
 
-/// Installs a handler with `SA_RESTART`, which makes many system calls go on behind it.
+/// Installs a handler with `SA_RESTART`, which makes many system calls go on after it.
 fn install() {
     // SAFETY: all zeros is a valid `sigaction`: no flags, nothing masked.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -34,7 +34,7 @@ fn ways(side: &Side) -> [Arc<Evd>; 4] {
     ways
 }
 
-/// A thread that waits on `evd` and, when told so, ends.
+/// A thread that waits on `evd` and ends when the wait is aborted.
 fn waiter(evd: &Arc<Evd>) -> (libc::pthread_t, mpsc::Receiver<Result<Event>>, mpsc::Sender<()>) {
     let (tell, result) = mpsc::channel();
     let (name, named) = mpsc::channel();
@@ -73,7 +73,7 @@ fn a_signal_handler_ends_a_wait() {
 
 /// A handler of the application's runs in one of its own threads.
 #[test]
-fn threads_of_ours_take_no_signals() {
+fn threads_of_the_library_take_no_signals() {
     let side = Side::new(policy());
     // Starts the thread of the dispatchers, too.
     ways(&side)[2].fd().unwrap();
@@ -114,7 +114,7 @@ fn an_abort_ends_present_and_later_waits_and_closing_waits_for_nobody() {
     }
 }
 
-/// The abort alone ends waits: nobody needs to close anything.
+/// The abort alone ends waits: nothing needs to be closed.
 #[test]
 fn an_abort_ends_a_wait_without_a_close() {
     let side = Side::new(policy());

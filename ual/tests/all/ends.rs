@@ -1,4 +1,4 @@
-//! What an endpoint tells of its connection: its ends, how it ended, and its state meanwhile.
+//! Tests of what an endpoint reports of its connection: its ends, how it ended, and its state.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn a_connection_has_no_end_while_it_stands_and_one_when_it_was_closed() {
 }
 
 #[test]
-fn a_broken_connection_tells_who_found_the_error() {
+fn a_broken_connection_reports_which_end_found_the_error() {
     let (client, server) = pair();
     let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));
     // No receive is posted for it.
@@ -58,9 +58,9 @@ fn a_broken_connection_tells_who_found_the_error() {
     assert!(ours.to_string().starts_with("cm-terminated-by-peer: the connection of "), "{ours}");
 }
 
-// As of a provider that tells no more.
+// As of a provider that reports no more.
 #[test]
-fn a_terminate_alone_says_whose_it_was() {
+fn a_terminate_alone_says_which_end_sent_it() {
     let side = || Side::of(&fake::ual(Behaviour::TerminateOnly, policy()));
     let (client, server) = (side(), side());
     let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));
@@ -74,7 +74,7 @@ fn a_terminate_alone_says_whose_it_was() {
 }
 
 #[test]
-fn what_was_lost_is_what_failed_and_what_was_outstanding() {
+fn a_lost_connection_counts_failed_and_outstanding_work() {
     let client = Side::of(&fake::ual(Behaviour::Losing, policy()));
     let server = Side::new(policy());
     let (active, _passive) = connect(&client, &server, &server.listen(LOCALHOST));

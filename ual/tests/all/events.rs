@@ -1,4 +1,4 @@
-//! Dispatchers: polling, waiting, descriptors, interrupts; nothing lost, nobody left asleep.
+//! Tests of dispatchers: polling, waiting, descriptors, interrupts; no event and no wake-up is lost.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn drain(side: &Side) -> u64 {
     taken
 }
 
-/// Has completions go through the staging queue, once somebody waits.
+/// Makes completions go through the staging queue, once a thread waits.
 fn stage(evd: &ual::Evd) {
     evd.set_enabled(false).unwrap();
     evd.set_enabled(true).unwrap();
@@ -161,7 +161,7 @@ fn waits_time_out_and_polls_do_not_wait() {
     assert_eq!(side.completions.poll(&mut [] as &mut [WorkCompletion]).unwrap(), 0);
 }
 
-/// Events that whoever waits drops do not put off the end of the wait, and what is behind them is found.
+/// Events that a waiting thread drops do not delay the end of the wait, and later ones are found.
 #[test]
 fn a_wait_that_drops_events_ends_when_its_time_is_over() {
     let side = Side::new(policy());
@@ -190,9 +190,9 @@ fn a_wait_that_drops_events_ends_when_its_time_is_over() {
     }
 }
 
-/// Nothing that woke somebody or was counted is missing when it is to be taken.
+/// Every event that woke a thread or was counted can be taken.
 #[test]
-fn the_events_of_a_closed_object_go_with_it() {
+fn the_events_of_a_closed_object_are_removed() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
     let fds = [affiliated.fd().unwrap(), server.connection.fd().unwrap()];
@@ -215,7 +215,7 @@ fn events_that_are_not_wanted_neither_wake_nor_count() {
     let affiliated = server.ia.create_evd(init).unwrap();
     let listen = server.listen(LOCALHOST);
     for _ in 0..2 {
-        // What was told of the first connection is there before the second is.
+        // The events of the first connection are queued before the second is made.
         let (active, passive) = connect(&client, &server, &listen);
         assert_eq!(affiliated.queued(), 0);
         assert!(!readable(affiliated.fd().unwrap()));

@@ -288,7 +288,7 @@ impl NativeCm for Manager {
         }
         match self.listeners.fetch_add(1, Ordering::Relaxed) {
             1.. if self.only.load(Ordering::Acquire) => {
-                Err(VpError::new(VpStatus::InUse, "somebody is there"))
+                Err(VpError::new(VpStatus::InUse, "the address is in use"))
             }
             listener => Ok((listener, address)),
         }
@@ -371,7 +371,7 @@ impl ServiceBook {
     fn willing(&self) -> VpResult<()> {
         let one_less = |left: u64| left.checked_sub(1);
         match self.refusals.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less) {
-            Ok(_) => Err(VpError::new(VpStatus::InUse, "somebody is there")),
+            Ok(_) => Err(VpError::new(VpStatus::InUse, "the address is in use")),
             Err(_) => Ok(()),
         }
     }

@@ -29,7 +29,7 @@ fn guesses(has: &[u32], hidden: &[u32]) -> u64 {
 
 // [SEC-07]: from few grants or many, to few other regions or many.
 #[test]
-fn what_is_granted_does_not_tell_the_rest() {
+fn granted_keys_do_not_reveal_others() {
     let ual = Ual::with_config(Config::default());
     let memory = Region::new(64).unwrap();
     for (granted, hidden) in [(1, 1), (1, 16), (4, 4), (16, 1), (16, 16), (1, 63)] {
@@ -50,9 +50,9 @@ fn what_is_granted_does_not_tell_the_rest() {
     }
 }
 
-// [SEC-07]: the STag of a region that is gone comes back neither with the next region nor soon.
+// [SEC-07]: the STag of a destroyed region is reused neither for the next region nor soon.
 #[test]
-fn what_was_granted_opens_nothing_later() {
+fn old_grants_give_no_access_later() {
     const ROUNDS: usize = 200;
     let pz = Ual::with_config(Config::default()).open_any().unwrap().create_pz().unwrap();
     let memory = Region::new(64).unwrap();

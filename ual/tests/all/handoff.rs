@@ -63,7 +63,7 @@ fn a_request_goes_to_another_port_of_this_or_another_adapter() {
 }
 
 #[test]
-fn a_port_without_a_listener_leaves_the_request_answerable() {
+fn a_request_stays_open_if_the_port_has_no_listener() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let door = server.listen(LOCALHOST);
     let closed = server.listen(LOCALHOST);
@@ -101,7 +101,7 @@ fn any_request_can_be_rejected_by_its_id_alone() {
 }
 
 #[test]
-fn a_request_that_finds_no_room_or_nobody_is_rejected() {
+fn a_request_without_room_or_listener_is_rejected() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let door = server.listen(LOCALHOST);
     let tiny = server.ia.create_evd(EvdInit::new(Stream::Request, 1)).unwrap();

@@ -48,7 +48,7 @@ fn malformed_requests_are_closed_without_a_reply() {
 
 // [CONN-31]
 #[test]
-fn revision_0_is_told_what_would_do() {
+fn revision_0_gets_a_supported_revision() {
     let server = Side::new(policy());
     let listen = server.listen(LOCALHOST);
     let mut stream = raw(listen.addresses()[0], &request(0xC0, 0, &[]));
@@ -65,7 +65,7 @@ fn silent_and_dripping_initiators_are_dropped_in_time() {
     let mut silent = raw(listen.addresses()[0], &[]);
     let whole = request(CRC, 1, &[7; 500]);
     let mut drip = raw(listen.addresses()[0], &whole[..1]);
-    // The whole request would take ten seconds: each octet waits for an answer that never comes.
+    // The whole request would take ten seconds: each octet waits for a response that never comes.
     drip.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let ended = whole[1..].iter().any(|octet| {
         drip.write_all(&[*octet]).is_err()
@@ -78,9 +78,9 @@ fn silent_and_dripping_initiators_are_dropped_in_time() {
     assert_eq!((counters.incoming, counters.request_timeouts), (2, 2));
 }
 
-// [CONN-08] [CONN-34]: any segmentation is accepted, and answered once it is complete.
+// [CONN-08] [CONN-34]: any segmentation is accepted; the reply is sent once the request is complete.
 #[test]
-fn a_request_in_single_octets_is_answered_when_complete() {
+fn a_request_in_single_octets_gets_its_reply_when_complete() {
     let server = Side::new(policy());
     let listen = server.listen(LOCALHOST);
     let mut stream = TcpStream::connect(listen.addresses()[0]).unwrap();
@@ -125,7 +125,7 @@ fn flags_without_meaning_are_ignored() {
 }
 
 #[test]
-fn a_flood_of_half_open_connections_keeps_nobody_out() {
+fn a_flood_of_half_open_connections_does_not_block_others() {
     let few = Policy { half_open: 8, ..policy() };
     let (client, server) = (Side::new(policy()), Side::new(few));
     let listen = server.listen(LOCALHOST);
@@ -217,7 +217,7 @@ fn refusals_and_half_open_connections_are_bounded_together() {
     drop(flood);
 }
 
-// Closing the listener behind a refusal does not take the refusal back.
+// Closing the listener after a refusal does not take the refusal back.
 #[test]
 fn a_refusal_outlives_its_listener() {
     let server = Side::new(policy());
@@ -229,7 +229,7 @@ fn a_refusal_outlives_its_listener() {
     listen.close().unwrap();
     assert_eq!(read_to_end(&mut stream)[20..], *b"no");
     for _ in 0..3 {
-        // The close has been carried out when a later request is told; a peer may still send.
+        // The close is done when a later request is reported; a peer may still send.
         let _next = asking(&server, &other);
         stream.write_all(b"late").unwrap();
     }
@@ -329,13 +329,13 @@ fn pair() -> (TcpStream, TcpStream) {
 }
 
 #[test]
-fn a_peer_that_leaves_takes_its_request_along() {
+fn a_request_ends_when_its_peer_disconnects() {
     let server = Side::new(policy());
     let listen = server.listen(LOCALHOST);
     let stream = raw(listen.addresses()[0], &request(CRC, 1, b""));
     let request = server.request().request;
     drop(stream);
-    // Until the end of the stream is seen, an answer is still taken.
+    // Until the end of the stream is seen, the request can still be accepted.
     let ep = server.ep();
     if ep.accept(request, AcceptParams::default()).is_ok() {
         server.established();
@@ -343,9 +343,9 @@ fn a_peer_that_leaves_takes_its_request_along() {
     }
 }
 
-// A request goes with its peer: the stream is closed here too, and no answer is taken any more.
+// A request ends with its peer: the stream is closed here too, and the request can no longer be accepted.
 #[test]
-fn a_request_whose_peer_left_is_gone() {
+fn a_request_whose_peer_disconnected_is_removed() {
     let server = Side::new(policy());
     let listen = server.listen(LOCALHOST);
     let (mut stream, request) = asking(&server, &listen);
@@ -359,14 +359,14 @@ fn a_request_whose_peer_left_is_gone() {
 
 // A refusal waits for the peer's close: what it still sends does not end in a reset.
 #[test]
-fn a_refusal_leaves_the_peer_its_time() {
+fn a_refusal_gives_the_peer_time_to_read_it() {
     let server = Side::new(policy());
     let listen = server.listen(LOCALHOST);
     let (mut stream, request) = asking(&server, &listen);
     server.ia.reject(request, b"no").unwrap();
     assert_eq!(read_to_end(&mut stream)[20..], *b"no");
     for _ in 0..3 {
-        // What is due has been done when the next request is told.
+        // All due work is done when the next request is reported.
         let (next, request) = asking(&server, &listen);
         server.ia.reject(request, b"").unwrap();
         drop(next);
@@ -376,7 +376,7 @@ fn a_refusal_leaves_the_peer_its_time() {
 
 // A graceful disconnect waits for the peer's close.
 #[test]
-fn a_close_leaves_the_peer_its_time() {
+fn a_close_gives_the_peer_time_to_read() {
     let server = Side::new(Policy { close_timeout: HANG, ..policy() });
     let listen = server.listen(LOCALHOST);
     let (mut stream, request) = asking(&server, &listen);
@@ -393,7 +393,7 @@ fn a_close_leaves_the_peer_its_time() {
 
 // An endpoint that is freed while it connects leaves nothing behind: its peer sees the end.
 #[test]
-fn an_endpoint_freed_while_it_connects_tells_its_peer() {
+fn freeing_an_endpoint_while_it_connects_notifies_its_peer() {
     let client = once(policy());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     for freed in [true, false] {
@@ -435,16 +435,16 @@ fn a_reject_in_the_old_form_is_asked_again_in_that_form() {
     server.asked();
 }
 
-// Who has asked, and was answered, is no half-open connection any more.
+// A peer whose request got its reply is no half-open connection any more.
 #[test]
-fn established_connections_crowd_nobody_out() {
+fn established_connections_do_not_displace_others() {
     let (client, server) = (Side::new(policy()), Side::new(Policy { half_open: 2, ..policy() }));
     let listen = server.listen(LOCALHOST);
     let _open: Vec<_> = (0..6).map(|_| connect(&client, &server, &listen)).collect();
     assert_eq!(server.ia.cm_counters().crowded_out, 0);
 }
 
-// A reject is the peer's answer: no other address is asked.
+// A reject is the peer's response: no other address is tried.
 #[test]
 fn a_reject_is_not_taken_elsewhere() {
     let (client, server) = (once(policy()), Side::new(policy()));
@@ -464,7 +464,7 @@ fn a_reject_is_not_taken_elsewhere() {
 
 // [CONN-30]: a Read as RTR takes a place of our ORD, so that an endpoint without one offers none.
 #[test]
-fn a_read_is_offered_as_rtr_by_those_who_may_read() {
+fn a_read_is_offered_as_rtr_only_with_the_right_to_read() {
     let both = PeerToPeer { write: true, read: true, ..PeerToPeer::default() };
     let client = once(Policy { peer_to_peer: both, ..policy() });
     for (ord, offered) in [(0, 0x80), (1, 0xC0)] {
@@ -478,7 +478,7 @@ fn a_read_is_offered_as_rtr_by_those_who_may_read() {
 }
 
 #[test]
-fn octets_behind_a_request_are_kept_and_bounded() {
+fn octets_after_a_request_are_kept_and_bounded() {
     let server = Side::new(policy());
     let listen = server.listen(LOCALHOST);
     let mut octets = request(CRC, 1, b"");
@@ -517,7 +517,7 @@ fn once(policy: Policy) -> Side {
 
 // [CONN-01] [CONN-06] [CONN-10] [CONN-12] [CONN-17]
 #[test]
-fn malformed_replies_are_told_apart() {
+fn malformed_replies_are_distinguished() {
     let client = once(policy());
     let short = reply(CRC | ENHANCED, 2, &[0; 4])[..21].to_vec();
     type Expected = fn(&FailReason) -> bool;
@@ -533,14 +533,14 @@ fn malformed_replies_are_told_apart() {
         let (address, server) = scripted(vec![Some(answer.clone())]);
         let error = fails(&client, address);
         assert!(expected(&error.reason), "{answer:?}: {error}");
-        // Nothing was sent behind the request.
+        // Nothing was sent after the request.
         assert_eq!(server.asked()[0].len(), 24);
     }
 }
 
 // [CONN-02] [MPA-13]: what a reply demands and the policy refuses is named as such.
 #[test]
-fn replies_against_policy_are_told_apart() {
+fn replies_against_policy_are_distinguished() {
     let refuses = Policy { markers: Markers::Refuse, crc: Crc::Refuse, ..policy() };
     let client = once(Policy { revision: 1, ..refuses });
     for (flags, reason) in [(0x80, FailReason::Markers), (CRC, FailReason::CrcPolicy)] {
@@ -605,8 +605,8 @@ fn silent_servers_are_given_up_in_time() {
 }
 
 #[test]
-fn unanswered_tcp_is_given_up_in_time() {
-    // A listener that never accepts, with a full queue, does not answer further connections.
+fn tcp_without_a_reply_is_given_up_in_time() {
+    // A listener that never accepts, with a full queue, does not respond to further connections.
     let listener = kal_shim::sock::listen("127.0.0.1:0".parse().unwrap(), 0).unwrap();
     let options = kal_shim::sock::Options::default();
     let _full: Vec<_> = (0..4)

@@ -57,7 +57,7 @@ fn the_local_address_is_that_of_the_connection() {
 }
 
 #[test]
-fn connect_is_answered_by_the_managers_events() {
+fn the_managers_events_report_the_outcome_of_connect() {
     let (side, manager) = side(policy());
     let ep = side.ep();
     let mut to = ConnectParams::new(peer());
@@ -140,7 +140,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
     assert_eq!(manager.asked(), Asked::Unlisten(0));
 }
 
-// A manager may tell of a request before the call that listens has returned.
+// A manager may report a request before the call that listens has returned.
 #[test]
 fn a_request_that_is_told_before_its_listener_is_known_is_delivered() {
     let (side, manager) = side(policy());
@@ -172,7 +172,7 @@ fn a_silent_manager_is_given_up() {
     assert!(matches!(side.ia.reject(request, &[]), Err(Error::Closed(_))));
 }
 
-// Nobody else would answer it.
+// No one else would reject it.
 #[test]
 fn a_request_for_a_listener_that_has_ended_is_rejected() {
     let (side, manager) = side(policy());
@@ -194,7 +194,7 @@ fn a_request_for_a_listener_that_has_ended_is_rejected() {
 
 // All addresses of a listener, or none.
 #[test]
-fn a_listener_that_lacks_an_address_gives_the_others_back() {
+fn a_listener_that_lacks_an_address_releases_the_others() {
     let (side, manager) = side(policy());
     manager.only.store(true, Ordering::Release);
     let addresses = vec![(LOCALHOST, 0).into(), (std::net::Ipv6Addr::LOCALHOST, 0).into()];
@@ -204,7 +204,7 @@ fn a_listener_that_lacks_an_address_gives_the_others_back() {
     assert_eq!(manager.was_asked(), None);
 }
 
-// The thread that would have answered it has ended.
+// The thread that would have accepted it has ended.
 #[test]
 fn a_request_ends_with_its_adapter() {
     let (side, manager) = side(policy());
@@ -232,7 +232,7 @@ fn an_attempt_can_be_cancelled() {
     }
     assert!(matches!(manager.asked(), Asked::Connect(..)));
     assert_eq!(manager.asked(), Asked::Disconnect(ep.id()));
-    // What the manager says afterwards is nobody's.
+    // Later events of the manager are dropped.
     manager.say(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"") });
     ep.reset().unwrap();
     ep.connect(ConnectParams::new(peer())).unwrap();
@@ -242,7 +242,7 @@ fn an_attempt_can_be_cancelled() {
 // What the manager said of an earlier connection may still wait to be carried when the endpoint is used
 // again: it must not end the later one.
 #[test]
-fn what_was_said_of_an_earlier_attempt_does_not_end_a_later_one() {
+fn events_of_an_earlier_attempt_do_not_end_a_later_one() {
     let (side, manager) = side(policy());
     let ep = side.ep();
     let qp = ep.id();
@@ -278,7 +278,7 @@ fn what_was_said_of_an_earlier_attempt_does_not_end_a_later_one() {
 }
 
 #[test]
-fn what_only_sockets_can_do_is_unsupported_and_time_outs_are_the_callers() {
+fn socket_calls_are_unsupported_and_time_outs_are_the_callers() {
     let (side, _manager) = side(policy());
     let ep = side.ep();
     let params = ConnectParams { local_port: 4242, ..ConnectParams::new(peer()) };

@@ -57,7 +57,7 @@ fn dropping_is_closing() {
     assert!(side.ia.ep(id).is_some());
     drop(ep);
     assert!(side.ia.ep(id).is_none());
-    // And each kind lets go of what it used.
+    // Each kind releases the objects that it used.
     let listen = side.listen(LOCALHOST);
     let window = side.pz.create_rmr(MwKind::Narrow).unwrap();
     let params = ual::SrqParams { depth: 8, max_sge: 1, low_watermark: 0 };
@@ -72,7 +72,7 @@ fn dropping_is_closing() {
 
 /// A wait keeps its dispatcher.
 #[test]
-fn a_dispatcher_that_somebody_waits_on_is_in_use() {
+fn a_dispatcher_that_a_thread_waits_on_is_in_use() {
     let side = Side::new(policy());
     for evd in [&side.completions, &side.connection] {
         std::thread::scope(|scope| {
@@ -316,7 +316,7 @@ fn a_region_is_linked_and_unlinked_again_and_again() {
         post(2, SendOp::InvalidateLocal { stag }, fenced);
     }
     lmr.close().unwrap();
-    // Two messages that nobody polls are more than one.
+    // Two messages that are not polled are more than one.
     for wr_id in 0..2 {
         client.post_recv(&ep, wr_id, 0, 10);
         server.send(&peer, wr_id, 0, 10);
@@ -371,7 +371,7 @@ impl Provider for Broken {
 }
 
 #[test]
-fn a_broken_provider_is_listed_with_its_reason_and_spoils_nothing() {
+fn a_broken_provider_is_listed_with_its_reason_and_affects_no_other() {
     let ual = Ual::with_providers(vec![Arc::new(Broken)], Config::default());
     let listing = &ual.providers()[0];
     assert_eq!(listing.name, "broken");

@@ -1,5 +1,5 @@
-//! What others see of a process: its page says what its connections did, and its socket answers. Each test is a process of its own, with a
-//! runtime directory of its own: there is one page for all adapters of a process.
+//! Tests of the state page and the socket for requests. Each test runs in its own process, with its own runtime
+//! directory, because all adapters of a process share a page.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use ual::vp_api::{Remote, SendOp};
 use ual::{Config, Disconnect, Ep, Ual};
 
 const MESSAGES: u64 = 100;
-/// Set in the process of a test's own.
+/// Set in the process of a test.
 const ROLE: &str = "UAL_TEST_OBSERVED";
 
-/// Runs the test of this name in a process of its own; true in that process.
+/// Runs the test of this name in its own process; true in that process.
 fn is_alone(name: &str) -> bool {
     if std::env::var_os(ROLE).is_some() {
         return true;
@@ -75,8 +75,8 @@ fn ask(question: &str) -> Value {
 }
 
 #[test]
-fn a_record_counts_what_its_connection_carried() {
-    if !is_alone("a_record_counts_what_its_connection_carried") {
+fn a_record_counts_the_octets_of_its_connection() {
+    if !is_alone("a_record_counts_the_octets_of_its_connection") {
         return;
     }
     let (client, server) = (Side::new(policy()), Side::new(policy()));
@@ -93,7 +93,7 @@ fn a_record_counts_what_its_connection_carried() {
     client.post(&active, 2, SendOp::Read { remote: to, invalidate_sink: false }, 0, 5_000);
     client.success();
     client.success();
-    // Both sides of the last exchange have left: the Read's response is here.
+    // Both messages of the last exchange were sent: the Read's response is here.
     let (sent, received) = (of(&active).unwrap(), of(&passive).unwrap());
     assert!(sent.is_written() && received.is_written());
     assert_eq!((sent.messages_sent, received.responses_sent), (MESSAGES + 2, 1));
@@ -106,7 +106,7 @@ fn a_record_counts_what_its_connection_carried() {
     server.post_recv(&passive, 7, 0, 8);
     assert_eq!(of(&passive).unwrap().recvs_posted, 1);
 
-    // The same, asked for; and of the adapters.
+    // The same by a request; and the adapters.
     let page = page().unwrap();
     let one =
         ask(&format!("{{\"ask\":\"queue_pair\",\"device\":{},\"qp\":{}}}", sent.device, sent.qp));
@@ -121,7 +121,7 @@ fn a_record_counts_what_its_connection_carried() {
         assert!(ask(wrong)["error"].is_string(), "{wrong}");
     }
 
-    // The end; then a second connection of the same endpoint, and one that is freed.
+    // After the end, a second connection of the same endpoint, and one that is freed.
     active.disconnect(Disconnect::Graceful).unwrap();
     client.conn_event();
     server.conn_event();
@@ -162,8 +162,8 @@ fn a_wrapped_provider_publishes_too() {
 }
 
 #[test]
-fn who_does_not_want_to_be_seen_is_not() {
-    if !is_alone("who_does_not_want_to_be_seen_is_not") {
+fn a_process_with_publish_off_has_no_page() {
+    if !is_alone("a_process_with_publish_off_has_no_page") {
         return;
     }
     let observe = Observe { publish: false };

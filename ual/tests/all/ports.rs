@@ -11,7 +11,7 @@ const ROLE: &str = "UAL_TEST_IN_NAMESPACE";
 
 /// Runs the test below in a namespace, where the only interface is a loopback of its own.
 #[test]
-fn ports_that_come_and_go_are_told() {
+fn changes_of_ports_are_reported() {
     match Command::new("unshare").args(["--net", "ip", "link", "set", "lo", "up"]).output() {
         Ok(Output { status, .. }) if status.success() => {}
         other => return warpline_skip::skip("ports", &format!("no network namespace: {other:?}")),
@@ -51,7 +51,7 @@ fn ip(args: &[&str]) {
     assert!(Command::new("ip").args(args).status().unwrap().success(), "ip {args:?}");
 }
 
-/// Waits for an event that says `online`, behind which the port is as `expected`.
+/// Waits for an event that says `online`, after which the port must be as `expected`.
 fn until(ia: &Ia, evd: &Arc<Evd>, wanted: bool, expected: impl Fn(&PortInfo) -> bool) {
     let bound = warpline_patience::Bound::new("the port to be as expected");
     loop {

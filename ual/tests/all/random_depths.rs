@@ -84,7 +84,7 @@ struct Sent {
 struct Program {
     side: Side,
     listen: Arc<Listen>,
-    news: Arc<Evd>,
+    events: Arc<Evd>,
     dice: Dice,
     targets: Vec<Target>,
     slots: [Option<End>; SLOTS],
@@ -112,12 +112,12 @@ impl Program {
             Target { evd, aggregate, left: depth }
         };
         let targets = (0..3).map(&mut target).collect();
-        let news = side.ia.create_evd(EvdInit::new(Stream::Affiliated, 4096)).unwrap();
+        let events = side.ia.create_evd(EvdInit::new(Stream::Affiliated, 4096)).unwrap();
         let listen = side.listen(LOCALHOST);
         Self {
             side,
             listen,
-            news,
+            events,
             dice,
             targets,
             slots: Default::default(),
@@ -350,8 +350,8 @@ impl Program {
             assert_eq!(*left, evd.depth());
         }
         self.hear();
-        // News of closed endpoints have left; those of an overrun would be here.
-        assert_eq!((self.news.queued(), self.side.connection.queued()), (0, 0));
+        // Events of closed endpoints were removed; that of an overrun would be here.
+        assert_eq!((self.events.queued(), self.side.connection.queued()), (0, 0));
     }
 }
 

@@ -192,9 +192,9 @@ fn endpoints_survive_every_kind_of_end_many_times() {
     }
 }
 
-// Of two threads that reset an endpoint one does; the other must not undo what is begun behind that.
+// Of two threads that reset an endpoint one does; the other must not undo what is begun after that.
 #[test]
-fn a_late_reset_leaves_the_connection_that_was_begun_behind_another() {
+fn a_late_reset_does_not_affect_the_next_connection() {
     let meanwhile: Arc<Mutex<Option<Meanwhile>>> = Arc::default();
     let client = Side::of(&fake::ual(Behaviour::Queried(meanwhile.clone()), policy()));
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -249,7 +249,7 @@ fn an_adapter_is_taken_down_with_everything_in_flight() {
         }
         server.pz.close().unwrap();
         server.ia.close().unwrap();
-        // Its request cannot be answered any more; its peers see the end.
+        // Its request can no longer be accepted; its peers see the end.
         assert!(matches!(ual::cm::reject(request.request, b""), Err(Error::Closed(_))));
         half_open.set_read_timeout(Some(HANG)).unwrap();
         let _ = half_open.read_to_end(&mut Vec::new());

@@ -1,4 +1,4 @@
-//! Services for datagrams over a provider that notes what it is asked: who is asked, answered and given up.
+//! Tests of datagram services over a provider that records its calls: requests, replies and time-outs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ fn served(services: &ServiceBook) -> Served {
 }
 
 #[test]
-fn a_closed_service_gives_up_its_own_questions() {
+fn a_closed_service_gives_up_its_own_requests() {
     let (side, services) = side(policy());
     let (first, first_token) = asked(&side, &services);
     let (second, second_token) = asked(&side, &services);
@@ -96,7 +96,7 @@ fn a_closed_service_gives_up_its_own_questions() {
     first.close().unwrap();
     assert_eq!(services.served(), Some(Served::Cancel(first_token)));
     assert_eq!(services.served(), None);
-    // What is said of it all the same is nobody's.
+    // Later events of it are dropped.
     services.say(failed(first_token, "late"));
     services.say(failed(second_token, "no route"));
     assert_eq!(answer(&side), "no reply from the service: no route");
@@ -106,7 +106,7 @@ fn a_closed_service_gives_up_its_own_questions() {
 }
 
 #[test]
-fn a_dropped_service_takes_its_questions_and_answers_along() {
+fn a_dropped_service_drops_its_requests_and_replies() {
     let (side, services) = side(policy());
     let (service, token) = asked(&side, &services);
     services.say(failed(token, "no route"));
@@ -120,7 +120,7 @@ fn a_dropped_service_takes_its_questions_and_answers_along() {
 }
 
 #[test]
-fn a_question_that_is_refused_leaves_nothing() {
+fn a_refused_request_for_a_service_is_not_kept() {
     let (side, services) = side(policy());
     let (service, token) = asked(&side, &services);
     services.refusals.store(2, Ordering::Release);
@@ -152,7 +152,7 @@ fn each_refusal_has_words_of_its_own() {
 }
 
 #[test]
-fn a_request_is_answered_once() {
+fn a_request_gets_one_reply() {
     let (side, services) = side(policy());
     let (listen, token) = offered(&side, &services);
     services.say(asks(token, 1));
@@ -167,7 +167,7 @@ fn a_request_is_answered_once() {
 }
 
 #[test]
-fn nobody_is_asked_for_a_listener_that_is_gone() {
+fn a_closed_listener_gets_no_requests() {
     let (side, services) = side(policy());
     let (listen, token) = offered(&side, &services);
     let (other, of_other) = offered(&side, &services);
@@ -175,7 +175,7 @@ fn nobody_is_asked_for_a_listener_that_is_gone() {
     assert_eq!(served(&services), Served::Unlisten(token));
     services.say(asks(token, 5));
     assert_eq!(served(&services), Served::Reject(5, ServiceRefusal::NotSupported));
-    // The other one hears its own.
+    // The other one gets its own events.
     services.say(asks(of_other, 6));
     assert_eq!(request(&side).listener, other.id());
     assert_eq!(services.served(), None);
@@ -196,7 +196,7 @@ fn a_request_without_room_is_refused() {
 
 // The same port for both; any that is free for both will do, but a chosen one must be.
 #[test]
-fn a_listener_for_both_has_one_port_and_hears_of_services() {
+fn a_listener_for_both_has_one_port_and_gets_service_requests() {
     let (side, services) = side(policy());
     services.refusals.store(2, Ordering::Release);
     let both = listen(&side, Serves::Both).unwrap();
@@ -254,7 +254,7 @@ fn a_request_ends_with_its_adapter() {
 }
 
 #[test]
-fn a_request_that_nobody_answers_is_refused_in_time() {
+fn a_request_without_a_decision_is_refused_in_time() {
     let hurried = Policy { answer_timeout: Duration::from_millis(1), ..policy() };
     let (side, services) = side(hurried);
     let (_listen, token) = offered(&side, &services);

@@ -15,7 +15,7 @@ const ROLE: &str = "UAL_TEST_WITHOUT_DESCRIPTORS";
 
 /// Runs the test below in a process of its own with few descriptors.
 #[test]
-fn without_descriptors_the_cause_is_told() {
+fn a_lack_of_descriptors_is_reported_as_the_cause() {
     let run =
         format!("ulimit -n 64; {ROLE}=1 exec \"$0\" --exact shortage::in_a_process --nocapture");
     let me = std::env::current_exe().unwrap();
@@ -35,7 +35,7 @@ fn in_a_process() {
         return;
     }
     let server = Side::new(policy());
-    let news = server.ia.create_evd(EvdInit::new(Stream::Unaffiliated, 16)).unwrap();
+    let events = server.ia.create_evd(EvdInit::new(Stream::Unaffiliated, 16)).unwrap();
     let listen = server.listen(LOCALHOST);
     assert!(!server.ia.ports().unwrap().is_empty());
     let mut hoard = hoard();
@@ -45,7 +45,7 @@ fn in_a_process() {
     drop(hoard.pop());
     let mut stream = TcpStream::connect(listen.addresses()[0]).unwrap();
     stream.write_all(b"MPA ID Req Frame\x40\x01\0\0").unwrap();
-    let Event::Unaffiliated { port: None, event } = news.wait(Some(HANG)).unwrap() else {
+    let Event::Unaffiliated { port: None, event } = events.wait(Some(HANG)).unwrap() else {
         panic!()
     };
     let address = listen.addresses()[0];
@@ -57,5 +57,5 @@ fn in_a_process() {
     assert_eq!(server.requests.queued(), 0);
     drop(hoard);
     server.request();
-    assert_eq!(news.queued(), 0);
+    assert_eq!(events.queued(), 0);
 }

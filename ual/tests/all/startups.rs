@@ -20,8 +20,8 @@ fn patient() -> Policy {
     Policy { connect_timeout: long, request_timeout: long, close_timeout: long, ..policy() }
 }
 
-/// What was due to the connection thread before has been done when this returns.
-fn turn(server: &Side, listen: &Listen) {
+/// Returns after the connection thread has done all that was due before.
+fn connection_thread_catches_up(server: &Side, listen: &Listen) {
     for _ in 0..2 {
         let (peer, request) = asking(server, listen);
         server.ia.reject(request, b"").unwrap();
@@ -37,7 +37,7 @@ fn failure(side: &Side) -> FailReason {
 }
 
 #[test]
-fn an_endpoint_closed_while_it_connects_leaves_no_connection_behind() {
+fn an_endpoint_closed_while_it_connects_leaves_no_connection() {
     let client = Side::new(Policy { fall_back: false, ..patient() });
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ep = client.ep();
@@ -51,7 +51,7 @@ fn an_endpoint_closed_while_it_connects_leaves_no_connection_behind() {
 }
 
 #[test]
-fn a_closed_listener_drops_who_has_not_asked_yet() {
+fn a_closed_listener_drops_peers_without_a_request() {
     let server = Side::new(patient());
     let listen = server.listen(LOCALHOST);
     let mut silent = raw(listen.addresses()[0], b"");
@@ -63,9 +63,9 @@ fn a_closed_listener_drops_who_has_not_asked_yet() {
     }
 }
 
-// Who was refused makes room: the counted ones are those that are still there.
+// A refused peer makes room: only present peers are counted.
 #[test]
-fn refused_peers_crowd_nobody_out() {
+fn refused_peers_do_not_displace_others() {
     let server = Side::new(Policy { half_open: 3, ..patient() });
     let listen = server.listen(LOCALHOST);
     let slow = raw(listen.addresses()[0], &request(CRC, 1, b"")[..1]);
@@ -80,14 +80,14 @@ fn refused_peers_crowd_nobody_out() {
 
 // [CONN-34]
 #[test]
-fn octets_behind_a_request_that_waits_are_kept() {
+fn octets_after_a_waiting_request_are_kept() {
     const MOST: usize = 4096;
     let server = Side::new(patient());
     let (listen, others) = (server.listen(LOCALHOST), server.listen(LOCALHOST));
     let (mut stream, request) = asking(&server, &listen);
     for more in [10, 10, MOST - 20, 1, 1] {
         stream.write_all(&vec![0; more]).unwrap();
-        turn(&server, &others);
+        connection_thread_catches_up(&server, &others);
     }
     assert_eq!(server.ia.cm_counters().gone, 0);
     server.ia.reject(request, b"no").unwrap();
@@ -106,7 +106,7 @@ fn a_refused_peer_may_go_on_sending() {
     assert_eq!(read_to_end(&mut stream)[20..], *b"no");
     for _ in 0..5 {
         stream.write_all(&[1]).unwrap();
-        turn(&server, &others);
+        connection_thread_catches_up(&server, &others);
     }
 }
 
@@ -131,7 +131,7 @@ fn a_reply_in_single_octets_is_taken_when_complete() {
     }
 }
 
-// Only who is not reached is looked for elsewhere.
+// Only an unreachable peer is tried at other addresses.
 #[test]
 fn a_peer_that_speaks_something_else_is_not_looked_for_elsewhere() {
     let (client, other) = (Side::new(Policy { fall_back: false, ..policy() }), Side::new(policy()));
@@ -221,7 +221,7 @@ fn a_network_that_cannot_be_reached_is_no_port_in_use() {
     }
 }
 
-/// Fills a stream that nobody reads; how many octets it took.
+/// Fills a stream that is not read; returns how many octets it took.
 fn fill(stream: &mut TcpStream) -> usize {
     stream.set_nonblocking(true).unwrap();
     let mut filled = 0;
@@ -279,9 +279,9 @@ fn an_fpdu_of_another_version_refuses_a_conversion() {
     }
 }
 
-// Each name belongs to one: listeners are told apart from each other and from connections.
+// Each id belongs to one object: listeners are distinguished from each other and from connections.
 #[test]
-fn many_listeners_and_connections_are_told_apart() {
+fn many_listeners_and_connections_are_distinguished() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let listeners: Vec<_> = (0..6).map(|_| server.listen(LOCALHOST)).collect();
     let mut open = Vec::new();
@@ -298,7 +298,7 @@ fn many_listeners_and_connections_are_told_apart() {
 }
 
 #[test]
-fn a_wait_without_time_serves_nobody() {
+fn a_wait_without_time_serves_no_socket() {
     let side = Side::new(policy());
     let over = warpline_patience::within("a wait without time", || {
         side.connection.wait(Some(Duration::ZERO))
@@ -306,9 +306,9 @@ fn a_wait_without_time_serves_nobody() {
     assert!(matches!(over, Err(Error::Timeout(_))));
 }
 
-// The endpoint's dispatcher did not overrun: the Terminate is what is told.
+// The endpoint's dispatcher did not overrun: the Terminate is reported.
 #[test]
-fn a_terminate_is_told_as_one() {
+fn a_terminate_is_reported_as_one() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
     let (active, _passive) = connect(&client, &server, &server.listen(LOCALHOST));
@@ -321,7 +321,7 @@ fn a_terminate_is_told_as_one() {
 }
 
 #[test]
-fn events_say_what_was_agreed_and_what_was_lost() {
+fn events_report_what_was_negotiated_and_what_was_lost() {
     let (client, server) = (Side::new(over_tcp()), Side::new(policy()));
     let listen = server.listen(LOCALHOST);
     let (active, passive) = (client.ep(), server.ep());

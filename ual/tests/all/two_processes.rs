@@ -1,5 +1,5 @@
-//! The whole way between two processes: connect, accept, Send, RDMA Write, disconnect; and what one
-//! side hears when the other is killed.
+//! The whole way between two processes: connect, accept, Send, RDMA Write, disconnect; and what one side gets
+//! when the other is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -233,7 +233,7 @@ fn stop(child: &Server) {
     });
 }
 
-// [CONN-14]: TCP alone would never notice, since a stopped process's kernel answers.
+// [CONN-14]: TCP alone would never notice, since a stopped process's kernel acknowledges.
 #[test]
 fn a_stopped_peer_is_noticed_by_the_probe() {
     let (child, address, _out) = spawn("silent");

@@ -1,4 +1,4 @@
-//! Start-up frames as raw peers send them, and raw peers that ask and answer.
+//! Start-up frames of raw peers, and raw peers that send requests and replies.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -50,7 +50,7 @@ pub(crate) fn asking(server: &Side, listen: &ual::Listen) -> (TcpStream, ual::Re
     (stream, server.request().request)
 }
 
-/// A server that answers each connection with the next of these, and what it was asked.
+/// A server that sends each connection the next of these replies, and records the requests.
 pub(crate) fn scripted(answers: Vec<Option<Vec<u8>>>) -> (SocketAddr, Scripted) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -66,7 +66,7 @@ pub(crate) fn scripted(answers: Vec<Option<Vec<u8>>>) -> (SocketAddr, Scripted) 
             request.extend(data);
             if let Some(answer) = answer {
                 stream.write_all(&answer).unwrap();
-                // Who asks again from the same port has reset this one by then.
+                // A peer that connects again from the same port has reset this one by then.
                 let _ = stream.shutdown(std::net::Shutdown::Write);
                 request.extend(read_to_end(&mut stream));
             }
@@ -81,7 +81,7 @@ pub(crate) fn scripted(answers: Vec<Option<Vec<u8>>>) -> (SocketAddr, Scripted) 
 pub(crate) struct Scripted(std::thread::JoinHandle<Vec<Vec<u8>>>);
 
 impl Scripted {
-    /// What it was asked, by all connections that it was to answer.
+    /// The requests of all connections that it was to reply to.
     pub(crate) fn asked(self) -> Vec<Vec<u8>> {
         warpline_patience::within("the server to be asked as often as it answers", || {
             self.0.join().unwrap()

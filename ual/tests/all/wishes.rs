@@ -21,7 +21,7 @@ fn failure(side: &Side) -> FailReason {
     }
 }
 
-/// A port that nobody has at the moment.
+/// A port that is free at the moment.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -40,7 +40,7 @@ fn a_local_port_is_used_and_used_again() {
         passive.accept(request.request, AcceptParams::default()).unwrap();
         assert_eq!(client.established().ends.local.address.port(), local_port);
         server.established();
-        // While it is connected nobody else connects from there to the same peer.
+        // While it is connected, no other connects from there to the same peer.
         let other = client.ep();
         let error = other.connect(params.clone()).unwrap_err();
         assert!(matches!(error, Error::AddressInUse(_)), "{error}");
@@ -78,7 +78,7 @@ fn a_bound_address_is_connected_from_or_listened_on() {
 }
 
 #[test]
-fn a_port_in_use_is_told_at_once_and_another_does() {
+fn a_port_in_use_is_reported_at_once_and_another_works() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let listen = server.listen(LOCALHOST);
     let address = listen.addresses()[0];
@@ -99,7 +99,7 @@ fn a_port_in_use_is_told_at_once_and_another_does() {
     let passive = server.ep();
     passive.accept(server.request().request, AcceptParams::default()).unwrap();
     client.established();
-    // Listening on a port in use is told in the same way.
+    // Listening on a port in use is reported in the same way.
     for busy in [address, taken] {
         let error = server.ia.listen(ListenInit::new(busy, &server.requests)).unwrap_err();
         assert!(matches!(error, Error::AddressInUse(_)), "{error}");
@@ -114,7 +114,7 @@ fn a_port_in_use_is_told_at_once_and_another_does() {
 fn a_time_out_bounds_the_whole_attempt() {
     let client = Side::new(policy());
     let short = Duration::from_millis(50);
-    // Nobody answers the start-up; nobody answers TCP.
+    // No reply to the start-up; no reply of TCP.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let full = kal_shim::sock::listen("127.0.0.1:0".parse().unwrap(), 0).unwrap();
     let options = kal_shim::sock::Options::default();
@@ -272,7 +272,7 @@ fn a_close_that_never_ends_is_over_in_time() {
 }
 
 #[test]
-fn a_close_that_the_provider_refuses_is_told() {
+fn a_close_that_the_provider_refuses_is_reported() {
     for status in [VpStatus::InsufficientResources, VpStatus::InvalidState] {
         let client = Side::of(&fake::ual(Behaviour::RefuseClose(status), policy()));
         let server = Side::new(policy());

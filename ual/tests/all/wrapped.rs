@@ -1,4 +1,4 @@
-//! Providers in the wrappers that the configuration names, as an application meets them.
+//! Tests of providers in the wrappers that the configuration names, through the application's interface.
 
 use std::path::Path;
 
@@ -50,7 +50,7 @@ fn a_connection_refused_by_the_provider_is_reported() {
     connect(&client, &server, &server.listen(LOCALHOST));
 }
 
-// The peer is told at once, and does not try other ways to start up.
+// The peer gets the refusal at once, and does not try other kinds of start-up.
 #[test]
 fn a_connection_that_the_acceptors_provider_refuses_is_rejected() {
     let server = side(r#"["fault:connect@1=InsufficientResources"]"#);
@@ -65,7 +65,7 @@ fn a_connection_that_the_acceptors_provider_refuses_is_rejected() {
     assert_eq!(server.requests.queued(), 0);
 }
 
-// Who waits serves the sockets itself, whatever lies between it and the completion queue.
+// A waiting thread serves the sockets itself, whatever is between it and the completion queue.
 #[test]
 fn a_thread_that_waits_on_an_aggregate_dispatcher_leads() {
     let (client, server) = (Side::new(policy()), side(r#"["stats"]"#));

@@ -109,7 +109,7 @@ impl Entry {
         if !open || (stat.st_dev, stat.st_ino) != (self.device.load(Ordering::Relaxed), inode) {
             return;
         }
-        // SAFETY: the number is ours, and whoever owns it finds an open descriptor there afterwards.
+        // SAFETY: the number is ours, and its owner has an open descriptor there afterwards.
         let replaced = nothing >= 0 && unsafe { libc::dup3(nothing, fd, libc::O_CLOEXEC) } == fd;
         if !replaced {
             // SAFETY: there is no descriptor to replace it with, and peers of the parent must see its
@@ -127,7 +127,7 @@ fn add_chunk(slot: &AtomicPtr<Entry>, len: usize) -> io::Result<*mut Entry> {
     match slot.compare_exchange(null_mut(), new.cast(), Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Ok(new.cast()),
         Err(other) => {
-            // SAFETY: made above by `into_raw`, and nobody else has seen it.
+            // SAFETY: made above by `into_raw`, and not shared yet.
             drop(unsafe { Box::from_raw(new) });
             Ok(other)
         }

@@ -1,6 +1,7 @@
-//! Memory shared with a peer, which a child must not write: ranges, in chunks that are never freed.
+//! Registry of memory shared with a peer, which a child must not write: ranges, in chunks that are never freed.
 //!
-//! Any thread adds and forgets; the child of a fork finds private zeros there. Entries are words without locks.
+//! Any thread adds and removes; in the child of a fork the ranges are private zeros. Entries are words without
+//! locks.
 
 use std::io;
 use std::marker::PhantomData;
@@ -66,13 +67,13 @@ impl Mappings {
         let new = Box::into_raw(chunk.into_boxed_slice()).cast::<Chunk>();
         let (added, there) = (Ordering::AcqRel, Ordering::Acquire);
         if self.0.compare_exchange(null_mut(), new, added, there).is_err() {
-            // SAFETY: made above of one chunk, and nobody else has seen it.
+            // SAFETY: made above of one chunk, and not shared yet.
             drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(new, 1)) });
         }
         Ok(self)
     }
 
-    /// Puts private zeros in the place of each.
+    /// Replaces each range by private zeros.
     pub(super) fn give_up(&self) {
         let mut next = self.chunk();
         while let Some(chunk) = next {
@@ -90,8 +91,8 @@ impl Mappings {
 fn replace(address: usize, len: usize) {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: the range is a mapping of ours, whose octets anybody may change at any moment; this is the only
-    // thread of the process. mmap(2) takes no lock of the process.
+    // SAFETY: the range is a mapping of ours, whose octets may change at any moment; this is the only thread of
+    // the process. mmap(2) takes no lock of the process.
     unsafe { libc::mmap(address as *mut libc::c_void, len, access, kind, -1, 0) };
 }
 
@@ -112,8 +113,8 @@ impl<O: Owner> Drop for Mapped<O> {
 }
 
 impl Descriptors {
-    /// Maps memory that a child must not keep, and of which others may change any octet at any moment; `range`
-    /// says where it is, and how many octets.
+    /// Maps memory that a child must not keep, and that others may change at any moment; `range` returns its
+    /// address and length.
     ///
     /// # Errors
     /// Those of `map`, and no memory.

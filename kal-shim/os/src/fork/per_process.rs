@@ -1,4 +1,4 @@
-//! State of a process that a child made by fork(2) creates anew.
+//! Per-process state, which a child made by fork(2) creates again.
 //!
 //! Owner: a static; any thread gets it. The state's own locks may have been held when the parent forked, by
 //! threads that the child does not have.
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{Descriptors, Owner};
 
-/// State of a process that a child creates anew, whatever locks were held when the parent forked. The
-/// parent's state stays in memory and is not used any more.
+/// Per-process state, which a child creates again, whatever locks were held when the parent forked. The
+/// parent's state stays in memory, unused.
 pub struct PerProcess<T: 'static> {
     /// Null, or leaked.
     current: AtomicPtr<(u32, T)>,
@@ -27,7 +27,7 @@ impl<T: Send + Sync + Default> PerProcess<T> {
         let generation = Descriptors::generation::<O>();
         let mut current = self.current.load(Ordering::Acquire);
         loop {
-            // SAFETY: null, or leaked and thus valid for ever; shared by reference only.
+            // SAFETY: null, or leaked and therefore never freed; shared by reference only.
             if let Some((made, state)) = unsafe { current.as_ref::<'static>() }
                 && *made == generation
             {
@@ -37,7 +37,7 @@ impl<T: Send + Sync + Default> PerProcess<T> {
             match self.current.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => current = new,
                 Err(other) => {
-                    // SAFETY: made above by `into_raw`, and nobody else has seen it.
+                    // SAFETY: made above by `into_raw`, and not shared yet.
                     drop(unsafe { Box::from_raw(new) });
                     current = other;
                 }

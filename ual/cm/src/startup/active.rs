@@ -153,7 +153,7 @@ impl Active {
     }
 }
 
-/// Sends the rest of the request; true when all of it is sent. One segment, with nothing behind it
+/// Sends the rest of the request; true when all of it is sent. One segment, with nothing after it
 /// (CONN-34), and nothing of the streaming dialogue before it.
 fn send_request(
     socket: impl AsFd,

@@ -79,8 +79,8 @@ impl Converted {
             Err(_) => return Next::Failed(FailReason::PeerClosed { have: 0 }),
         }
         let early = std::mem::take(&mut self.early);
-        if let Some(turn) = self.take(&early) {
-            return turn;
+        if let Some(next) = self.take(&early) {
+            return next;
         }
         let mut octets = [0; 2048];
         loop {
@@ -91,8 +91,8 @@ impl Converted {
                 }
                 _ => return Next::Failed(self.closed()),
             };
-            if let Some(turn) = self.take(&octets[..count]) {
-                return turn;
+            if let Some(next) = self.take(&octets[..count]) {
+                return next;
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::node::Ends;
 use crate::policy::Policy;
 use crate::startup::tcp::send_rest;
 
-/// Octets behind a request that are kept until it is accepted; the rest stays in the kernel.
+/// Octets after a request that are kept until it is accepted; the rest stays in the kernel.
 const MAX_BEHIND: usize = 4096;
 
 /// An incoming connection.
@@ -45,7 +45,7 @@ pub(crate) enum Phase {
 /// What to do next with an incoming connection.
 pub(crate) enum Next {
     Wait(Interest),
-    /// The request is complete; octets that came behind it.
+    /// The request is complete; octets that came after it.
     Deliver(Box<Request>, Vec<u8>),
     /// Malformed, or against policy.
     Refuse(StartupError),
@@ -111,7 +111,7 @@ fn collect(socket: &OwnedFd, machine: &mut Responder) -> Next {
     }
 }
 
-/// Octets behind a request belong to full operation (CONN-34: accepted, though a peer should not send
+/// Octets after a request belong to full operation (CONN-34: accepted, though a peer should not send
 /// them).
 fn keep_behind(socket: &OwnedFd, behind: &mut Vec<u8>) -> Next {
     let mut octets = [0; MAX_BEHIND];

@@ -154,7 +154,7 @@ fn begins_request(octets: &[u8]) -> bool {
 
 /// Whether octets begin a stream of FPDUs; `None`: too few to tell.
 pub(crate) fn begins_fpdu(octets: &[u8], markers: bool) -> Option<bool> {
-    // RFC 5044 4.3 [MPA-10]: the first marker is in front, and points at the FPDU behind it.
+    // RFC 5044 4.3 [MPA-10]: the first marker is in front, and points at the FPDU after it.
     let octets = match (markers, octets) {
         (false, octets) => octets,
         (true, [_, _, 0, 0, octets @ ..]) => octets,

@@ -173,7 +173,7 @@ impl ConnectionTable {
         link.permit = None;
         // First: posts made while it seems connected still count as lost.
         party.connection().set_state(ConnState::Nonoperational);
-        // After an orderly end the queue pair is Idle, where it would keep posts for ever; in Error it
+        // After an orderly end the queue pair is Idle, where it would keep posts without end; in Error it
         // flushes them at once (IT-API: posts in Nonoperational complete as flushed).
         let _ = party.qp().modify(QpChange::Error);
         link.ends.clone()

@@ -28,7 +28,7 @@ pub(crate) struct Agreed {
     pub(crate) own: (u16, u16),
     pub(crate) private_data: Vec<u8>,
     pub(crate) socket: OwnedFd,
-    /// Octets behind the peer's frame.
+    /// Octets after the peer's frame.
     pub(crate) received: Vec<u8>,
     /// Our reply, if this is the responder.
     pub(crate) last_message: Vec<u8>,

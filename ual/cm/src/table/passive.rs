@@ -34,7 +34,7 @@ use crate::types::{AcceptParams, ConnRequest, FailReason, ListenerId, RequestId}
 struct Asked {
     machine: Responder,
     request: Box<Request>,
-    /// Octets that arrived behind it.
+    /// Octets that arrived after it.
     behind: Vec<u8>,
 }
 

@@ -225,7 +225,7 @@ fn an_event_handler_may_call_the_manager() {
 }
 
 #[test]
-fn a_request_that_nobody_takes_is_rejected() {
+fn a_request_that_is_not_taken_is_rejected() {
     let (near, far) = (Machine::new(), Machine::new());
     let listener = far.listener_that(|_| false);
     for _ in 0..2 {

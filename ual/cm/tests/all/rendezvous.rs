@@ -1,7 +1,7 @@
 //! Peers that lie, stop, leave or die at the rendezvous for a local stream: the connection is one over TCP with
 //! the reason, the peer gets the MPA frames that it would get anyway, and others are served meanwhile.
 //!
-//! `WARPLINE_LOCAL_RUNS` says how often each lie is told.
+//! `WARPLINE_LOCAL_RUNS` is the number of runs with each false message.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -127,7 +127,7 @@ const OF_WHO_WAITS: &[(&str, NotLocal, Lie)] = &[
 
 /// The other side accepts, and looks for a peer that lies.
 #[test]
-fn who_lies_at_its_name_gets_the_reply_by_tcp() {
+fn a_false_peer_at_the_name_gets_the_reply_by_tcp() {
     let side = Side::new(policy());
     let listening = side.machine.listener();
     let mut longest = Duration::ZERO;
@@ -159,7 +159,7 @@ fn who_lies_at_its_name_gets_the_reply_by_tcp() {
     println!("longest accept: {longest:?}");
 }
 
-/// A peer that is stopped in the rendezvous holds up nobody else.
+/// A peer that is stopped in the rendezvous delays no other.
 #[test]
 fn others_are_served_while_a_peer_is_silent() {
     let (side, near) = (Side::new(policy()), Side::new(policy()));
@@ -184,7 +184,7 @@ fn others_are_served_while_a_peer_is_silent() {
     }
 }
 
-/// A peer that dies while it is met: an end, and no more than that.
+/// A peer that dies during the rendezvous is only an end of connection.
 #[test]
 fn a_peer_that_dies_at_any_step_is_an_end() {
     let side = Side::new(policy());
@@ -273,7 +273,7 @@ fn sealed() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
 
-/// Offers memory that begins as it should, of a size and with seals; it is refused, and cut to nothing then.
+/// Offers memory of a size and with seals, with a valid header; it is refused, then truncated.
 fn offers(ends: Ends, octets: u64, seals: SealFlags) -> Vec<OwnedFd> {
     let mut about = [0; 12];
     rustix::io::pread(shm_ring::create(65_536).unwrap(), &mut about, 0).unwrap();
@@ -289,7 +289,7 @@ fn offers(ends: Ends, octets: u64, seals: SealFlags) -> Vec<OwnedFd> {
     vec![caller]
 }
 
-/// The other answers an offer like this with a refusal.
+/// The other end refuses an offer like this.
 fn is_refused(caller: &OwnedFd) {
     assert_eq!(hears(caller)[0], REFUSE);
 }
@@ -381,7 +381,7 @@ pub(crate) fn asked(side: &Side, listener: &TcpListener) -> Plain {
 }
 
 #[test]
-fn who_lies_to_a_name_is_replied_to_by_tcp() {
+fn a_false_caller_continues_over_tcp() {
     let side = Side::new(policy());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     for (what, due, call) in OF_WHO_DIALS {
@@ -399,7 +399,7 @@ fn who_lies_to_a_name_is_replied_to_by_tcp() {
     }
 }
 
-/// After a liar the peer still comes through; after a crowd of them nobody does.
+/// After one false caller the peer can still connect; after many no caller can.
 #[test]
 fn a_crowd_at_a_name_ends_the_wait() {
     let side = Side::new(policy());
@@ -439,9 +439,9 @@ fn octets_by_tcp_beside_a_local_stream_are_malformed() {
     }
 }
 
-/// Somebody has the name already: there is nothing to wait for.
+/// The name is bound already: there is nothing to wait for.
 #[test]
-fn a_name_that_is_taken_leaves_tcp() {
+fn with_a_taken_name_the_stream_stays_on_tcp() {
     let side = Side::new(policy());
     for _ in 0..runs() {
         // A port that is known before.

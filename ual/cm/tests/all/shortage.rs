@@ -41,9 +41,9 @@ fn descriptors() -> usize {
 /// At every number of descriptors that are left there is a connection, by memory or TCP, or an error; and none
 /// is lost by it.
 #[test]
-fn without_descriptors_it_is_tcp_or_an_error() {
+fn without_descriptors_the_stream_stays_on_tcp_or_fails() {
     if !is_the_other() {
-        return is_fine(other("without_descriptors_it_is_tcp_or_an_error"));
+        return is_fine(other("without_descriptors_the_stream_stays_on_tcp_or_fails"));
     }
     let soon = Policy {
         connect_timeout: Duration::from_millis(300),
@@ -208,8 +208,8 @@ fn many_connections_are_local_up_to_the_limit() {
 
 /// A cgroup whose memory is used up: the connection is TCP, and the process lives.
 #[test]
-fn a_memory_cgroup_at_its_limit_leaves_tcp() {
-    let name = "a_memory_cgroup_at_its_limit_leaves_tcp";
+fn at_the_limit_of_a_memory_cgroup_the_stream_stays_on_tcp() {
+    let name = "at_the_limit_of_a_memory_cgroup_the_stream_stays_on_tcp";
     if let Some(group) = std::env::var_os(ROLE) {
         let group = std::path::Path::new(&group);
         let v1 = group.join("memory.limit_in_bytes").exists();
