@@ -26,7 +26,7 @@
  *   Versions   The major version must be the same; the smaller minor version counts. A provider with
  *              the newer header is given structs and rooms of the older size: it takes what is
  *              missing as zero [RI-196] and writes what there is room for [RI-195]; entries that the
- *              host does not know are never called. get_ops is told the host's minor version.
+ *              host does not know are never called. get_ops gets the host's minor version.
  *   Results    Functions return an ri_status; on a refusal they may fill the ri_error, one sentence
  *              for a reader without the source. The host treats a number that is no status, a count
  *              above what was asked for, and a length above what the device declares as a defect of
@@ -44,7 +44,7 @@
  *              be called with locks held; release may be the end of what is kept, and is called
  *              without. A function that destroys or replaces something need not wait for a callback
  *              that is under way: it holds one use of its keep until it returns.
- *   Promises   A mark such as [RI-41] stands behind what the provider suite looks after; a case that
+ *   Promises   A mark such as [RI-41] follows a promise that the provider suite tests; a case that
  *              fails quotes it.
  *   Limits     No exception, longjmp or thread cancellation may cross. A library is never unloaded.
  */
@@ -387,7 +387,7 @@ typedef struct ri_mw_info {
 /* Since 1.4, with RI_CAP_SEND_IMMEDIATE: a Send with immediate, of 32 bits, beside its data. It completes as
  * RI_WC_SEND, and there as RI_WC_RECV with RI_WC_FLAG_IMMEDIATE [RI-227]. With RI_MODEL_LLP_STREAM only on a
  * stream with RI_STREAM_SEND_IMMEDIATES, on others it is RI_UNSUPPORTED [RI-228]; posted in Idle, before the
- * stream is known, it then ends the stream at its turn. */
+ * stream is known, it ends the stream when it is due to be sent. */
 #define RI_OP_SEND_IMMEDIATE 10
 
 #define RI_SEND_SIGNALED 1u    /* a completion on success too, else none [RI-63] */
@@ -481,12 +481,11 @@ typedef struct ri_recv_wr {
 #define RI_WC_FLAG_INVALIDATED 2u /* invalidated is meaningful: what the peer invalidated [RI-76] */
 #define RI_WC_FLAG_IMMEDIATE 4u   /* immediate is meaningful: what the peer sent [RI-77] */
 
-/* Work completion: names the request, its kind and its QP [RI-143]. In a list every completion has
- * the size of the first. The completions of a send queue come in the order of its requests
- * [RI-150], and so do those of a receive queue [RI-151]. What becomes of a Send that finds no receive
- * is the transport's, unless the QP has RI_QP_HOLD: hosts post receives before their peers send. octets: of
- * a receive, of a read; of RI_WC_RECV_IMMEDIATE 0, since what a Write before it has placed is not counted
- * [RI-191]. */
+/* Work completion: names the request, its kind and its QP [RI-143]. In a list every completion has the size of
+ * the first. The completions of a send queue come in the order of its requests [RI-150], and so do those of a
+ * receive queue [RI-151]. What happens to a Send without a receive is the transport's, unless the QP has
+ * RI_QP_HOLD: hosts post receives before their peers send. octets: of a receive, of a read; of
+ * RI_WC_RECV_IMMEDIATE 0, since what a Write before it has placed is not counted [RI-191]. */
 typedef struct ri_wc {
     uint32_t size;
     uint32_t opcode;
@@ -593,10 +592,9 @@ typedef struct ri_srq_made {
 
 /* ---- Vendor calls (since 1.4) --------------------------------------------------------------- */
 
-/* Functions of the provider's own, which an application asks its adapter for by name. The vendor's
- * header says what table points to. Its functions take context first, and may be called from any
- * thread, until the RNIC is closed: whoever asks by that name gets the same two pointers, whichever
- * objects come and go [RI-197]. */
+/* Functions of the provider's own, which an application asks its adapter for by name. The vendor's header says
+ * what table points to. Its functions take context first, and may be called from any thread, until the RNIC is
+ * closed: every call with that name gets the same two pointers, whichever objects come and go [RI-197]. */
 typedef struct ri_vendor_calls {
     uint32_t size;
     uint32_t reserved;
@@ -632,8 +630,8 @@ typedef struct ri_rnic_ops {
      * [RI-155], they take no room, and those of other QPs stay, in their order [RI-154]. What
      * completed with success before still arrives at a peer that takes it, for as long as
      * close_timeout_ns allows [RI-190]; the call does not wait for it. In RTS with nothing under way
-     * the stream is closed behind that [RI-202]; if work requests or the peer's reads are lost by it, it
-     * is reset behind that [RI-203]. */
+     * the stream is closed after that [RI-202]; if work requests or the peer's reads are lost by it, it
+     * is reset after that [RI-203]. */
     ri_status (*destroy_qp)(ri_rnic *rnic, uint32_t qp, ri_error *error);
     ri_status (*register_mr)(ri_rnic *rnic, const ri_mr_init *init, uint32_t *stag,
                              ri_error *error); /* Required. */

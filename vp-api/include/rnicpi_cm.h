@@ -22,7 +22,7 @@ typedef struct ri_cm_params {
                               * [RI-115] */
 #define RI_CM_REJECTED 3     /* qp, params.private_data [RI-116] */
 #define RI_CM_FAILED 4       /* qp, reason: a sentence [RI-117] */
-#define RI_CM_DISCONNECTED 5 /* qp; once for each connection that was established, whoever ended it
+#define RI_CM_DISCONNECTED 5 /* qp; once for each connection that was established, whichever end ended it
                               * [RI-118] */
 
 typedef struct ri_cm_event {
@@ -34,8 +34,8 @@ typedef struct ri_cm_event {
     ri_address peer;
     const ri_cm_params *params; /* NULL: none */
     ri_string reason;
-    /* Since 1.4, of RI_CM_REQUEST and RI_CM_ESTABLISHED: the address of this end, of the very
-     * connection [RI-161]; family 0: not told. */
+    /* Since 1.4, of RI_CM_REQUEST and RI_CM_ESTABLISHED: the address of this end, of the very connection
+     * [RI-161]; family 0: not known. */
     ri_address local;
 } ri_cm_event;
 
@@ -49,8 +49,8 @@ typedef struct ri_cm_ops {
     /* bound: address with the real port [RI-119]. */
     ri_status (*listen)(ri_cm *cm, const ri_address *address, uint32_t backlog,
                         uint64_t *listener, ri_address *bound, ri_error *error);
-    /* Nobody connects to it any more [RI-147]. Requests that were told stay until they are accepted
-     * or rejected [RI-205]; those that were not are rejected by the provider, or told still. */
+    /* No peer connects to it any more [RI-147]. Requests that were reported stay until they are
+     * accepted or rejected [RI-205]; the provider rejects the others, or still reports them. */
     ri_status (*unlisten)(ri_cm *cm, uint64_t listener, ri_error *error);
     ri_status (*connect)(ri_cm *cm, uint32_t qp, const ri_address *peer,
                          const ri_cm_params *params, ri_error *error);

@@ -14,7 +14,7 @@
 #define RI_QP_SRQ 2u        /* receives come from srq, and none is posted to the QP [RI-99] */
 /* Since 1.4, with RI_CAP_HOLD, else RI_UNSUPPORTED [RI-222]: a Send of any kind, or Immediate Data, that
  * finds no receive, of the QP's own or of its SRQ [RI-219], waits and ends nothing [RI-216]. It and those
- * behind it take receives in their order when there are some [RI-217]. Writes and Reads behind them do
+ * after it take receives in their order when there are some [RI-217]. Writes and Reads after them do
  * not wait [RI-218]. What waits when the stream ends is lost. */
 #define RI_QP_HOLD 4u
 
@@ -73,13 +73,14 @@ typedef struct ri_stream {
     uint64_t close_timeout_ns;
     /* Since 1.4, for RI_STREAM_LOCAL; the provider's, as the socket. memory: a memfd with two rings, sealed and
      * verified; its layout, by version, is that of Warpline's crate shm-ring. The doorbells: eventfds whose
-     * counter is 1 from the start; an end that sleeps watches doorbell for edges, and who wakes it adds 0. */
+     * counter is 1 from the start; an end that sleeps watches doorbell for edges, and the end that wakes it
+     * adds 0. */
     int32_t memory, doorbell, peer_doorbell;
     uint32_t side; /* RI_SIDE_* */
 } ri_stream;
 
 #define RI_QP_TO_RTS 1       /* Idle -> RTS over stream */
-/* Graceful: what completed arrives [RI-106]; with work under way it is reset behind that, and the
+/* Graceful: what completed arrives [RI-106]; with work under way it is reset after that, and the
  * event is BAD_CLOSE [RI-204]. */
 #define RI_QP_TO_CLOSING 2
 #define RI_QP_TO_TERMINATE 3 /* Terminate 0/0/0, then close [RI-107] */

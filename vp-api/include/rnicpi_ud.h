@@ -67,7 +67,7 @@ typedef struct ri_ud_send_wr {
 
 /* ---- Queue pairs for datagrams, and datagram services (since 1.3) --------------------------- */
 
-/* Octets of a receive in front of the message: a global route header, or nothing of meaning.
+/* Octets of a receive before the message: a global route header, or undefined.
  * ri_wc.octets counts both [RI-167]. */
 #define RI_GRH_OCTETS 40
 

@@ -53,7 +53,7 @@ bitflags! {
         const ATOMICS = 1 << 8;
         /// Masked atomics (RFC 7306).
         const MASKED_ATOMICS = 1 << 9;
-        /// Immediate Data, alone and behind an RDMA Write.
+        /// Immediate Data, alone and after an RDMA Write.
         const IMMEDIATE = 1 << 10;
         /// CQ overrun is detected and reported.
         const CQ_OVERRUN_EVENT = 1 << 11;
@@ -227,10 +227,10 @@ pub enum Unready {
     /// It ends the stream, with the Terminate 1/2/2 (RFC 5041 section 7.1).
     #[default]
     Terminate,
-    /// With [`Capabilities::HOLD`]: it waits, and the Sends behind it, for receives, which they take in
+    /// With [`Capabilities::HOLD`]: it waits, and the Sends after it, for receives, which they take in
     /// order. Everything else from the peer continues meanwhile, so that the consumer's Reads complete;
     /// an STag that a Send invalidates is valid until that Send is delivered. What waits is lost when
-    /// the stream ends: a close of the peer takes effect behind it, one of the consumer is a Bad Close.
+    /// the stream ends: a close of the peer takes effect after it, one of the consumer is a Bad Close.
     Hold {
         /// Octets of the stream, with headers, to buffer at most, not counting what was read before the
         /// first had to wait; at least 1. Beyond this nothing is read from the stream, and TCP stops the

@@ -96,7 +96,7 @@ impl StreamParams {
 pub struct LlpStream {
     /// Connected, nonblocking TCP socket; the provider owns it from here.
     pub socket: OwnedFd,
-    /// Octets that arrived behind the start-up frame and belong to full operation.
+    /// Octets that arrived after the start-up frame and belong to full operation.
     pub received: Vec<u8>,
     /// Octets to send in streaming mode before anything else (RDMAC "last streaming message").
     pub last_message: Vec<u8>,
@@ -117,8 +117,8 @@ pub struct LocalStream {
     pub memory: OwnedFd,
     /// Which of its two sides this end is.
     pub side: LocalSide,
-    /// The eventfd on which this end sleeps: the same one as the peer's `peer_doorbell`. Its counter was 1
-    /// when it was made, and stays: who rings adds 0, which is an edge, and cannot block.
+    /// The eventfd on which this end sleeps: the same one as the peer's `peer_doorbell`. Its counter was 1 when
+    /// it was made, and stays: ringing adds 0, which is an edge, and cannot block.
     pub doorbell: OwnedFd,
     /// The one on which the peer sleeps.
     pub peer_doorbell: OwnedFd,

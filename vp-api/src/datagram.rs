@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::{CqId, Data, PdId, PostFailure, QpId, RecvWr, SendFlags, VpResult, WcOpcode};
 
-/// Octets of a receive in front of the message.
+/// Octets of a receive before the message.
 pub const GRH_OCTETS: usize = 40;
 
 /// The datagrams of an open RNIC: [`crate::Rnic::datagrams`].

@@ -107,7 +107,7 @@ impl fmt::Display for AsyncEvent {
                 return write!(f, "this end terminated its stream: {terminate}");
             }
             Self::ConnectionReset => "the peer reset its stream",
-            Self::ConnectionLost => "nothing came back from the peer in time",
+            Self::ConnectionLost => "the peer sent nothing in time",
             Self::BadClose => "its stream was closed with work outstanding",
             Self::CqOverrun => "a queue of completions or events had no room, and some were lost",
             Self::SrqLimit => "fewer receives are left than the low watermark says",

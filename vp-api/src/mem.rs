@@ -31,7 +31,7 @@ impl MemRange {
     /// # Safety
     ///
     /// `addr..addr + len` must be one live allocation, readable and writable, for as long as
-    /// `owner` lives; nobody may hold a Rust reference to its octets while work requests or peers
+    /// `owner` lives; no code may hold a Rust reference to its octets while work requests or peers
     /// may write them.
     pub unsafe fn owned(addr: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
         Self { addr, len, owner: Some(owner) }

@@ -194,9 +194,10 @@ pub trait Qp: Send + Sync {
     fn modify(&self, change: QpChange) -> VpResult<()>;
     /// Query QP.
     fn query(&self) -> VpResult<QpInfo>;
-    /// Writes its counters and its state to this record of the process's state page from now on: whenever a thread
-    /// that served it leaves, as plain relaxed stores, until the QP is destroyed, when it gives the record up. Called
-    /// once, before the QP is used. Providers without it are asked ([`Qp::query`]) while somebody looks.
+    /// Writes its counters and its state to this record of the process's state page from now on: whenever a
+    /// thread that served it leaves, as plain relaxed stores, until the QP is destroyed, when it gives the
+    /// record up. Called once, before the QP is used. Providers without it are queried ([`Qp::query`]) for each
+    /// request of an observer.
     fn publish(&self, _record: SlotRef) {}
 }
 

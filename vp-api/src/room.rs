@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_an_error_that_says_how_much_it_was() {
+    fn an_oversized_value_is_an_error_with_its_size() {
         let error = filled("places of the queue", usize::MAX / 32, [0u64; 2]).unwrap_err();
         assert_eq!(error.status, VpStatus::InsufficientResources);
         assert!(error.detail.contains(": 576460752303423487 places of the queue;"), "{error}");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_there() {
+    fn a_value_that_fits_is_copied() {
         assert_eq!(filled("it", 3, 7u8).unwrap()[..], [7, 7, 7]);
         assert_eq!(list::<u32>("it", 9).unwrap().capacity(), 9);
     }

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_say_who_did_what_where() {
+    fn both_ends_describe_the_refused_request() {
         let region = RefusedRegion {
             octets: 64,
             access: Access::REMOTE_WRITE,
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminate_without_a_header_blames_whoever_it_was() {
+    fn a_terminate_without_a_header_is_attributed_to_the_right_end() {
         let text =
             |sent, (layer, etype, code)| Terminate::new(sent, layer, etype, code).to_string();
         for codes in [(0, 0, 0), (0, 2, 7), (0, 2, 8)] {

@@ -13,7 +13,7 @@
 //! | `delay-completion[#QP]@WHEN=POLLS` | it is returned this many polls of its CQ later |
 //! | `drop-event@WHEN` | the event of the provider's connection manager is lost |
 //! | `duplicate-event@WHEN` | the event is returned twice |
-//! | `delay-event@WHEN=POLLS` | it, and those behind it, are returned this many polls later |
+//! | `delay-event@WHEN=POLLS` | it, and those after it, are returned this many polls later |
 //! | `max_KIND=COUNT` | no more such objects at once; the RNIC's attributes have this limit |
 //! | `seed=NUMBER` | for random rules; default 0 |
 //!
@@ -33,7 +33,7 @@
 //! numbers are a function of the seed. A post is one call, however many work requests it has, and is
 //! refused as a whole.
 //!
-//! The order of a QP's completions never changes: those behind a delayed one wait with it, and other QPs
+//! The order of a QP's completions never changes: those after a delayed one wait with it, and other QPs
 //! overtake. Nothing is delayed beyond the next `arm` of the CQ, because a consumer may sleep after it,
 //! nor beyond a wait: `wait` returns at once while a completion is held back.
 //!

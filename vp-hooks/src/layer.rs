@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_behind_the_path_is_the_layers_own() {
+    fn text_after_the_path_belongs_to_the_layer() {
         let parse = |text| Spec::parse(text).map(|s| (s.library, s.arguments));
         assert_eq!(parse("/a/b.so"), Ok(("/a/b.so".into(), String::new())));
         assert_eq!(parse("/a/b.so:x=1:y"), Ok(("/a/b.so".into(), "x=1:y".into())));

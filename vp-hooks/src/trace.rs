@@ -7,7 +7,7 @@
 //! - `every=N`: on the data path (post, poll, arm) only every N-th call of each object, from the first;
 //!   0: none. Default 1. Refused calls and failed completions are always logged, but those in between
 //!   are not timed.
-//! - `empty`: also polls that find nothing, and waits that end in vain; without it they are not counted.
+//! - `empty`: also empty polls, and waits that time out; without it they are not counted.
 //!
 //! Lines go to [`Services::log`]: verbs of the data path at [`LogLevel::Trace`], all others, and
 //! asynchronous events, at [`LogLevel::Debug`]. Payload and private data are never logged. Listing

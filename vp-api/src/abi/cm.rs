@@ -105,7 +105,7 @@ impl Most {
         let most = match event.kind {
             codes::cm::REQUEST => self.connect,
             codes::cm::REJECTED => self.reject,
-            // The accepting side is told the request's private data.
+            // The accepting side gets the request's private data.
             _ => self.accept.max(self.connect),
         };
         if event.params.is_null() {

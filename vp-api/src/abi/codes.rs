@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_older_header_said_means_what_it_meant() {
+    fn an_older_header_keeps_its_meaning() {
         let windows = Capabilities::MW.bits();
         let both = Capabilities::MW | Capabilities::NARROW_MW | Capabilities::WIDE_MW;
         for minor in [0, 1] {

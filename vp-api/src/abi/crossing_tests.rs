@@ -86,7 +86,7 @@ fn memory() -> (Arc<[u64; 8]>, MemRange) {
 }
 
 #[test]
-fn what_a_provider_says_of_itself_crosses() {
+fn attributes_of_a_provider_cross_the_interface() {
     let provider = provider();
     assert_eq!((provider.name(), provider.version()), ("echo", "7"));
     assert_eq!(provider.devices().unwrap(), samples::devices());

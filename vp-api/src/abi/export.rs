@@ -100,7 +100,7 @@ impl Exported {
         Self(OnceLock::new())
     }
 
-    /// A table that is valid for ever.
+    /// A table that is never freed.
     pub(in crate::abi) fn for_ever(provider: Arc<dyn Provider>) -> *const c::ProviderOps {
         static ALL: Mutex<Vec<&'static Exported>> = Mutex::new(Vec::new());
         let exported: &'static Self = Box::leak(Box::new(Self::new()));

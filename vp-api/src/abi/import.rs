@@ -1,8 +1,8 @@
 //! Imported providers: makes a [`Provider`] of a C library, or of a descriptor and its function.
 //!
-//! Every imported object owns its handle and releases it when dropped; it keeps its RNIC open. Libraries
-//! stay loaded for ever. Any thread. What a provider returns is checked as far as possible: an unknown
-//! number is [`VpStatus::Defect`].
+//! Every imported object owns its handle and releases it when dropped; it keeps its RNIC open. Libraries are
+//! never unloaded. Any thread. What a provider returns is checked as far as possible: an unknown number is
+//! [`VpStatus::Defect`].
 
 mod calls;
 mod cm;

@@ -16,7 +16,7 @@
 //! | `work` | work requests and completions |
 //! | `export`, `import` | the two directions |
 //!
-//! # How it grows, and who loads it
+//! # Versions and loading
 //!
 //! `rnicpi.h`, written by hand, is the provider interface in C; `vp-api/src/abi` implements it in both
 //! directions. `export_provider!` makes a library of a Rust provider, `import::load` a provider of a

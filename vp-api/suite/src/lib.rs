@@ -6,9 +6,9 @@
 //! not come back is left behind and has failed. A provider that crashes ends the process, so
 //! the reporter is called before each case.
 //!
-//! The contract is `rnicpi.h` and the guide for vendors. Their promises have ids (`[RI-41]`); a case
-//! names those that it looks after, and its failure quotes them. That each case sees what it is for
-//! is shown with seeded faults (`vp-api/suite/seeded`), and `spec --check` holds all three together.
+//! The contract is `rnicpi.h` and the guide for vendors. Their promises have ids (`[RI-41]`); a case names the
+//! promises that it tests, and its failure quotes them. That each case sees what it is for is shown with seeded
+//! faults (`vp-api/suite/seeded`), and `spec --check` holds all three together.
 #![forbid(unsafe_code)]
 
 mod cases;

@@ -7,7 +7,7 @@ use vp_api::{LocalSide, LocalStream};
 
 use crate::fail::Fail;
 
-/// Octets of either ring: what connections have that nobody configured.
+/// Octets of either ring: the default of connections.
 const RING: u32 = 256 << 10;
 
 /// For the end that made the memory, and for the other.

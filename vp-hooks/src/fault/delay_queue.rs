@@ -32,7 +32,7 @@ impl DelayQueue {
         self.take(out, 0)
     }
 
-    /// Moves due completions to `out`, behind `before` others, keeping the order of each QP; returns how
+    /// Moves due completions to `out`, after `before` others, keeping the order of each QP; returns how
     /// many.
     pub(super) fn take(&mut self, out: &mut Polled<'_>, before: usize) -> usize {
         let (mut filled, now) = (before, self.polls);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_room_for_is_kept_and_given_without_memory() {
+    fn completions_with_room_are_kept_and_returned_without_memory() {
         let mut queue = DelayQueue::default();
         for round in 0..3 {
             queue.make_room(8).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_comes_next_time() {
+    fn completions_without_room_come_next_time() {
         let mut queue = DelayQueue::default();
         queue.put((&of(1, 1), None), Fate::Twice);
         queue.put((&of(2, 2), None), Fate::Drop);

@@ -15,7 +15,7 @@ use super::spec::Fate;
 pub(super) struct Events(Mutex<VecDeque<(u32, NativeEvent)>>);
 
 impl Events {
-    /// One poll of the consumer: events held back come first, and those behind them wait.
+    /// One poll of the consumer: events held back come first, and those after them wait.
     pub(super) fn next(
         &self,
         poll: impl Fn() -> Option<NativeEvent>,

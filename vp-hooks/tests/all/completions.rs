@@ -106,7 +106,7 @@ fn a_consumer_that_sleeps_after_arming_misses_nothing() {
 }
 
 #[test]
-fn nothing_comes_of_a_destroyed_qp() {
+fn a_destroyed_qp_has_no_completion() {
     let pairs = pairs("fault:delay-completion#1@1=1000000", 4);
     let [one, other] = &pairs.qps;
     send(one, 1).unwrap();

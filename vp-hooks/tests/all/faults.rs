@@ -70,7 +70,7 @@ fn a_connection_that_fails_closes_its_stream() {
 }
 
 #[test]
-fn limits_are_said_and_kept() {
+fn limits_are_reported_and_enforced() {
     let side = Side::new(&["fault:max_qp=2;max_mr=1;max_pd=3"]);
     let attrs = side.rnic.attrs();
     assert_eq!((attrs.max_qp, attrs.max_mr, attrs.max_pd), (2, 1, 3));

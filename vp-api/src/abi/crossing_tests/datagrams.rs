@@ -73,7 +73,7 @@ fn events() -> Vec<ServiceEvent> {
     let (address, path) = (ADDRESS, path());
     let resolved =
         ServiceEvent::Resolved { token, address, path, private_data: private_data.clone() };
-    let failed = ServiceEvent::Failed { token, reason: "nobody answers".into() };
+    let failed = ServiceEvent::Failed { token, reason: "no reply".into() };
     use ServiceRefusal::*;
     let refused = [NotSupported, Rejected, NoQueuePair, Redirected]
         .map(|why| ServiceEvent::Refused { token, why, private_data: private_data.clone() });

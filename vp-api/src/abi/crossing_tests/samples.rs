@@ -176,7 +176,7 @@ pub(super) fn native_events() -> Vec<NativeEvent> {
         NativeEvent::Established { qp, local: Some(local), params: params(b"") },
         NativeEvent::Established { qp, local: None, params: params(b"") },
         NativeEvent::Rejected { qp, private_data: b"no".into() },
-        NativeEvent::Failed { qp, reason: "nobody listens".into() },
+        NativeEvent::Failed { qp, reason: "no listener".into() },
         NativeEvent::Disconnected { qp },
     ]
 }

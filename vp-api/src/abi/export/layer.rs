@@ -1,6 +1,5 @@
-//! Layers for C: makes a shared library of a Rust function that wraps providers
-//! ([`crate::export_layer`]). The wrapped provider and the result stay valid for ever, as the header
-//! demands. Any thread.
+//! Layers for C: makes a shared library of a Rust function that wraps providers ([`crate::export_layer`]). The
+//! wrapped provider and the result are never freed, as the header demands. Any thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

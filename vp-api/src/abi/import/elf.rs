@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_octets_say_what_is_wrong() {
+    fn the_first_octets_show_what_is_wrong() {
         let own = head(Path::new("/proc/self/exe")).unwrap();
         assert_eq!(difference(&own, &own), None);
         let changed = |at: usize, octets: &[u8]| {

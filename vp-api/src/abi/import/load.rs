@@ -96,7 +96,7 @@ fn open(path: &Path) -> Result<Library, Fault> {
     if !path.is_absolute() {
         return Err(Fault::NotAbsolute);
     }
-    // A special file may block whoever opens it.
+    // Opening a special file may block.
     if std::fs::metadata(path).is_ok_and(|it| !it.is_file())
         && let Some(why) = elf::fault(path)
     {
@@ -105,7 +105,7 @@ fn open(path: &Path) -> Result<Library, Fault> {
     if let Some(probe) = PROBE.get() {
         probe(path).map_err(Fault::Dangerous)?;
     }
-    // SAFETY: its constructors run; whoever names a provider's library trusts its code.
+    // SAFETY: its constructors run; naming a provider's library means trusting its code.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
     library
         .map_err(|why| Fault::NotALibrary(elf::fault(path).unwrap_or_else(|| because(&why, path))))
@@ -284,7 +284,7 @@ impl Layer {
         unsafe { identify(self.descriptor) }.map(|it| (it.name.into_owned(), it.version))
     }
 
-    /// The provider, wrapped; it keeps its name. The inner one stays for ever.
+    /// The wrapped provider, with its name. The inner one is never freed.
     pub fn wrap(
         &self,
         inner: Arc<dyn Provider>,
@@ -295,7 +295,7 @@ impl Layer {
         let table = Exported::for_ever(inner);
         let mut error = c::Error::blank();
         let arguments = text::lend(arguments);
-        // SAFETY: the layer's function; the inner table stays for ever.
+        // SAFETY: the layer's function; the inner table is never freed.
         let ops = unsafe { (self.wrap)(MINOR.into(), table, arguments, &raw mut error) };
         if ops.is_null() {
             let why = text::unavailable(codes::OK, &error).reason;

@@ -207,7 +207,7 @@ impl Rnic for ImportedRnic {
             call: handler.as_ref().map(|_| on_event as _),
             ..c::AsyncHandler::blank()
         };
-        // SAFETY: the handle is alive; who keeps the handler has retained it.
+        // SAFETY: the handle is alive; the keeper of the handler has retained it.
         unsafe { set(self.handle.rnic, &raw const lent) };
     }
 

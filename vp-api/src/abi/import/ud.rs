@@ -129,7 +129,7 @@ impl Datagrams for ImportedUd {
             call: handler.as_ref().map(|_| on_service as _),
             ..c::ServiceHandler::blank()
         };
-        // SAFETY: the handle is alive; who keeps the handler has retained it.
+        // SAFETY: the handle is alive; the keeper of the handler has retained it.
         unsafe { set(self.handle, &raw const lent) };
     }
 

@@ -19,7 +19,7 @@ static CURRENT: Mutex<CurrentOps> = Mutex::new(CurrentOps(std::ptr::null()));
 
 struct CurrentOps(*const ProviderOps);
 
-// SAFETY: a table is constant data that stays for ever, or null.
+// SAFETY: a table is constant data that is never freed, or null.
 unsafe impl Send for CurrentOps {}
 
 extern "C" fn get_ops(_: u32) -> *const ProviderOps {
@@ -31,7 +31,7 @@ pub(crate) fn through_the_tables(provider: Arc<dyn Provider>, fault: Fault) -> A
     static ONE: Mutex<()> = Mutex::new(());
     let _one = lock(&ONE);
     let table = Box::leak(Box::new(Exported::new())).table(|| provider.clone());
-    // SAFETY: just made, for ever.
+    // SAFETY: just made, and never freed.
     let mut ops = unsafe { *table };
     let _ = OPEN.set(ops.open);
     ops.open = Some(match fault {
@@ -291,7 +291,7 @@ unsafe extern "C" fn post_send(
         let mut one = 0;
         // SAFETY: the list has at least so many octets.
         let wr = unsafe { wrs.add(n as usize) };
-        // SAFETY: behind the first one what is read has a size of 0, so nothing of it is believed.
+        // SAFETY: after the first one what is read has a size of 0, so nothing of it is believed.
         let status = unsafe { post(qp, wr, 1, &raw mut one) };
         // SAFETY: the host's place.
         unsafe { posted.write(n + one) };

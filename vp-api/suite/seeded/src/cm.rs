@@ -31,7 +31,7 @@ impl Cm {
         self.seed.has(fault)
     }
 
-    /// The event, and what a fault puts behind it; `None`: it is lost.
+    /// The event, and what a fault puts after it; `None`: it is lost.
     fn spoil(&self, event: NativeEvent) -> Option<NativeEvent> {
         let mut event = event;
         let again = |event: &NativeEvent| lock(&self.first).push_back(event.clone());

@@ -98,7 +98,7 @@ impl Cq {
         }
     }
 
-    /// What is gone of so many completions has its room for ever.
+    /// Slots of lost completions are never freed.
     pub(crate) fn lose_room(&self, before: usize) {
         self.lost.fetch_add(before.saturating_sub(self.inner.queued()), Ordering::AcqRel);
     }

@@ -346,7 +346,7 @@ faults! {
     SolicitedLost "RI-66" Stream
     /// An immediate has 32 bits.
     ImmediateCut "RI-56" Stream
-    /// An immediate behind a Write has 32 bits.
+    /// An immediate after a Write has 32 bits.
     WriteImmediateCut "RI-55" Stream
     /// An immediate beside the data of a Send has 31 bits.
     SendImmediateCut "RI-227" Stream
@@ -362,7 +362,7 @@ faults! {
     WrongRecvCq "RI-140" Stream
     /// What was refused in a list is 0.
     PostedUnsaid "RI-113" Stream
-    /// A list goes on behind what was refused.
+    /// A list goes on after what was refused.
     ListGoesOn "RI-113" Stream
     /// What cannot be is `RI_INVALID_MODIFIER`.
     WrIsModifier "RI-21" Stream
@@ -448,7 +448,7 @@ faults! {
     QueuedUnsaid "RI-93" Stream
     /// Arming does nothing.
     ArmIgnored "RI-87" Stream
-    /// An arming counts for ever.
+    /// An arming is never consumed.
     ArmedForEver "RI-87" Stream
     /// Every completion is a solicited one.
     ArmSolicitedForAll "RI-88" Stream
@@ -528,7 +528,7 @@ faults! {
     HoldStops "RI-218" Stream
     /// Nothing waits for a receive of an SRQ.
     HoldWithoutSrq "RI-219" Stream
-    /// A Send waits for ever.
+    /// A Send waits without end.
     HoldForEver "RI-220" Stream
     /// A hold of nothing becomes one of something.
     HoldOfNothing "RI-221" Stream
@@ -571,7 +571,7 @@ faults! {
     LostOfAllStreams "RI-210" Stream
     /// The socket of a refused stream stays open.
     RefusedSocketKept "RI-102" Stream
-    /// What came behind the start-up frame is lost.
+    /// What came after the start-up frame is lost.
     ReceivedLost "RI-103" Stream
     /// The last message is not sent.
     LastMessageLost "RI-104" Stream
@@ -622,7 +622,7 @@ faults! {
     PathUnsaid "RI-165" Native
     /// An immediate of a datagram is not said.
     UdImmediateUnsaid "RI-166" Native
-    /// The header in front of a message is not counted.
+    /// The header before a message is not counted.
     HeaderUncounted "RI-167" Native
     /// The key that was wanted is not used.
     QkeyUnused "RI-168" Native

@@ -24,7 +24,7 @@ pub(crate) struct Qp {
     lost: AtomicU32,
 }
 
-/// What becomes of a request.
+/// Outcome of a request.
 enum Fate {
     Posted,
     /// Completed, and not done.

@@ -38,7 +38,7 @@ pub(crate) struct Seed {
     pub(crate) told: Mutex<Option<CqId>>,
     /// A thread has led.
     pub(crate) led: AtomicBool,
-    /// The last region, and who registered it.
+    /// The last region, and its registration.
     pub(crate) registered: Mutex<Option<(ThreadId, Stag)>>,
     count: AtomicU32,
 }

@@ -110,7 +110,7 @@ fn limits(rig: &Rig) -> Result<(), Fail> {
     same("a payload that every port takes", payload >= 256, true)?;
     let path = DatagramPath { local_gid: [0xee; 16], ..DatagramPath::default() };
     if post.ud.create_ah(near.pd, &path).is_ok() {
-        return Err("an address handle from somebody else's port was made".into());
+        return Err("an address handle from another provider's port was made".into());
     }
     let few = post.end_with(None, |init| (init.send_depth, init.recv_depth) = (2, 2))?;
     let depth = few.qp.query()?.recv_depth as usize;

@@ -195,7 +195,7 @@ fn unknown_setting(rig: &Rig) -> Result<(), Fail> {
     refused("open with it", opened.map(drop), VpStatus::InvalidModifier)
 }
 
-/// What a refusal says looks like the name of a table: it has a slash and a version behind it.
+/// What a refusal says looks like the name of a table: it has a slash and a version after it.
 fn named(refusal: &str) -> Option<&str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let versioned = |word: &&str| {

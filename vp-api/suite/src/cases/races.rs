@@ -149,14 +149,14 @@ fn closing(rig: &Rig) -> Result<(), Fail> {
     })
 }
 
-/// So often both begin at once.
-const TURNS: u32 = 500;
+/// Repetitions, each with both calls begun at once.
+const ROUNDS: u32 = 500;
 
 fn destroyed(rig: &Rig) -> Result<(), Fail> {
-    (0..TURNS).try_for_each(|turn| destroyed_once(rig, turn % 100))
+    (0..ROUNDS).try_for_each(|round| destroyed_once(rig, round % 100))
 }
 
-/// `later`: turns of a loop from the beginning of the wait on.
+/// `later`: iterations of a loop after the wait has begun.
 fn destroyed_once(rig: &Rig, later: u32) -> Result<(), Fail> {
     let cq = rig.rnic.create_cq(&CqInit { depth: 8, handler: None })?;
     let (to, ended) = std::sync::mpsc::channel();
