@@ -1,7 +1,7 @@
 //! State after fork: the child has the parent's objects but none of its threads, so the first device
 //! that it opens is its own.
 //!
-//! State behind a lock is [`kal_os::fork::PerProcess`] of [`Here`]: a thread that the child does not have may
+//! State under a lock is [`kal_os::fork::PerProcess`] of [`Here`]: a thread that the child does not have may
 //! hold the parent's lock.
 
 use kal_os::fork::{Descriptors, Owner};

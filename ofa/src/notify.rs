@@ -55,7 +55,7 @@ fn interrupted() -> Result<(), Errno> {
 /// The thread of this process has not ended.
 fn is_alive(thread: Pid) -> bool {
     let process = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: signal 0 is delivered to nobody.
+    // SAFETY: signal 0 is not delivered.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread.as_raw_nonzero().get(), 0) == 0 }
 }
 

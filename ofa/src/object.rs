@@ -1,11 +1,10 @@
 //! Handles of the verbs interface: pointers to structures that applications read, each followed by its
 //! private part.
 //!
-//! The pointer is the handle, as the interface demands, so in general a stale one cannot be told from a
-//! valid one. A word behind the public part detects most mistakes: a handle of another kind, and, in
-//! debug builds, which never free the memory, every use after destruction; both end the process with a
-//! message. The application owns a handle from creation to destruction; the private part lives as long
-//! as it is referenced.
+//! The pointer is the handle, as the interface demands, so in general a stale one cannot be distinguished from
+//! a valid one. A word after the public part detects most mistakes: a handle of another kind, and, in debug
+//! builds, which never free the memory, every use after destruction; both end the process with a message. The
+//! application owns a handle from creation to destruction; the private part lives as long as it is referenced.
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -96,7 +95,7 @@ pub unsafe fn destroy<H: Handle>(handle: *mut H) -> Result<Arc<H::Private>, Errn
     if alive.swap(DEAD, Ordering::AcqRel) != word::<H>() {
         misused::<H>();
     }
-    // SAFETY: only the first who destroys it comes here, and nobody uses it any more.
+    // SAFETY: only the first call that destroys it comes here, and it is no longer used.
     let private = unsafe { &mut (*object).private };
     // SAFETY: as above, so it is taken once.
     let private = unsafe { ManuallyDrop::take(private) };

@@ -82,7 +82,7 @@ pub struct Qp {
     attributed: AtomicBool,
     /// The peer did not come, or does not respond.
     lost: AtomicBool,
-    /// Completions flushed by the peer's end, before the application is told of it.
+    /// Completions flushed by the peer's end, before the application gets the event.
     withheld: Mutex<Withheld>,
     atomics: Atomics,
     wr_list: WrList,

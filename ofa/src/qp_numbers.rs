@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_that_share_an_entry_are_told_apart() {
+    fn ids_that_share_an_entry_are_distinguished() {
         let numbers = QpNumbers::new();
         let (first, second) = (QpId(7), QpId(7 + (LEAF * LEAVES) as u32));
         assert_eq!(numbers.get(first), 0);

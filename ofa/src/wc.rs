@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_send_that_is_lost_says_why() {
+    fn the_first_lost_send_reports_the_cause() {
         let mut qp = QpInfo::new(QpId(1));
         assert_eq!(first_lost(&qp), None);
         qp.ended = Some(AsyncEvent::ConnectionReset);

@@ -74,7 +74,7 @@ unsafe fn store_past_caches(to: *mut u8, from: *const u8, len: usize) {
     }
     let done = head + lines * LINE;
     let (from, to) = (from.wrapping_add(done), to.wrapping_add(done));
-    // SAFETY: the caller's promise, for the octets behind the last whole line.
+    // SAFETY: the caller's promise, for the octets after the last whole line.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len - done) };
     // Non-temporal stores are not ordered with others.
     // SAFETY: SSE is part of x86_64.

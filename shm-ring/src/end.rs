@@ -65,7 +65,7 @@ impl fmt::Debug for End {
 impl End {
     /// Verifies the memory and maps it; the descriptor is not needed afterwards.
     ///
-    /// A child of fork(2) has the mapping, too. Whoever may have children gives [`End::range`] up there.
+    /// A child of fork(2) has the mapping, too. The caller keeps children from using [`End::range`].
     ///
     /// # Errors
     /// As of [`crate::verify`], and why it cannot be mapped.

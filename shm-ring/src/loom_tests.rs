@@ -125,10 +125,10 @@ fn read(end: &End, mine: &Bell, peers: &Bell) -> Vec<u8> {
     octets
 }
 
-/// Octets arrive once and in order, and no end sleeps for ever, whether it waits for octets, for the peer's
+/// Octets arrive once and in order, and no end hangs, whether it waits for octets, for the peer's
 /// end or for room.
 #[test]
-fn loom_what_is_written_is_read() {
+fn loom_written_octets_are_read() {
     model(|| {
         let (maker, other, [bell, others]) = ends();
         let writer = {

@@ -180,7 +180,7 @@ impl Mapping {
     /// The first page.
     pub(crate) fn page(&self) -> &Page {
         // SAFETY: by the invariant the page is there for as long as the mapping, and aligned. It
-        // consists of atomics, for which any octets are a value; whoever else writes there does so by atomics,
+        // consists of atomics, for which any octets are a value; other writers use atomics, too,
         // or is another process.
         unsafe { &*self.at.as_ptr().cast::<Page>() }
     }

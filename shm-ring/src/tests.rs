@@ -60,7 +60,7 @@ fn pieces_are_gathered_and_scattered() {
 }
 
 #[test]
-fn a_full_ring_takes_no_more() {
+fn a_full_ring_takes_no_octet() {
     let [near, far] = ends();
     let octets = pattern(0, MIN_RING as usize + 1);
     assert_eq!(write(&near, &octets), Ok(MIN_RING as usize));
@@ -71,7 +71,7 @@ fn a_full_ring_takes_no_more() {
 }
 
 #[test]
-fn the_end_comes_behind_the_octets() {
+fn the_end_comes_after_the_octets() {
     let [near, far] = ends();
     write(&near, b"last").unwrap();
     near.close(|| {});

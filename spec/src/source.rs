@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_tell_tests() {
+    fn paths_identify_tests() {
         assert!(is_test_path("cli/tests/demo.rs"));
         assert!(is_test_path("a/src/qp/tests.rs"));
         assert!(!is_test_path("a/src/latests.rs"));

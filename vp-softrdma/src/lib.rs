@@ -15,7 +15,7 @@
 //!
 //! # How it works
 //!
-//! **Locks.** A QP's state is behind one lock of its own (`combining`: a thread that finds it taken sets
+//! **Locks.** A QP's state is under one lock of its own (`combining`: a thread that finds it taken sets
 //! a flag, and the holder does the work). Between QPs nothing is shared on the data path but two
 //! lock-free structures: the CQ ring and the STag table.
 //!
@@ -46,19 +46,18 @@
 //! are sent from where they are. One `sendmsg` takes the batch. Sends and RDMA Writes of one segment, up
 //! to 4 KiB, are written there by the core itself, many at once (`fast_tx`).
 //!
-//! **Coalescing.** A post on an idle connection transmits at once. One that follows another stays in the
-//! core's send queue until the consumer polls in vain, waits or arms, until the queue or a MiB are full,
-//! or until 25 us have passed (`coalesce`). The next post notices the time. For a consumer that posts
-//! and never polls a timer of the engine does, after 25 us; while the consumer polls in time the timer's
-//! interval grows, to a millisecond. One operation at a time never waits: a completion that was polled,
-//! or a poll in vain, shows that no other post is to be expected. A consumer of more than four QPs that
-//! always finds completions transmits at every 24th poll, so that no QP is kept from transmitting by the
-//! others. A list, and requests that announce more (`IT_COALESCE_WR_FLAG`), are one transmission. Local
-//! operations, closing and destroying never wait.
+//! **Coalescing.** A post on an idle connection transmits at once. One that follows another stays in the core's
+//! send queue until the consumer finds its CQ empty, waits or arms, until the queue or a MiB are full, or until
+//! 25 us have passed (`coalesce`). The next post notices the time. For a consumer that posts and never polls a
+//! timer of the engine does, after 25 us; while the consumer polls in time the timer's interval grows, to a
+//! millisecond. One operation at a time never waits: a completion that was polled, or an empty poll, shows that
+//! no other post is to be expected. A consumer of more than four QPs that always finds completions transmits at
+//! every 24th poll, so that no QP is kept from transmitting by the others. A list, and requests that announce
+//! more (`IT_COALESCE_WR_FLAG`), are one transmission. Local operations, closing and destroying never wait.
 //!
 //! **Receive.** One large `recv` into a pooled buffer of the thread; a QP keeps only the head of an
 //! incomplete FPDU, and an idle QP holds no staging buffer. While payloads are large (32 KiB; neither
-//! CRC nor markers), each is read from the socket straight to its place, and only 2 KiB are read behind
+//! CRC nor markers), each is read from the socket straight to its place, and only 2 KiB are read after
 //! it: the end of its FPDU, small FPDUs that follow, and the next header. Small FPDUs are read together,
 //! as many as have arrived, and copied. Sends and RDMA Writes of one segment take a fast path
 //! (`fast_rx`): two octets of the header identify them; any other FPDU takes the slow path, which also
@@ -80,12 +79,12 @@
 //! again ends. The hand-overs are model-checked with loom.
 //!
 //! **Receives posted late.** A QP can be created so that a Send without a receive does not end its
-//! stream (`qp/hold`): the core buffers the Send and those behind it, and the rest of the stream goes
+//! stream (`qp/hold`): the core buffers the Send and those after it, and the rest of the stream goes
 //! on.
 //!
 //! **Budgets.** One visit to a QP receives at most a MiB and sends at most a batch of a MiB, or somewhat
 //! more where the socket takes it in parts. A QP that has more to do is then reported to `epoll` anew,
-//! behind the others that are ready, and requests that other threads have flagged by then are handled
+//! after the others that are ready, and requests that other threads have flagged by then are handled
 //! with that report. Otherwise each request would be one more visit, and a thread could stay with one
 //! connection for as long as its peer sends. Posts have the same budget; verbs that end a stream have
 //! none.

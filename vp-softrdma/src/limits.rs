@@ -16,7 +16,7 @@ pub(crate) const MAX_WR: u32 = 1 << 16;
 pub(crate) const MAX_SGE: u32 = 16;
 pub(crate) const MAX_INLINE: u32 = 1024;
 pub(crate) const MAX_READS: u16 = 1024;
-/// Octets that one Read Request of ours asks for: the longest that a message of the peer waits behind
+/// Octets that one Read Request of ours asks for: the longest that a message of the peer waits after
 /// it. 1 MiB cost Reads of 32 MiB a tenth of their bandwidth, and sockets hold more than this anyway.
 pub(crate) const MAX_READ_REQUEST: u32 = 4 << 20;
 /// Regions, and windows: half of the STags each.

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use vp_api::{VpError, VpResult, VpStatus};
 
-/// Objects of one kind. Ids count up and come back only after all 2^32 - 1 were used.
+/// Objects of one kind. Ids count up and are reused only after all 2^32 - 1 were used.
 pub(crate) struct Objects<T> {
     what: &'static str,
     max: usize,

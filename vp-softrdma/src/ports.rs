@@ -199,7 +199,7 @@ mod tests {
 
     #[cfg(not(miri))]
     #[test]
-    fn messages_without_a_change_tell_nothing_and_a_change_is_told_once() {
+    fn messages_without_a_change_raise_no_event_and_a_change_raises_one() {
         let (ports, recorded) = watch();
         ports.on_ready(Ready::default());
         assert_eq!(*lock(&recorded.0), []);
@@ -217,7 +217,7 @@ mod tests {
     /// In order: the thread that is delivering delivers these, too.
     #[cfg(not(miri))]
     #[test]
-    fn who_finds_another_telling_leaves_it_the_events() {
+    fn a_thread_leaves_events_to_one_that_is_delivering() {
         let (ports, recorded) = watch();
         {
             let mut state = lock(&ports.state);

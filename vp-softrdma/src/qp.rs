@@ -1,8 +1,7 @@
 //! Queue pairs: the protocol core bound to a socket, rings and memory.
 //!
-//! Owner: the RNIC's table; the engine holds a reference while the QP is connected. Everything that
 //! Owner: the RNIC's table; the engine holds a reference while the QP is connected. All mutable state is
-//! behind one lock per QP ([`CombiningLock`]): the application's threads take it to post, and the thread
+//! under one lock per QP ([`CombiningLock`]): the application's threads take it to post, and the thread
 //! that finds octets or room in the socket takes it to serve. Nothing is shared between QPs on the data
 //! path but the lock-free CQs and the STag table. When the peer dies, the thread that notices has the
 //! core flush all work; events and notifications are delivered after unlocking.
@@ -56,9 +55,9 @@ const LIFE_LINE: u8 = 8;
 pub(crate) enum Polled {
     /// All that there is to learn.
     All,
-    /// It waits for room to send, which only the engine's events tell.
+    /// It waits for room to send, which only the engine's events report.
     Stalled,
-    /// Its stream is memory, of which no system call tells more.
+    /// Its stream is shared memory, without system calls to count.
     Local,
 }
 
@@ -164,7 +163,7 @@ impl SoftQp {
     }
 
     /// A poller found another thread inside. That thread may be waiting for this processor, and would
-    /// wait for as long as this thread may keep it by polling in vain.
+    /// wait for as long as this thread may keep it by polling an empty CQ.
     #[cold]
     fn yield_to_holder(&self) {
         let times = self.times_shut_out.load(Ordering::Relaxed).wrapping_add(1);

@@ -75,7 +75,7 @@ impl Buffer {
 
     pub(crate) fn range(&self) -> MemRange {
         let addr = std::ptr::NonNull::new(self.ptr()).expect("not null");
-        // SAFETY: one live allocation kept by its owner; nobody makes references to its octets.
+        // SAFETY: one live allocation kept by its owner; no references to its octets are made.
         unsafe { MemRange::owned(addr, self.len, self.memory.clone()) }
     }
 

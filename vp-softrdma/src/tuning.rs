@@ -2,7 +2,7 @@
 //!
 //! What a constant was compared with stands behind *Measured*: the value, and the ratio of the row of
 //! `warpline perf local` that depends most on it, other value to this one. `scripts/tune NAME VALUE...`
-//! repeats it: it builds the command with each value and measures them in turns, with the options behind
+//! repeats it: it builds the command with each value and measures them in turns, with the options after
 //! `tune:`. Below 0.98 a value is slower, between 0.98 and 1.02 it is no different. A
 //! constant that was not compared with others has the reason for its value. How a waiting thread spins is in
 //! `kal-shim/os/src/tuning.rs`, connection management in `ual/cm/src/tuning.rs`.
@@ -52,7 +52,7 @@ pub(crate) const LOOK_AROUND: u32 = 128;
 /// 100 connections had 0.77 to 0.81 of the mean, at every 24th 0.91 (docs/performance.md).
 pub(crate) const FLUSH_EVERY: u32 = 24;
 
-/// So many polls in vain without an arm between them end the event mode of a CQ.
+/// So many empty polls without an arm between them end the event mode of a CQ.
 ///
 /// tune: `--op send --mode lat --size 8 --wait fd --crc on`
 /// *Measured*: 1: 0.88, 256: 1.00.
@@ -174,7 +174,7 @@ pub(crate) const LOCAL_ULPDU: u16 = (32 << 10) + 64;
 /// As [`PLACE_MIN`], where a read costs no system call.
 pub(crate) const LOCAL_PLACE_MIN: u32 = 2 << 10;
 
-/// Octets read behind a large payload, where a read costs no system call: a header.
+/// Octets read after a large payload, where a read costs no system call: a header.
 pub(crate) const LOCAL_SIDE: usize = 128;
 
 // CRC32c.

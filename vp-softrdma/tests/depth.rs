@@ -102,7 +102,7 @@ fn so_does_one_that_is_over() {
 }
 
 #[test]
-fn what_waits_when_it_ends_still_counts() {
+fn waiting_messages_count_after_the_end() {
     let (near, _far) = pair(&setup());
     assert_eq!(receives(&near), DEPTH);
     end_with_error(&near);
@@ -113,7 +113,7 @@ fn what_waits_when_it_ends_still_counts() {
     assert_eq!(receives(&near), DEPTH);
 }
 
-// [VERBS-18]: nobody hears of an unsignalled request but by one behind it.
+// [VERBS-18]: an unsignalled request is reported only by a later completion.
 #[test]
 fn an_unsignalled_request_is_done_when_one_behind_it_was_taken() {
     let (near, _far) = pair(&setup());
@@ -207,7 +207,7 @@ fn a_destroyed_qp_leaves_nothing_in_either_cq() {
 
 // [SEC-09]: the CQ has said it before, and each QP that loses a completion ends.
 #[test]
-fn an_overrun_cq_ends_who_comes_later_too() {
+fn an_overrun_cq_ends_later_queue_pairs_too() {
     let full = End::on(open(), CqInit { depth: 2, handler: None }, shallow);
     end_with_error(&full);
     (0..3).for_each(|_| receive(&*full.qp).unwrap());
@@ -233,7 +233,7 @@ fn an_overrun_cq_ends_who_comes_later_too() {
 
 // [SEC-09]: nothing else is to be told at that moment.
 #[test]
-fn a_completion_that_is_lost_alone_is_told_of() {
+fn a_single_lost_completion_is_reported() {
     let end = End::on(open(), CqInit { depth: 2, handler: None }, shallow);
     end_with_error(&end);
     for _ in 0..2 {
@@ -267,7 +267,7 @@ fn unsignalled_requests_that_fail_or_are_flushed_say_so() {
 
 // [VERBS-18] [VERBS-11]: those that wait when the stream ends.
 #[test]
-fn unsignalled_requests_under_way_are_flushed_aloud() {
+fn outstanding_unsignalled_requests_are_flushed_with_completions() {
     let end = End::new(shallow);
     for wr_id in 0..3 {
         let (data, flags) = (Data::Sgl(&[]), SendFlags::empty());

@@ -134,7 +134,7 @@ fn a_source_may_be_invalidated_right_behind_its_message() {
 
 // [SEC-05]: invalidated through the queue, which is as good.
 #[test]
-fn while_a_peer_writes_to_what_is_invalidated() {
+fn a_peer_writes_to_memory_while_it_is_invalidated() {
     for setup in setups() {
         for round in 0..ROUNDS {
             let write = |region: &Region| SendOp::Write { remote: region.remote(0) };

@@ -39,7 +39,7 @@ fn beside(end: &End) -> End {
     End { rnic, events, pd: end.pd, cq, qp }
 }
 
-/// Answers empty Sends until told to stop.
+/// Replies to empty Sends until stopped.
 fn answer(end: &End, over: &AtomicBool) {
     let mut out = [WorkCompletion::BLANK];
     let bound = warpline_patience::Bound::new("the pings to be over");

@@ -1,5 +1,5 @@
 //! Sends that come before their receive, over real sockets: none is lost, all are in order, and what is
-//! behind them goes on.
+//! after them goes on.
 
 mod common;
 
@@ -44,7 +44,7 @@ fn a_read_behind_a_send_does_not_wait_for_its_receive() {
 
 /// Each end sends more than the other keeps.
 #[test]
-fn more_than_is_kept_arrives_all_the_same() {
+fn more_octets_than_are_kept_arrive() {
     const LEN: usize = 1 << 20;
     const COUNT: u64 = 24;
     for crc in [true, false] {
@@ -166,9 +166,9 @@ fn messages_wait_for_receives_of_an_srq() {
     assert_eq!(next, [COUNT; QPS]);
 }
 
-/// A receive that nobody else waits for is not lost with a QP that has waited.
+/// A receive that only a destroyed QP has waited for is not lost.
 #[test]
-fn a_qp_that_is_gone_takes_no_receive_of_an_srq() {
+fn a_destroyed_qp_takes_no_receive_of_an_srq() {
     let rnic = open();
     let cq = CqInit { depth: 16, handler: None };
     let pd = rnic.alloc_pd().unwrap();
@@ -199,7 +199,7 @@ fn a_qp_that_is_gone_takes_no_receive_of_an_srq() {
 }
 
 #[test]
-fn a_message_that_nobody_receives_ends_the_stream_and_no_later_one_sees_it() {
+fn a_message_without_a_receive_ends_the_stream_and_affects_no_later_one() {
     let brief = |init: &mut QpInit| {
         init.unready = Unready::Hold { octets: 1 << 10, time: Duration::from_millis(20) };
     };
@@ -223,7 +223,7 @@ fn a_message_that_nobody_receives_ends_the_stream_and_no_later_one_sees_it() {
 }
 
 #[test]
-fn what_waits_is_delivered_before_the_peers_close_and_lost_by_ours() {
+fn waiting_messages_are_delivered_before_the_peers_close_and_lost_by_ours() {
     let (near, far) = pair(&setup());
     near.post(1, SEND, &[]);
     near.done(1);

@@ -47,7 +47,7 @@ fn leaves_nothing(what: &str, least: isize, mut round: impl FnMut()) {
 
 /// One test: the count is that of the whole process.
 #[test]
-fn what_is_destroyed_gives_its_memory_back() {
+fn destroyed_objects_release_their_memory() {
     let rnic = open();
     leaves_nothing("completion queues", 30_000, || {
         let cq = rnic.create_cq(&CqInit { depth: 1000, handler: None }).unwrap();

@@ -1,4 +1,4 @@
-//! Streams through shared memory: what only they can meet. Everything else the other tests try with
+//! Tests of faults that only streams through shared memory have. All else the other tests try with
 //! `WARPLINE_TEST_LOCAL` set.
 
 #![allow(clippy::unwrap_used)]
@@ -59,7 +59,7 @@ fn flushes(end: &End, requests: u64) {
 }
 
 #[test]
-fn query_tells_what_carries_the_octets() {
+fn a_query_reports_what_carries_the_octets() {
     let ends = [End::new(|_| {}), End::new(|_| {})];
     let [near, far] = &ends;
     let ((a, b), (mine, peers)) = (sockets(), local_pair(RING));

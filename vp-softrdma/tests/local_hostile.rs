@@ -1,5 +1,5 @@
-//! Peers of a local stream that are hostile or unlucky: who writes anything anywhere in the shared memory at any
-//! moment, dies, or is stopped. The other end goes on, or ends with all its work completed.
+//! Tests of hostile or unlucky peers of a local stream: one that writes anything anywhere in the shared memory
+//! at any moment, dies, or is stopped. The other end goes on, or ends with all its work completed.
 //!
 //! `WARPLINE_LOCAL_RUNS=1000` makes it the long form; without it there are a few rounds.
 
@@ -114,7 +114,7 @@ fn completes(end: &End) -> bool {
 }
 
 #[test]
-fn memory_that_is_scribbled_over_harms_nothing_else() {
+fn memory_that_is_overwritten_damages_nothing_else() {
     for round in 1..=rounds(12) {
         let ends = [End::new(|_| {}), End::new(|_| {})];
         let [near, far] = &ends;

@@ -81,7 +81,7 @@ fn write_then_send_shows_the_write() {
 
 // [RDMAP-17] [RDMAP-09]
 #[test]
-fn reads_come_back_in_order() {
+fn reads_complete_in_order() {
     for setup in every_setup() {
         let (near, far) = pair(&setup);
         let source = far.region(Buffer::pattern(300_000, 3));
@@ -93,7 +93,7 @@ fn reads_come_back_in_order() {
             near.post(i as u64, op, &[sink.sge(at, *len)]);
             at += len;
         }
-        // Nobody touches the far end: its engine answers.
+        // No call at the far end: its engine responds.
         for (i, len) in lens.iter().enumerate() {
             let completion = near.done(i as u64);
             assert_eq!((completion.opcode, completion.octets), (WcOpcode::Read, *len as u32));
@@ -134,7 +134,7 @@ fn read_without_ord_fails() {
 
 // [EXT-09] [EXT-12]
 #[test]
-fn atomics_answer_the_value_before() {
+fn atomics_return_the_value_before() {
     let (near, far) = pair(&Setup::default());
     let target = far.region(Buffer::new(16));
     let result = near.region(Buffer::new(8));
@@ -481,7 +481,7 @@ fn posts_in_idle_wait_for_the_stream() {
     assert!(sink.buffer.read(0, 100) == source.buffer.read(0, 100));
 }
 
-// [VERBS-03]: octets that came behind the start-up frame, and the last streaming-mode message.
+// [VERBS-03]: octets that came after the start-up frame, and the last streaming-mode message.
 #[test]
 fn early_octets_and_the_last_message_are_not_lost() {
     use std::io::Read;

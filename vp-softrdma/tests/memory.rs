@@ -43,7 +43,7 @@ fn told(ends: (&End, &End), op: SendOp, sgl: &[Sge]) -> (RefusedSegment, Refused
 
 // RFC 5040 4.8: the operation, its octets, where it would have gone; and to whom it is there, what that is.
 #[test]
-fn a_refusal_says_what_was_refused() {
+fn a_refusal_names_the_request() {
     let (near, far) = pair(&Setup::default());
     let read_only = Access::LOCAL | Access::REMOTE_READ;
     let region = far.region_with(Buffer::new(64), read_only);
@@ -126,7 +126,7 @@ fn reads_outside_are_refused() {
 
 // [SEC-03]: checked as a whole, before its first octet is sent.
 #[test]
-fn a_read_that_ends_outside_brings_nothing() {
+fn a_read_that_ends_outside_reads_nothing() {
     let (near, far) = pair(&Setup::default());
     let source = far.region(Buffer::pattern(1 << 20, 1));
     let sink = near.region(Buffer::new(2 << 20));
@@ -246,7 +246,7 @@ fn narrow_windows_belong_to_one_stream() {
     assert_eq!(far.done(1).opcode, WcOpcode::BindMw);
     let stag = far.rnic.query_mw(window).unwrap().stag.unwrap();
     assert_eq!(stag, Stag::new(window.0, 9));
-    // The Send behind the Write says that the Write is there. [RDMAP-16]
+    // The Send after the Write says that the Write is there. [RDMAP-16]
     far.recv(2, &[]);
     near.post(2, write(Remote { stag, to: 0 }), &[source.all()]);
     near.post(3, SEND, &[]);

@@ -21,7 +21,7 @@ fn told(events: &Events, online: bool) {
 
 /// A thread that alone is in a new namespace, and the threads and programs that it starts.
 #[test]
-fn links_and_addresses_that_come_and_go_are_told() {
+fn changes_of_links_and_addresses_are_reported() {
     // SAFETY: the namespace is that of this thread, which the test has for itself and which ends with it.
     let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
     if let Err(error) = unshared {

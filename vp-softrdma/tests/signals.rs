@@ -12,7 +12,7 @@ use vp_api::*;
 
 extern "C" fn handler(_: libc::c_int) {}
 
-/// Installs a handler with `SA_RESTART`, which makes many system calls go on behind it.
+/// Installs a handler with `SA_RESTART`, which makes many system calls go on after it.
 fn install() {
     // SAFETY: all zeros is a valid `sigaction`: no flags, nothing masked.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -26,7 +26,7 @@ fn install() {
 struct Waiter<'s> {
     thread: libc::pthread_t,
     result: mpsc::Receiver<Result<bool, VpStatus>>,
-    /// Dropped when nobody signals the thread any more.
+    /// Dropped when the thread is no longer signalled.
     alive: mpsc::Sender<()>,
     _scope: std::marker::PhantomData<&'s ()>,
 }
@@ -45,7 +45,7 @@ impl<'s> Waiter<'s> {
         let (thread, id) =
             warpline_patience::within("the waiter to begin", || named.recv().unwrap());
         let stat = format!("/proc/self/task/{}/stat", id.as_raw_nonzero());
-        // It sleeps, most likely where it should; the order decides who leads.
+        // It sleeps, most likely where it should; the order decides which thread leads.
         warpline_patience::until("the waiter to sleep", || {
             std::fs::read_to_string(&stat).unwrap().contains(") S ")
         });

@@ -203,7 +203,7 @@ impl<'a> Half<'a> {
         }
     }
 
-    /// Once: the index may be somebody else's afterwards.
+    /// Once: the index may be reused afterwards.
     fn deregister(&self) {
         if self.registered.replace(false) {
             self.side.rnic.dealloc_stag(self.stag).unwrap();

@@ -73,7 +73,7 @@ fn messages(mut octets: &[u8]) -> Vec<Vec<u8>> {
 
 // RFC 5040 5.5(9) [RDMAP-18]: what completed is with TCP, which delivers it when the rest is given up.
 #[test]
-fn nothing_that_is_unsent_completes() {
+fn unsent_requests_do_not_complete() {
     for crc in [false, true] {
         let (near, _source, mut peer) = posted(crc);
         let count = completed(&near, 0);

@@ -169,7 +169,7 @@ fn stale_ids_are_errors() {
     assert_eq!(rnic.alloc_stag(pd, true).unwrap_err().status, VpStatus::InvalidPd);
 }
 
-/// A handler that is let go of when nothing of its CQ and of the QPs there is left.
+/// A handler that is released when its CQ and the CQ's QPs are destroyed.
 #[derive(Debug)]
 struct Deaf;
 
@@ -179,7 +179,7 @@ impl CqHandler for Deaf {
 
 // What was destroyed holds nothing any more, and the RNIC's thread is gone with it.
 #[test]
-fn nothing_is_left_of_what_was_destroyed() {
+fn no_state_of_destroyed_objects_is_left() {
     let (near_told, services) = (Arc::new(Deaf), Arc::new(common::Host));
     let rnic = SoftRdma.open("vp_softrdma", services.clone()).unwrap();
     let handler: Arc<dyn CqHandler> = near_told.clone();
@@ -228,7 +228,7 @@ fn failed_reregistration_destroys_the_region() {
 
 // [SEC-08]: nothing of an RNIC is reachable through another one.
 #[test]
-fn rnics_are_apart() {
+fn rnics_are_independent() {
     let (one, other) = (open(), open());
     let pd = one.alloc_pd().unwrap();
     other.alloc_pd().unwrap();

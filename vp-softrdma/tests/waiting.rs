@@ -61,7 +61,7 @@ fn threads_on_one_rnic_wait_for_their_own() {
     });
 }
 
-// Both ends on one RNIC: whoever leads serves its own peer, too.
+// Both ends on one RNIC: the leader serves its own peer, too.
 #[test]
 fn both_ends_on_one_rnic() {
     let rnic = open();
@@ -168,7 +168,7 @@ fn a_follower_is_woken_for_its_own_queue() {
     });
 }
 
-/// A thread that polled without pause, and whose sockets were its own to look at, does not come back.
+/// A thread that polled continuously, and alone watched its sockets, stops polling.
 #[test]
 fn the_engine_takes_over_from_the_last_poller() {
     let (near, far) = pair(&Setup::default());
@@ -182,7 +182,7 @@ fn the_engine_takes_over_from_the_last_poller() {
     }
 }
 
-/// The thread that led, and for which the engine's thread rested, does not come back.
+/// The thread that led, while the engine's thread slept, does not wait again.
 #[test]
 fn the_engine_takes_over_from_the_last_waiter() {
     let (near, far) = pair(&Setup::default());
@@ -305,7 +305,7 @@ fn solicited_events_only() {
     assert_eq!(far.complete().status, WcStatus::Flushed);
 }
 
-// Nobody is inside: the engine answers reads and atomics, and delivers sends to the CQ.
+// No thread is in a call: the engine responds to reads and atomics, and delivers sends to the CQ.
 #[test]
 fn engine_serves_while_the_application_is_elsewhere() {
     let (near, far) = pair(&Setup::default());

@@ -191,7 +191,7 @@ fn flushed_receives_count_until_they_are_polled() {
 
 // [VERBS-26] [SEC-11]: of two QPs on an SRQ the greedy one is named; and the SRQ's own mark.
 #[test]
-fn of_those_that_share_the_greedy_one_is_named() {
+fn the_largest_user_of_a_shared_cq_is_named() {
     let rnic = open();
     let pd = rnic.alloc_pd().unwrap();
     let srq = rnic.create_srq(&SrqInit { pd, depth: 64, max_sge: 1, limit: 0 }).unwrap();

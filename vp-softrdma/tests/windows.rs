@@ -71,7 +71,7 @@ fn reads_go_into_windows() {
         assert_eq!((info.to, info.len), (region.buffer.to(), LEN as u64));
         assert_eq!(info.addressing, Addressing::ZeroBased);
         assert_eq!((info.kind, info.access), (kind, Access::REMOTE_WRITE));
-        // The sink goes with the Read; the region behind it stays. [VERBS-25]
+        // The sink goes with the Read; the region after it stays. [VERBS-25]
         near.post(2, read(source.remote(0), true), &[sge(stag, 0, LEN)]);
         near.done(2);
         let info = near.rnic.query_mw(id).unwrap();
@@ -240,7 +240,7 @@ fn cannot_invalidate(setup: &Setup, stag: impl FnOnce(&End) -> Stag) {
 
 // [SEC-06] [SEC-01] [SEC-02] [SEC-14]
 #[test]
-fn a_peer_unlinks_nothing_else() {
+fn a_peer_unlinks_only_its_grant() {
     let setup = Setup::default();
     let write = Access::REMOTE_WRITE;
     cannot_invalidate(&setup, |_| Stag::PRIVILEGED);
@@ -290,7 +290,7 @@ fn fenced_unlinks_wait() {
 
 // RFC 7306 5: eight octets, wherever they are; less is refused here, before anything is sent.
 #[test]
-fn an_atomic_needs_room_for_its_answer() {
+fn an_atomic_needs_room_for_its_response() {
     let (near, far) = pair(&Setup::default());
     let counter = far.region(Buffer::new(8));
     let sink = near.region(Buffer::new(24));
@@ -310,7 +310,7 @@ fn an_atomic_needs_room_for_its_answer() {
 
 // [VERBS-19]: nothing is moved, so no STag is looked at, in every operation that may move nothing.
 #[test]
-fn nothing_moves_through_any_operation() {
+fn no_operation_moves_octets() {
     let (near, far) = pair(&Setup::default());
     let nowhere = Remote { stag: Stag(0x1234_5678), to: u64::MAX };
     let bogus = sge(Stag(0x8765_4321), u64::MAX, 0);

@@ -82,7 +82,7 @@ pub(crate) fn list(api: &Arc<Api>) -> io::Result<Vec<Listed>> {
     let mut out = Vec::new();
     each(api, |device, name| {
         // `dev_name` follows `name` in the public structure.
-        // SAFETY: 64 octets behind `name`, within the library's own 664.
+        // SAFETY: 64 octets after `name`, within the library's own 664.
         let behind = unsafe { device.add(1) };
         // SAFETY: as above; any octets are a valid array.
         let uverbs = text(unsafe { &*behind.cast::<[std::ffi::c_char; 64]>() });
@@ -167,7 +167,7 @@ impl Context {
     /// True if an object of librdmacm, which opens devices for itself, is on this device.
     pub(crate) fn is(&self, other: *mut ibv_context) -> bool {
         let Some(other) = NonNull::new(other) else { return false };
-        // SAFETY: librdmacm keeps its contexts open for ever.
+        // SAFETY: librdmacm never closes its contexts.
         let device = unsafe { other.as_ref().device };
         // SAFETY: an open context's device is alive.
         text(unsafe { &(*device).name }) == self.name

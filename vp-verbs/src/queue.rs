@@ -1,5 +1,5 @@
 //! A queue of a queue pair: the requests at the device, and *late posts*: requests posted after the end of a
-//! connection, which the device does not accept any more. Each of these completes as flushed, behind
+//! connection, which the device does not accept any more. Each of these completes as flushed, after
 //! all that was posted before it.
 //!
 //! Owner: a queue pair. Two locks, of which this module alone takes both, the late posts' first: so no user
@@ -77,7 +77,7 @@ mod tests {
     use crate::completed::flushed;
 
     #[test]
-    fn late_posts_come_behind_what_the_device_has_and_occupy_slots_until_they_are_taken() {
+    fn late_posts_complete_after_those_of_the_device_and_occupy_slots_until_taken() {
         let queue = Queue::<Posted>::new(3).unwrap();
         let wc = |n| flushed(QpId(1), n, WcOpcode::Send);
         queue.ring().push(Posted { wr_id: 0, opcode: WcOpcode::Send, signaled: false }, false);

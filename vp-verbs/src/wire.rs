@@ -129,7 +129,7 @@ impl<W: Link> Batch<W> {
         for n in 0..used {
             let next = if n + 1 < used { wrs.wrapping_add(n + 1) } else { std::ptr::null_mut() };
             let first = sges.wrapping_add(self.starts[n]);
-            // SAFETY: within the array, which nobody else refers to.
+            // SAFETY: within the array, to which there is no other reference.
             unsafe { &mut *wrs.wrapping_add(n) }.set(next, first);
         }
         let mut bad = std::ptr::null_mut();

@@ -40,7 +40,7 @@ impl Reporter for Verdicts {
 }
 
 /// Failures that are not known ones of the device; says why those that are.
-fn news(device: &str, failed: Vec<String>) -> Vec<String> {
+fn new_failures(device: &str, failed: Vec<String>) -> Vec<String> {
     let is_known = |case: &String| {
         let mut of = KNOWN.iter().filter(|(model, ..)| device.starts_with(model));
         let known = of.find(|(_, known, _)| known == case);
@@ -64,7 +64,7 @@ fn every_device_passes_the_suite() {
         eprintln!("{}", device.name);
         let mut verdicts = Verdicts::default();
         run(&provider, Some(&device.name), &mut verdicts);
-        failed.extend(news(&device.name, verdicts.failed));
+        failed.extend(new_failures(&device.name, verdicts.failed));
     }
     assert!(failed.is_empty(), "{failed:?}");
 }

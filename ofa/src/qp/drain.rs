@@ -71,7 +71,7 @@ impl Qp {
             let adapter = self.adapter().ok()?;
             adapter.points().retries.at(Instant::now() + LOOK, this).then_some(())
         };
-        // Without a thread that looks it is told too early rather than never.
+        // Without a thread that checks, the event comes too early rather than never.
         if !self.drains() || later().is_none() {
             self.push(IBV_EVENT_SQ_DRAINED);
         }

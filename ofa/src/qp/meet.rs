@@ -96,9 +96,8 @@ impl Qp {
         self.push(IBV_EVENT_QP_FATAL);
     }
 
-    /// How long a request is retried, as the attributes say: 4.096 us times two to the power of the
-    /// time-out, for each retry (InfiniBand Architecture Specification 1.4, section 9.7.6.1.3); 0 means
-    /// for ever.
+    /// How long a request is retried, as the attributes say: 4.096 us times two to the power of the time-out,
+    /// for each retry (InfiniBand Architecture Specification 1.4, section 9.7.6.1.3); 0 means without end.
     pub(crate) fn retry_time(&self) -> Duration {
         let known = *lock(&self.attr);
         match known.timeout & 31 {

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_has_as_many_places_as_it_says() {
+    fn a_backlog_has_its_configured_length() {
         let backlog = Backlog::new(2);
         let places = [backlog.place(), backlog.place()];
         assert!(places.iter().all(Option::is_some));

@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(250);
 /// The shortest time that a send waits for a peer.
 const LEAST: Duration = Duration::from_secs(2);
-/// And the longest, if the program waits for ever.
+/// The longest, if the program waits without end.
 const MOST: Duration = Duration::from_secs(3600);
 
 /// The peer of a queue pair, and the parameters.
@@ -164,8 +164,8 @@ impl Meeting {
         }
     }
 
-    /// The peer is gone: the queue pair is told when a send has been tried for as long as its attributes
-    /// say, at most [`LEAST`].
+    /// The peer is gone: the queue pair learns it when a send has been tried for as long as its attributes say,
+    /// at most [`LEAST`].
     pub(crate) fn lose(self: &Arc<Self>) {
         self.lost.store(true, Ordering::Release);
         let Some(qp) = self.qp.upgrade() else { return };

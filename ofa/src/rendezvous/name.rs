@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn options_are_parsed() {
         let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7];
         let hello = Hello { flags: 2, to: 0x12_3456, from: number(7, 4791), gid };
         let octets = hello.octets();

@@ -32,7 +32,7 @@ pub struct Cq {
     source: Source,
     /// For completion events, with a channel.
     completion_acks: Arc<Acks>,
-    /// Polls in vain since the last one that found something.
+    /// Empty polls since the last one that found a completion.
     pub(crate) misses: AtomicU32,
     /// The extended interface's position in a batch.
     pub(crate) walk: Walk,

@@ -166,7 +166,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 unsafe fn current(cq: *mut ibv_cq_ex) -> ibv_wc {
     // SAFETY: the caller's completion queue.
     match unsafe { object::with(cq.cast::<ibv_cq>()) } {
-        // SAFETY: the caller walks, and nobody else does.
+        // SAFETY: the caller walks the queue, and no other thread does.
         Ok(private) => unsafe { private.walk.current.0.get().read() },
         Err(_) => ibv_wc::default(),
     }

@@ -85,7 +85,7 @@ fn own(device: &Device) -> Result<&'static Device, Errno> {
 unsafe fn device_of(device: *mut ibv_device) -> Result<&'static Device, Errno> {
     let shown: *mut Shown = device.cast();
     match table()?.contains(&shown) {
-        // SAFETY: it is one of the table, and those live for ever.
+        // SAFETY: it is one of the table, and those are never freed.
         true => own(unsafe { (*shown).device }),
         false => Err(EINVAL),
     }

@@ -197,7 +197,7 @@ pub unsafe extern "C" fn warpline_ibv_rereg_mr(
     };
     *now = next;
     let key = now.stag.0;
-    // SAFETY: the caller's region, as above; nobody reads it during this call.
+    // SAFETY: the caller's region, as above; it is not read during this call.
     let whole = unsafe { &mut *mr };
     (whole.lkey, whole.rkey) = (key, key);
     if changes(IBV_REREG_MR_CHANGE_TRANSLATION) {

@@ -15,7 +15,7 @@ use crate::wc;
 
 /// Completions taken from the provider at once. Each poll initialises room for them, also one that finds none.
 const BATCH: usize = 8;
-/// Polls in vain until the processor is yielded once: with few processors, the peer may need it.
+/// Empty polls until the processor is yielded once: with few processors, the peer may need it.
 const MISSES: u32 = 1000;
 
 pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, out: *mut ibv_wc) -> c_int {

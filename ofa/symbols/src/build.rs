@@ -73,8 +73,8 @@ pub fn build(library: Library) -> Result<(), BuildError> {
     offer(library.soname(), library.artifact())
 }
 
-/// Makes `verbs/NAME` in the directory of cargo's results, a link to what cargo makes there: nowhere else, so that
-/// only programs that are told to find the library.
+/// Makes `verbs/NAME` in the directory of cargo's results, a link to what cargo makes there: nowhere else, so
+/// that only programs that look for the library by its path.
 ///
 /// # Errors
 ///

@@ -62,7 +62,7 @@ pub(crate) fn shown(id: *mut rdma_cm_id) -> &'static mut rdma_cm_id {
     unsafe { &mut *id }
 }
 
-/// An address as C has it; it lives for ever.
+/// A C address; never freed.
 pub(crate) fn c_address(address: &str) -> *mut libc::sockaddr {
     let SocketAddr::V4(address) = address.parse().unwrap() else { panic!("{address}") };
     let (ip, port) = (address.ip().octets(), address.port().to_be());
@@ -252,7 +252,7 @@ impl Pair {
         Self { near, far, listener, active, passive }
     }
 
-    /// Destroys both ends, and sees that nothing more is told.
+    /// Destroys both ends, and checks that no further event comes.
     pub(crate) fn end(self) {
         for id in [self.active, self.passive, self.listener] {
             call!(warpline_rdma_destroy_qp(id));

@@ -8,7 +8,7 @@ use ibv_sys::*;
 use crate::common::*;
 
 #[test]
-fn both_ends_are_told_with_the_private_data_of_the_other() {
+fn both_ends_get_the_private_data_of_the_other() {
     let (near, far) = (channel(), channel());
     let (door, at) = listener(far);
     let active = resolved(near, &at);
@@ -81,14 +81,14 @@ fn a_rejection_carries_its_private_data() {
     let seen = next(near);
     assert_eq!((seen.kind, seen.status), (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED));
     assert_eq!((seen.id, seen.data), (active, b"no".to_vec()));
-    // It is answered.
+    // It gets a response.
     refused!(libc::EINVAL, warpline_rdma_reject(passive, null_mut(), 0));
     Pair { near, far, listener: door, active, passive }.end();
 }
 
 /// By its identifier, by its listener while it is queued, and by a backlog that is full.
 #[test]
-fn a_request_that_nobody_answers_is_rejected() {
+fn a_request_without_a_reply_is_rejected() {
     let (near, far) = (channel(), channel());
     let (door, at) = listener(far);
     let rejected = |id: *mut rdma_cm_id| {

@@ -50,7 +50,7 @@ fn endpoints_connect_in_calls_that_wait() {
         done!(warpline_rdma_disconnect(id));
         // SAFETY: as above.
         assert_eq!(unsafe { (*shown(id).event).event }, RDMA_CM_EVENT_DISCONNECTED);
-        // It was told, and is not waited for again.
+        // The event was returned, and is not waited for again.
         done!(warpline_rdma_disconnect(id));
         call!(warpline_rdma_destroy_ep(id));
         call!(warpline_rdma_freeaddrinfo(at));

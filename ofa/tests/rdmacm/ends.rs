@@ -31,7 +31,7 @@ fn end(id: *mut rdma_cm_id, by: By) {
 }
 
 #[test]
-fn each_end_is_told_once_however_it_ends() {
+fn each_end_gets_one_event_however_it_ends() {
     for (active, passive) in [
         (Some(By::Disconnect), None),
         (None, Some(By::Disconnect)),
@@ -62,7 +62,7 @@ fn each_end_is_told_once_however_it_ends() {
 }
 
 #[test]
-fn the_peer_is_told_of_an_identifier_that_goes() {
+fn the_peer_gets_an_event_when_an_identifier_is_destroyed() {
     let pair = Pair::new();
     done!(warpline_rdma_destroy_id(pair.active));
     assert_eq!(expect(pair.far, RDMA_CM_EVENT_DISCONNECTED), pair.passive);
@@ -113,7 +113,7 @@ fn an_identifier_waits_for_its_events_to_be_acknowledged() {
 }
 
 #[test]
-fn an_identifier_that_moves_takes_its_events_along() {
+fn an_identifier_that_is_migrated_keeps_its_events() {
     let (old, new) = (channel(), channel());
     let [moving, staying] = [(); 2].map(|()| id_on(old));
     for id in [moving, staying] {
@@ -135,7 +135,7 @@ const MESSAGES: usize = 8;
 
 /// Programs for InfiniBand take a completion for a delivery, and destroy everything at once.
 #[test]
-fn what_has_completed_arrives_though_everything_is_destroyed_at_once() {
+fn completed_data_arrives_although_everything_is_destroyed_at_once() {
     let pair = Pair::new();
     let mut inbox = vec![0u8; MESSAGES << 20];
     let mut outbox: Vec<u8> = (0..1 << 20).map(|n| n as u8).collect();
@@ -182,7 +182,7 @@ fn post_recv(id: *mut rdma_cm_id, memory: &mut [u8], mr: *mut ibv_mr) {
     done!(post(qp, &raw mut wr, &mut null_mut()));
 }
 
-/// Its peer may be anybody, and no RFC has it.
+/// Its peer may be any process, and no RFC defines it.
 #[test]
 fn a_send_with_immediate_is_refused() {
     let pair = Pair::new();

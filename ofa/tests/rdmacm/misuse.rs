@@ -51,7 +51,7 @@ fn calls_out_of_order_are_refused() {
 }
 
 #[test]
-fn what_is_not_served_says_so() {
+fn unsupported_calls_are_refused() {
     let channel = channel();
     let mut id = null_mut();
     for (ps, errno) in
@@ -88,7 +88,7 @@ fn what_is_not_served_says_so() {
 }
 
 #[test]
-fn a_nonblocking_channel_without_events_says_try_again() {
+fn a_nonblocking_channel_without_events_returns_eagain() {
     let channel = channel();
     rustix::fs::fcntl_setfl(descriptor(channel), rustix::fs::OFlags::NONBLOCK).unwrap();
     refused!(libc::EAGAIN, warpline_rdma_get_cm_event(channel, &mut null_mut()));
@@ -115,7 +115,7 @@ fn devices_are_open_and_stay_so() {
 #[test]
 fn events_have_names() {
     let name = |kind| {
-        // SAFETY: a string that lives for ever.
+        // SAFETY: a static string.
         unsafe { CStr::from_ptr(warpline_rdma_event_str(kind)) }.to_str().unwrap()
     };
     assert_eq!(name(RDMA_CM_EVENT_ADDR_RESOLVED), "RDMA_CM_EVENT_ADDR_RESOLVED");

@@ -76,10 +76,10 @@ fn a_peer_that_listens_late_is_found_and_one_that_never_does_refuses() {
 }
 
 #[test]
-fn addresses_of_nobody_are_told_by_an_event_or_refused() {
+fn unreachable_addresses_are_reported_by_an_event_or_refused() {
     let channel = channel();
     let id = id_on(channel);
-    // RFC 5737: nobody's.
+    // RFC 5737: an address that no machine has.
     refused!(libc::EADDRNOTAVAIL, warpline_rdma_bind_addr(id, c_address("198.51.100.7:0")));
     // A network that nothing leads to (RFC 1112: reserved).
     done!(warpline_rdma_resolve_addr(id, null_mut(), c_address("255.255.255.255:1"), 1000));
@@ -94,7 +94,7 @@ fn addresses_of_nobody_are_told_by_an_event_or_refused() {
 }
 
 #[test]
-fn identifiers_that_say_so_share_a_port_until_one_listens() {
+fn identifiers_with_reuseaddr_share_a_port_until_one_listens() {
     let channel = channel();
     let share = |id| {
         let mut on: i32 = 1;

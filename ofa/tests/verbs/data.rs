@@ -60,7 +60,7 @@ fn writes_reads_and_atomics_reach_the_peers_memory() {
     assert_eq!(near.send(a, &mut read), 0);
     assert_eq!(near.success(2).opcode, IBV_WC_RDMA_READ);
     assert_eq!(near.read(64, 10), b"to be read");
-    // The Read went behind the Write.
+    // The Read went after the Write.
     assert_eq!(far.read(0, 7), b"written");
 
     for (opcode, done, compare_add, swap, before) in [
@@ -176,7 +176,7 @@ fn a_send_waits_for_its_receive() {
     near.fill(0, b"early");
     assert_eq!(near.send(a, &mut wr(1, IBV_WR_SEND, &mut near.sge(0, 5))), 0);
     near.success(1);
-    // A Read behind it is answered meanwhile.
+    // The Read after it completes meanwhile.
     let mut sge = near.sge(64, 4);
     let mut read = wr(2, IBV_WR_RDMA_READ, &mut sge);
     read.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(0), rkey: far.rkey() } };
@@ -218,7 +218,7 @@ fn a_shared_receive_queue_serves_several_queue_pairs() {
         let posted = unsafe { far.ops().post_srq_recv.unwrap()(srq, &mut wr, &mut null_mut()) };
         assert_eq!(posted, 0);
     }
-    // The limit is told once fewer receives are left.
+    // The limit event comes once fewer receives are left.
     let mut limit = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 3 };
     assert_eq!(unsafe { warpline_ibv_modify_srq(srq, &mut limit, IBV_SRQ_LIMIT) }, 0);
     for n in 0..4 {

@@ -43,7 +43,7 @@ fn arm(lab: &Lab) {
 }
 
 #[test]
-fn a_channel_tells_of_completions_once_per_arming() {
+fn a_channel_notifies_once_per_arming() {
     let (near, far) = (Lab::new(), Lab::new());
     let (a, b) = pair(&near, &far);
     let fd = unsafe { (*far.channel).fd };
@@ -64,7 +64,7 @@ fn a_channel_tells_of_completions_once_per_arming() {
 }
 
 #[test]
-fn a_channel_that_does_not_block_says_so() {
+fn a_nonblocking_channel_returns_eagain() {
     let lab = Lab::new();
     let fd = unsafe { BorrowedFd::borrow_raw((*lab.channel).fd) };
     rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).unwrap();

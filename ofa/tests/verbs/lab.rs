@@ -285,7 +285,7 @@ pub(crate) fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
-/// A pointer that is the number of a handle told by an event.
+/// A pointer that is the number of a handle, from an event.
 pub(crate) fn handle<T>(address: usize) -> *mut T {
     with_exposed_provenance_mut(address)
 }

@@ -52,7 +52,7 @@ fn queue_pairs_that_cannot_be() {
 }
 
 #[test]
-fn what_is_in_use_is_not_destroyed() {
+fn objects_in_use_are_not_destroyed() {
     let lab = Lab::new();
     let qp = lab.qp();
     unsafe {
@@ -265,7 +265,7 @@ fn bind(lab: &Lab, kind: u32) -> i32 {
 }
 
 #[test]
-fn what_is_refused_and_with_which_number() {
+fn refusals_and_their_errno() {
     let rows: &[Row] = &[
         ("an SRQ deeper than the device's", libc::EINVAL, |lab| none(srq_of(lab, u32::MAX, 1))),
         ("an SRQ with too many elements", libc::EINVAL, |lab| none(srq_of(lab, 1, 1000))),

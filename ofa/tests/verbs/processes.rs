@@ -112,7 +112,7 @@ fn a_process_that_destroys_at_once_has_sent_what_completed() {
 }
 
 #[test]
-fn a_child_starts_anew_and_leaves_its_parents_connections_alone() {
+fn a_child_has_its_own_state_and_does_not_affect_its_parents_connections() {
     echo("forks");
 }
 

@@ -1,4 +1,4 @@
-//! Who meets whom, in which order, and what becomes of those who look for nobody.
+//! Tests of the rendezvous of queue pairs: which ones meet, in which order, and what happens without a peer.
 
 use ibv_sys::*;
 use ofa::verbs::qp::*;
@@ -53,7 +53,7 @@ fn is_given_up(lab: &Lab, qp: *mut ibv_qp) {
 }
 
 #[test]
-fn a_send_to_nobody_is_given_up() {
+fn a_send_without_a_peer_is_given_up() {
     let lab = Lab::new();
     let qp = lab.qp();
     to_init(qp);
@@ -64,7 +64,7 @@ fn a_send_to_nobody_is_given_up() {
 }
 
 #[test]
-fn who_is_not_expected_is_not_met() {
+fn an_unexpected_peer_is_not_met() {
     let (near, far) = (Lab::new(), Lab::new());
     let (a, b) = pair(&near, &far);
     reaches((&near, a), (&far, b));

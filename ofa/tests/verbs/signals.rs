@@ -1,4 +1,4 @@
-//! Signals while a call waits for an event: a handler without SA_RESTART ends the call with EINTR, behind one
+//! Signals while a call waits for an event: a handler without SA_RESTART ends the call with EINTR, after one
 //! with SA_RESTART it goes on (sigaction(2)).
 
 use std::ptr::null_mut;

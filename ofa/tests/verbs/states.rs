@@ -71,7 +71,7 @@ fn sends_wait_while_the_queue_is_drained() {
 }
 
 #[test]
-fn a_queue_is_drained_when_what_was_posted_before_is_done() {
+fn a_queue_is_drained_when_earlier_requests_are_done() {
     let (near, far) = (Lab::new(), Lab::new());
     let (a, b) = (near.qp(), far.qp());
     to_init(a);

@@ -39,7 +39,7 @@ impl Room {
         unsafe { self.join(view, path) }.unwrap_or(path)
     }
 
-    /// One behind the other, if there is room.
+    /// One after the other, if there is room.
     unsafe fn join(&mut self, view: *const c_char, path: *const c_char) -> Option<*const c_char> {
         // SAFETY: the caller's string.
         let front = unsafe { libc::strlen(view) };

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_drifted_is_found() {
+    fn drift_is_found() {
         let (root, mut workspace) = (Path::new("/r"), workspace());
         let old = format!("{BEGIN}{}{END}", table(root, &workspace));
         workspace

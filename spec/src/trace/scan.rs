@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_tests_are_told_apart() {
+    fn code_and_tests_are_distinguished() {
         let text =
             "// [DDP-01]\nfn a() {}\n#[cfg(test)]\nmod tests {\n    // [DDP-01]\n    fn b() {}\n}";
         let found = scan(&[Source::new("x/src/a.rs", Language::Rust, text)]);

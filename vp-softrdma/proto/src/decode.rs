@@ -32,7 +32,7 @@ pub struct DecodeOptions {
 /// What the first octet belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// A start-up frame; FPDUs behind it.
+    /// A start-up frame; FPDUs after it.
     Startup,
     /// An FPDU (or marker) at this offset in full operation; the offset matters with markers only.
     Fpdu {
@@ -144,7 +144,7 @@ impl Violation {
 }
 
 /// Explains one direction of a stream. Every octet belongs to exactly one frame, unless something
-/// makes the boundaries behind it unknowable: then the rest is one frame named "undecodable".
+/// makes the boundaries after it unknowable: then the rest is one frame named "undecodable".
 pub fn explain(octets: &[u8], options: DecodeOptions) -> Vec<Frame> {
     let mut frames = Vec::new();
     let (mut at, mut position) = (0, 0);

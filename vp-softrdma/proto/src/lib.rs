@@ -7,7 +7,7 @@
 //! | kind | methods | who calls |
 //! |---|---|---|
 //! | `post_*` | work from the application | any thread that holds the QP |
-//! | `handle_*` | what happened outside: octets, FIN, reset, time-out, octets sent | whoever did the IO |
+//! | `handle_*` | what happened outside: octets, FIN, reset, time-out, octets sent | the caller, after IO |
 //! | `poll_*` | what to do next: FPDUs to send, actions on the LLP stream | after every `post_*` and `handle_*` |
 //!
 //! For all that concerns memory (receive buffers, STags, scatter/gather lists) the core calls the
@@ -45,14 +45,14 @@
 //!   into Requests of 4 MiB (`read`), as many at once as ORD allows; it stays one work request.
 //!   During a Read of 128 MiB a ping on the same connection takes 0.8 to 1.1 ms; unsplit, 16 to 22.
 //! - A Send for which no receive is posted ends the stream (RFC 5041 section 7.1). With `hold`, it and
-//!   the Sends behind it are buffered until one is posted, while the other queues go on. An STag that
+//!   the Sends after it are buffered until one is posted, while the other queues go on. An STag that
 //!   such a Send invalidates becomes invalid when the Send is delivered.
 //! - An atomic executes on arrival if no earlier response is due, else when its response is sent.
 //! - With CRC on nothing of an FPDU reaches the host before it is verified. With CRC and markers
 //!   off a large payload may be read straight to its destination (`Want::Direct`), re-checked at
 //!   each read.
 //! - A zero-length RDMA Write that no consumer sees (the *zero-length kick*) wakes peers that left our first FPDU
-//!   unread behind their MPA Reply; the kernel's siw does, in a third of the connections. It is
+//!   unread after their MPA Reply; the kernel's siw does, in a third of the connections. It is
 //!   repeated, each time after twice as long, while nothing at all has come back: 8 times, 5
 //!   seconds in all.
 //! - A zero-length RDMA Read that no consumer sees (the *probe*) finds out whether a silent peer's RDMA

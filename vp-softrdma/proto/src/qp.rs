@@ -210,7 +210,7 @@ impl Qp {
     }
 
     /// Queues a zero-length RDMA Write that no consumer sees: it wakes peers that left our first FPDU
-    /// unread behind their MPA Reply (see the peer profile `siw`). No-op unless in RTS, or as a
+    /// unread after their MPA Reply (see the peer profile `siw`). No-op unless in RTS, or as a
     /// responder that may not send yet.
     pub fn kick(&mut self) {
         self.tx.kick |= self.state == State::Rts && self.tx.allowed;

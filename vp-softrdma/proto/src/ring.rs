@@ -62,7 +62,7 @@ impl<T> Ring<T> {
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity
     }
-    /// Position of the entry `index` places behind the oldest.
+    /// Position of the entry `index` places after the oldest.
     pub(crate) fn position(&self, index: u32) -> u32 {
         let position = u64::from(self.head) + u64::from(index);
         let capacity = u64::from(self.capacity());

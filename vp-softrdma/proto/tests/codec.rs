@@ -95,7 +95,7 @@ proptest! {
         prop_assert_eq!(terminate.emit(&mut octets), Ok(octets.len()));
         prop_assert!(octets.len() <= TerminateRepr::MAX_LEN);
         prop_assert_eq!(TerminateRepr::parse(&octets), Ok(terminate));
-        // Cut short it is still a Terminate, and nothing behind the cut is read. [RDMAP-32]
+        // Cut short it is still a Terminate, and nothing after the cut is read. [RDMAP-32]
         for have in 0..octets.len() {
             match TerminateRepr::parse(&octets[..have]) {
                 Ok(cut) => prop_assert!(have >= 4 && cut.code == terminate.code),

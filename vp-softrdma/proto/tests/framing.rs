@@ -129,7 +129,7 @@ fn the_crc_field_stays_without_crc() {
     assert_eq!(receive(&mut Rx::new(None, false), &correct).0, [b"ab".to_vec()]);
 }
 
-// Nothing of a damaged FPDU is handed up, and nothing behind it. [MPA-15] [MPA-37] [MPA-38]
+// Nothing of a damaged FPDU is handed up, and nothing after it. [MPA-15] [MPA-37] [MPA-38]
 #[test]
 fn a_damaged_fpdu_ends_the_stream() {
     for markers in [false, true] {
@@ -191,7 +191,7 @@ fn without_crc_impossible_lengths_are_refused_at_once() {
         let mut rx = Rx::new(None, false);
         let result = receive(&mut rx, &len.to_be_bytes());
         assert_eq!(result, (vec![], Some(ProtocolError::UlpduLength)));
-        // The same behind a marker, and where none is due.
+        // The same after a marker, and where none is due.
         let front = [&[0; 4][..], &len.to_be_bytes()].concat();
         let result = receive(&mut Rx::new(None, true), &front);
         assert_eq!(result, (vec![], Some(ProtocolError::UlpduLength)));
@@ -398,7 +398,7 @@ fn gathering_gives_the_same_octets() {
     assert!(Tx::at(None, true, 4).plan(9).gathers());
 }
 
-// Who copies may sum on the way: the FPDU is the same, and its head and pad are in the sum.
+// A copying caller may compute the CRC meanwhile: the FPDU is the same, with header and pad in the CRC.
 #[test]
 fn a_copy_may_sum_on_the_way() {
     for (crc, markers, len) in
@@ -520,7 +520,7 @@ proptest! {
         prop_assert_eq!(got, whole);
     }
 
-    // Octets of any kind: an answer, never a panic, never an FPDU that is not there. [SEC-18]
+    // Octets of any kind: a result, never a panic, never an FPDU that was not sent. [SEC-18]
     #[test]
     fn no_octets_panic(
         octets in proptest::collection::vec(any::<u8>(), 0..300),

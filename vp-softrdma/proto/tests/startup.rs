@@ -37,7 +37,7 @@ fn done<T: std::fmt::Debug>(step: Result<Step<T>, StartupError>) -> T {
     }
 }
 
-/// A whole exchange; both ends' results, the initiator's still as an answer.
+/// A whole exchange; both ends' results, the initiator's before it is checked.
 fn exchange(
     ours: StartupConfig,
     theirs: StartupConfig,
@@ -112,7 +112,7 @@ fn a_wrong_key_ends_it_with_nothing_sent() {
     assert_eq!(error, StartupError::BadKey { at: 9 });
     assert_eq!(responder.reply_for(error), None);
 
-    // The first octet that differs decides, whatever comes behind it.
+    // The first octet that differs decides, whatever follows.
     let mut responder = Responder::new(plain());
     assert_eq!(responder.handle(b"MPA ID Rep Framx"), Err(StartupError::WrongRole));
 
@@ -132,7 +132,7 @@ fn a_wrong_key_ends_it_with_nothing_sent() {
 // Both ends as initiators over one connection, and both as responders: local errors, no hang.
 // [CONN-12] [CONN-13]
 #[test]
-fn two_of_a_role_never_meet() {
+fn two_ends_with_the_same_role_do_not_connect() {
     let mut ours = Initiator::new(plain(), b"").expect("a request");
     let mut theirs = Initiator::new(plain(), b"").expect("a request");
     let (to_them, to_us) = (ours.request().to_vec(), theirs.request().to_vec());
@@ -165,7 +165,7 @@ fn crc_is_in_force_if_either_asks() {
         let (answer, r, _, reply) = exchange(config(ours), config(theirs)).expect("agreement");
         let Answer::Accepted { negotiated: i, .. } = answer else { panic!("rejected") };
         assert_eq!((i.crc, r.crc), (ours || theirs, ours || theirs));
-        // C = 1 is answered by C = 1, whatever our own wish.
+        // The reply to C = 1 has C = 1, whatever our own wish.
         assert_eq!(reply.crc, ours || theirs);
     }
 }
@@ -219,7 +219,7 @@ fn revisions_that_do_not_fit_are_refused() {
     assert_eq!(ask(2, 3, 0x40), (Err(StartupError::Revision { got: 3 }), None));
     // A responder without the enhanced form closes.
     assert_eq!(ask(1, 2, 0x50), (Err(StartupError::Revision { got: 2 }), None));
-    // An RDMA Consortium peer is told revision 1.
+    // An RDMA Consortium peer gets revision 1.
     let (result, sent) = ask(2, 0, 0xc0);
     assert_eq!(result, Err(StartupError::Revision { got: 0 }));
     let reply = StartupRepr::parse(&sent.expect("a reply")).expect("a frame");
@@ -277,7 +277,7 @@ fn private_data_ends_at_512_octets() {
     assert_eq!(responder.handle_eof(), StartupError::Eof { have: 24 });
 }
 
-// A request that drips in is not answered before its last octet; what follows it is not eaten.
+// A request that arrives in pieces gets no reply before its last octet; what follows is not consumed.
 // [CONN-08] [CONN-34] [MPA-42]
 #[test]
 fn nothing_happens_before_the_frame_is_complete() {
@@ -294,7 +294,7 @@ fn nothing_happens_before_the_frame_is_complete() {
     };
     assert_eq!((consumed, &value.private_data[..]), (1, &b"private"[..]));
 
-    // The initiator's side: an FPDU right behind the reply is left to full operation.
+    // The initiator's side: an FPDU right after the reply is left to full operation.
     let (reply, _) = responder.accept(1, 1, b"welcome").expect("accepted");
     let mut initiator = request;
     let together = [&reply[..], &[0, 14, 0xc1, 0x40]].concat();
@@ -333,7 +333,7 @@ fn a_reject_carries_data_and_limits() {
     assert_eq!(answer, expected);
 }
 
-// Policies that refuse answer a well-formed request with a reject. [CONN-09] [MPA-13]
+// Policies that refuse reject a well-formed request. [CONN-09] [MPA-13]
 #[test]
 fn policy_refusals_are_rejects() {
     let refusals = [

@@ -146,7 +146,7 @@ fn requests_give_the_expected_action() {
     });
 }
 
-/// An initiator whose request a reply of no named request could answer.
+/// An initiator whose request fits a reply without a named request.
 fn asker_of(vector: &Value) -> StartupConfig {
     let default = StartupConfig::default();
     let frame = octets(vector, "hex");
@@ -284,7 +284,7 @@ fn code(value: &Value) -> TerminateCode {
 
 // A bad vector hides no other; a name is looked up in the file that is read, then in the project's.
 #[test]
-fn every_bad_vector_is_told_and_names_are_found() {
+fn every_bad_vector_is_reported_and_names_are_found() {
     let file = serde_json::json!({ "vectors": [{"name": "a"}, {"name": "b"}, {"name": "c"}] });
     let all = file["vectors"].as_array().expect("a list");
     let checked = std::panic::catch_unwind(|| {

@@ -111,7 +111,7 @@ fn a_socket_that_is_put_back_is_reported() {
 }
 
 #[test]
-fn nothing_is_kept_of_a_socket_that_is_gone() {
+fn no_state_is_kept_of_a_closed_socket() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let near = Stream::of(near);
     let (engine, seen) = (engine(), Arc::new(Seen::default()));
@@ -176,7 +176,7 @@ fn the_wakeup_stays_set_until_the_leader_has_seen_it() {
         assert!(engine.leadership.has_leader());
         if looks.replace(looks.get() + 1) == 0 {
             engine.wake(&other);
-            assert!(!is_wakeup_set(&engine), "nobody waits for that one");
+            assert!(!is_wakeup_set(&engine), "no thread waits for that one");
             engine.wake(&mine);
             engine.poll();
             assert!(is_wakeup_set(&engine), "who polls leaves it to the leader");
@@ -186,7 +186,7 @@ fn the_wakeup_stays_set_until_the_leader_has_seen_it() {
     within("a wait that is done at its second look", || engine.wait(&mine, None, done, || ()));
     assert!(!engine.leadership.has_leader() && !is_wakeup_set(&engine));
     engine.wake(&mine);
-    assert!(!is_wakeup_set(&engine), "nobody waits any more");
+    assert!(!is_wakeup_set(&engine), "no thread waits any more");
 }
 
 /// The wake-up was meant for a leader that has left.
@@ -211,7 +211,7 @@ fn the_thread_backs_off_while_a_consumer_polls_and_none_relies_on_it() {
         end.engine.progress.decide(|| false)
     };
     assert_eq!(decide(), Mode::BackOff);
-    assert_eq!(end.engine.progress.decide(|| false), Mode::Watch, "nobody has polled since");
+    assert_eq!(end.engine.progress.decide(|| false), Mode::Watch, "no thread has polled since");
     end.cq.arm(false).unwrap();
     assert_eq!(decide(), Mode::Watch);
 }

@@ -7,11 +7,11 @@
 //!
 //! - pollers ([`Engine::poll`]): never sleep;
 //! - the leader among the waiters ([`Engine::wait`], [`Engine::lead`], [`leader`]): sleeps in `epoll_wait`;
-//! - the engine's own thread: watches while nobody else does ([`kal_os::progress`]), and runs the timers.
+//! - the engine's own thread: watches while no other thread does ([`kal_os::progress`]), and runs the timers.
 //!
-//! Event mode: a consumer that arms a CQ sleeps in an epoll of its own, where the engine cannot see it.
-//! From then on the engine's thread watches the sockets without back-off, and polls of that CQ leave the
-//! sockets to it, until the consumer has polled in vain a few times without arming.
+//! Event mode: a consumer that arms a CQ sleeps in an epoll of its own, where the engine cannot see it. From
+//! then on the engine's thread watches the sockets without back-off, and polls of that CQ leave the sockets to
+//! it, until the consumer's last few polls were empty and it has not armed.
 //!
 //! The death of a peer shows as an event on its socket; a silent peer is found by a timer of its QP.
 
@@ -72,7 +72,7 @@ pub(crate) struct Ready {
     pub(crate) life_line: bool,
 }
 
-/// Who serves.
+/// The thread that serves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     /// A consumer's thread that polls.
@@ -320,7 +320,7 @@ impl Engine {
         match stream.shared() {
             _ if !unregistered => {}
             None => _ = epoll::delete(&self.epoll, stream),
-            // Nothing comes from its descriptor while nobody rings.
+            // Its descriptor is silent until the peer rings.
             Some(local) => local.stay_awake(),
         }
         unregistered

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_deadlines_leave_when_they_are_most() {
+    fn cancelled_deadlines_are_removed_when_they_are_the_majority() {
         const LIVE: usize = 200;
         let timers = Timers::default();
         let state = || {

@@ -60,7 +60,7 @@ pub struct Caller {
     pub privileged: bool,
 }
 
-/// Who may use a grant (RFC 5041 section 8.2). // [DDP-20]
+/// The users of a grant (RFC 5041 section 8.2). // [DDP-20]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
     /// A region: every QP of the PD.

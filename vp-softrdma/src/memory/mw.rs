@@ -175,7 +175,7 @@ fn window_grant(
     })
 }
 
-/// Makes a window invalid and tells its region and QP. For the holder of the window's lock.
+/// Makes a window invalid and updates its region and QP. For the holder of the window's lock.
 pub(crate) fn unbind(table: &StagTable, slot: &Slot, window: &mut Window) -> Result<(), Busy> {
     let Some(binding) = &window.binding else { return Ok(()) };
     slot.revoke()?;

@@ -145,8 +145,8 @@ impl Slot {
     pub(crate) fn publish(&self, key: u8, grant: Grant) {
         debug_assert!(self.valid_key().is_none());
         self.grant.with_mut(|place| {
-            // SAFETY: the slot is not valid and was drained by `revoke`, so nobody reads `grant`;
-            // the caller holds the lock of `meta`, so nobody else writes it.
+            // SAFETY: the slot is not valid and was drained by `revoke`, so no thread reads `grant`;
+            // the caller holds the lock of `meta`, so no other thread writes it.
             unsafe { *place = grant }
         });
         self.change(|old| with_stag(old, Stag::new(stag_of(old).index(), key)) | VALID);

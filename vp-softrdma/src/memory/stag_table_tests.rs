@@ -44,7 +44,7 @@ mod plain {
     }
 
     #[test]
-    fn released_indices_come_back() {
+    fn released_indices_are_reused() {
         let table = StagTable::new().unwrap();
         const COUNT: u32 = if cfg!(miri) { 32 } else { 512 };
         let taken: Vec<u32> =

@@ -135,7 +135,7 @@ impl Coalesce {
         self.since = now;
     }
 
-    /// The consumer polled in vain, waits, or arms: its next post has no other to wait for.
+    /// The consumer's poll was empty, or it waits or arms: its next post has no other to wait for.
     pub(crate) fn attend(&mut self) {
         self.attended |= self.posts == 0;
     }

@@ -51,7 +51,7 @@ fn the_first_goes_at_once_and_the_next_waits_for_the_consumer() {
     );
     assert_eq!(post(&mut coalesce, false, LATER + 2), Then::Defer { look_at: None });
     assert_eq!(coalesce.deferred(), 2);
-    // The consumer polls in vain: deferred posts are transmitted, and the next one is deferred again.
+    // The consumer polls an empty CQ: deferred posts are transmitted, and the next one is deferred again.
     coalesce.attend();
     transmit(&mut coalesce, LATER + 3);
     assert!(defers(post(&mut coalesce, true, LATER + 4)));
@@ -67,7 +67,7 @@ fn one_at_a_time_never_waits() {
         now += 1;
     }
     for _ in 0..8 {
-        // Without completions: the consumer polls in vain, for a reply of the peer.
+        // Without completions: the consumer polls an empty CQ, for a reply of the peer.
         coalesce.attend();
         assert_eq!(post_as(&mut coalesce, SendFlags::empty(), true, now), Then::Transmit);
         now += 1;
@@ -100,7 +100,7 @@ fn a_connection_is_not_idle_while_it_transmits() {
 }
 
 #[test]
-fn what_is_deferred_goes_when_it_is_enough_old_or_urgent() {
+fn deferred_posts_are_sent_when_many_old_or_urgent() {
     let busy = || {
         let mut coalesce = Coalesce::default();
         assert_eq!(post(&mut coalesce, true, LATER), Then::Transmit);
@@ -138,7 +138,7 @@ fn a_hint_holds_even_the_first() {
 }
 
 #[test]
-fn the_engine_looks_seldom_at_a_consumer_that_polls_and_soon_at_one_that_does_not() {
+fn the_engine_checks_a_polling_consumer_seldom_and_others_soon() {
     let mut coalesce = Coalesce::default();
     let mut now = LATER;
     post(&mut coalesce, true, now);

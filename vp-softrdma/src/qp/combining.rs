@@ -1,9 +1,9 @@
 //! Combining lock: its holder also does what other threads asked for while it was locked.
 //!
-//! Each QP has one. A thread that finds work for a QP (octets arrived, the socket has room) never waits
-//! for another that holds the lock: it sets the service flag, and the holder serves the QP once more
-//! before it leaves. The flag is set again and again while a peer sends; a holder that has used its
-//! budget passes it on, so that no thread stays with one QP for ever.
+//! Each QP has one. A thread that finds work for a QP (octets arrived, the socket has room) never waits for
+//! another that holds the lock: it sets the service flag, and the holder serves the QP once more before it
+//! leaves. The flag is set again and again while a peer sends; a holder that has used its budget passes it on,
+//! so that no thread stays with one QP without end.
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
@@ -77,7 +77,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn a_holder_that_has_used_up_its_budget_leaves() {
+    fn a_lock_holder_leaves_after_its_budget() {
         let (combining, visits) = (CombiningLock::new(()), Cell::new(0));
         let serve = |guard| {
             let (combining, visits) = (&combining, &visits);
@@ -85,7 +85,7 @@ mod tests {
                 visits.set(visits.get() + 1);
                 // Another request arrives while it is inside, each time but the third.
                 if visits.get() < 3 {
-                    combining.serve(|_| unreachable!("somebody is inside"));
+                    combining.serve(|_| unreachable!("another thread is inside"));
                 }
                 drop(value);
                 guard
@@ -98,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_passed_on_is_not_served_again() {
+    fn requests_that_were_passed_on_are_not_served_again() {
         let combining = CombiningLock::new(());
         let inside = combining.lock();
-        combining.serve(|_| unreachable!("somebody is inside"));
+        combining.serve(|_| unreachable!("another thread is inside"));
         drop(inside);
         combining.pass_on();
         combining.serve_wanted(|_| unreachable!("it was passed on"));

@@ -105,7 +105,7 @@ impl Context {
         }
     }
 
-    /// Posts of this QP are deferred: its CQs transmit them when the consumer polls in vain, waits or
+    /// Posts of this QP are deferred: its CQs transmit them when the consumer finds them empty, waits or
     /// arms.
     pub(crate) fn defer(&self) {
         self.send_cq.defer(&self.me);

@@ -109,7 +109,7 @@ fn each_message_has_its_own_time() {
 }
 
 #[test]
-fn what_does_not_wait_has_no_deadline() {
+fn a_message_that_does_not_wait_has_no_deadline() {
     let ends = ends();
     for round in 1..=3 {
         send(&ends.0, 1);
@@ -141,7 +141,7 @@ fn a_peer_is_not_given_up_while_it_is_not_read() {
 
 /// The end of the stream was reported while nothing was read: it is seen when reading resumes.
 #[test]
-fn an_end_behind_what_was_not_read_is_seen() {
+fn an_end_after_unread_octets_is_seen() {
     let unready = Unready::Hold { octets: 1, time: Duration::from_secs(600) };
     let far = End::with(LEN as usize, |init| init.unready = unready);
     let ends = connected((End::new(LEN as usize), far));

@@ -1,9 +1,9 @@
 //! The part of a QP that its lock protects, and the steps that drive it: receive, transmit, carry out
 //! the core's actions.
 //!
-//! Each step runs on whichever thread holds the lock. Events and notifications are collected here and
-//! delivered by `qp.rs` after unlocking. When the peer dies a step notices, tells the core, and carries
-//! out its actions as at any other time.
+//! Each step runs on whichever thread holds the lock. Events and notifications are collected here and delivered
+//! by `qp.rs` after unlocking. When the peer dies a step notices, informs the core, and carries out its actions
+//! as at any other time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -265,7 +265,7 @@ impl Inner {
                 Progress::Full => {
                     self.record.counters.send_stalls += 1;
                     (link.stalled, link.slow) = (true, true);
-                    // Who reads it says that there is room.
+                    // The thread that reads it reports that there is room.
                     if link.stream.shared().is_some() {
                         return taken;
                     }
@@ -329,7 +329,7 @@ impl Inner {
         any
     }
 
-    // RFC 5040 6.2.1 [RDMAP-27]: FIN behind the Terminate, then wait for the peer's, bounded
+    // RFC 5040 6.2.1 [RDMAP-27]: FIN after the Terminate, then wait for the peer's, bounded
     fn close_gracefully(&mut self, context: &Context) {
         if let Some(link) = &mut self.link {
             link.finishing = true;
@@ -354,7 +354,7 @@ impl Inner {
         }
     }
 
-    /// Leaves the stream to end by itself: behind our FIN, if that was sent.
+    /// Leaves the stream to end by itself: after our FIN, if that was sent.
     pub(crate) fn leave_stream(&mut self, context: &Context) {
         let ending = matches!(self.core.proto.state(), State::Closing | State::Terminate);
         if let Some(link) = self.link.take_if(|_| ending) {

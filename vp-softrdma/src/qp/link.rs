@@ -155,7 +155,7 @@ impl Link {
         }
     }
 
-    /// A thread looks at the stream all the time; it need not be told.
+    /// A thread polls the stream; it need not be notified.
     pub(crate) fn is_polled(&self) -> bool {
         self.stream.shared().is_some_and(Local::is_awake)
     }

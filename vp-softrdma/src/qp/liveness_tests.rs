@@ -52,7 +52,7 @@ fn a_connection_without_work_is_left_alone() {
 
 // [CONN-14]
 #[test]
-fn who_only_waits_asks_more_and_more_seldom() {
+fn probes_of_an_idle_end_become_less_frequent() {
     let ends = acquainted();
     let before = fpdus(&ends.0);
     ends.0.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
@@ -63,7 +63,7 @@ fn who_only_waits_asks_more_and_more_seldom() {
 
 // [CONN-14]
 #[test]
-fn who_sends_after_long_asks_soon() {
+fn a_probe_follows_soon_after_a_late_send() {
     let ends = acquainted();
     ends.0.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
     (0..3600).for_each(|_| pass(&ends));
@@ -99,7 +99,7 @@ fn state(end: &End) -> QpState {
 
 // [CONN-14]
 #[test]
-fn an_answer_that_lies_unread_counts() {
+fn an_unread_response_counts() {
     let (near, far) = asking();
     let (before, answers) = (fpdus(&near).1, fpdus(&far).0);
     while fpdus(&far).0 == answers {
@@ -151,7 +151,7 @@ fn a_peer_that_only_reads_is_kept() {
 
 // [CONN-14]: a deadline that was taken just when another replaced it.
 #[test]
-fn a_look_that_is_not_due_asks_nothing() {
+fn a_check_that_is_not_due_sends_no_probe() {
     let (near, _far) = acquainted();
     near.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
     let before = fpdus(&near);
@@ -164,7 +164,7 @@ fn a_look_that_is_not_due_asks_nothing() {
 
 /// Nothing was sent that a peer could have missed.
 #[test]
-fn who_has_said_nothing_does_not_kick() {
+fn an_end_that_has_sent_nothing_does_not_kick() {
     let (end, _deaf) = End::against_a_socket(64);
     for _ in 0..100 {
         end.pass(SECOND / 10);

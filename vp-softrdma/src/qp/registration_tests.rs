@@ -53,7 +53,7 @@ fn is_served((reader, source): (End, End)) {
 }
 
 #[test]
-fn a_socket_nobody_polls_any_more_comes_back() {
+fn a_socket_that_is_no_longer_polled_is_registered_again() {
     let ends = unregistered(64);
     // It was polled in the back-off that ends.
     ends.1.engine.end_back_off(true, &mut Vec::new());
@@ -77,7 +77,7 @@ fn an_engine_that_does_not_back_off_watches_all() {
 }
 
 #[test]
-fn who_sleeps_or_arms_has_the_engine_watch() {
+fn sleeping_or_arming_makes_the_engine_watch() {
     let ends = unregistered(64);
     looks_once(&ends.1);
     is_served(ends);
@@ -108,7 +108,7 @@ fn after_an_arm_a_poll_leaves_the_socket_to_the_engine() {
 /// A stream whose socket cannot be registered again ends with an event; otherwise it would wait for
 /// ever.
 #[test]
-fn a_socket_that_does_not_come_back_ends_its_stream() {
+fn a_socket_that_cannot_be_registered_again_ends_its_stream() {
     let (reader, source) = unregistered(64);
     // Adding fails because the socket is in the set.
     let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
@@ -126,7 +126,7 @@ fn a_socket_that_does_not_come_back_ends_its_stream() {
 
 /// Only the epoll set reports room to send.
 #[test]
-fn who_waits_for_room_is_in_the_set() {
+fn a_sender_without_room_is_registered() {
     let (reader, source) = unregistered(16 << 20);
     let bound = Bound::new("the read to be served through a full socket");
     while source.sends() == 0 {
@@ -141,7 +141,7 @@ fn who_waits_for_room_is_in_the_set() {
 }
 
 #[test]
-fn who_waits_for_room_stays_in_the_set_however_often_it_is_polled() {
+fn a_sender_without_room_stays_registered_however_often_it_is_polled() {
     let (reader, source) = pair(16 << 20);
     reader.read(&source);
     until("the source's socket to be full", || source.qp.poll() == Polled::Stalled);
@@ -152,7 +152,7 @@ fn who_waits_for_room_stays_in_the_set_however_often_it_is_polled() {
 
 /// Only polls within one back-off count.
 #[test]
-fn who_polls_now_and_then_leaves_the_socket_in_the_set() {
+fn occasional_polls_leave_the_socket_registered() {
     let (reader, source) = pair(64);
     for _ in 0..4 {
         source.engine.end_back_off(true, &mut Vec::new());
@@ -162,12 +162,12 @@ fn who_polls_now_and_then_leaves_the_socket_in_the_set() {
     is_served((reader, source));
 }
 
-/// Without it this test would wait for ever: it holds the lock itself. The same holds for the next one.
+/// Without it this test would hang: it holds the lock itself. The same holds for the next one.
 #[test]
 fn a_thread_inside_looks_at_the_socket_for_the_engine() {
     let (_reader, source) = unregistered(64);
     let inside = source.qp.inner.lock();
-    within("the engine, which is to wait for nobody who is inside", || {
+    within("the engine, which is to wait for no thread that is inside", || {
         source.engine.end_back_off(true, &mut Vec::new());
     });
     source.qp.leave(inside);
@@ -175,11 +175,11 @@ fn a_thread_inside_looks_at_the_socket_for_the_engine() {
 }
 
 #[test]
-fn a_look_that_finds_a_thread_inside_comes_again() {
+fn a_check_that_finds_a_thread_inside_is_repeated() {
     let (end, _peer) = pair(64);
     let inside = end.qp.inner.lock();
     let stream = inside.link.as_ref().expect("connected").generation;
-    within("a look, which is to wait for nobody who is inside", || {
+    within("a look, which is to wait for no thread that is inside", || {
         end.qp.on_timer(stream, Timer::Coalesce);
     });
     let before = end.engine.now();
@@ -190,7 +190,7 @@ fn a_look_that_finds_a_thread_inside_comes_again() {
 
 /// A QP that waits for room learns of it at the next poll of the CQ, not only every so many polls.
 #[test]
-fn a_poll_hears_of_room_to_send() {
+fn a_poll_notices_room_to_send() {
     let (reader, source) = pair(16 << 20);
     reader.read(&source);
     until("the source's socket to be full", || source.qp.poll() == Polled::Stalled);

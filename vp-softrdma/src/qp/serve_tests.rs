@@ -146,7 +146,7 @@ fn large_payloads_are_read_to_their_places_once_they_are_expected() {
         (if send { fpdu(msn, &payload) } else { write_fpdu(&end, &payload) }, payload)
     };
     for send in [false, true] {
-        assert_eq!(calls_for(&end, &mut socket, &large(send).0), 1, "nobody expects it");
+        assert_eq!(calls_for(&end, &mut socket, &large(send).0), 1, "no receive expects it");
         let (fpdu, payload) = large(send);
         assert_eq!(calls_for(&end, &mut socket, &fpdu), 2);
         assert_eq!(end.buffer.read(0, LARGE), payload);
@@ -165,7 +165,7 @@ fn large_payloads_are_read_to_their_places_once_they_are_expected() {
 
 /// The end of the stream shows only after everything was read.
 #[test]
-fn who_is_told_of_an_end_reads_until_it_shows() {
+fn a_thread_that_learns_of_an_end_reads_until_it_shows() {
     let (end, mut socket) = End::against_a_socket(64);
     receive(&end, 0, 8);
     socket.write_all(&fpdu(1, &[5; 8])).unwrap();
@@ -177,7 +177,7 @@ fn who_is_told_of_an_end_reads_until_it_shows() {
 }
 
 #[test]
-fn who_waits_for_room_sends_when_told_of_it_and_not_before() {
+fn a_sender_without_room_sends_when_there_is_room_and_not_before() {
     let (reader, source) = pair(16 << 20);
     reader.read(&source);
     until("the source's socket to be full", || source.qp.poll() == Polled::Stalled);
@@ -194,7 +194,7 @@ fn who_waits_for_room_sends_when_told_of_it_and_not_before() {
 }
 
 #[test]
-fn what_was_counted_outlives_the_stream() {
+fn counters_outlive_the_stream() {
     let (end, mut socket) = End::against_a_socket(64);
     let octets = write_fpdu(&end, &[3; 60]);
     socket.write_all(&octets).unwrap();

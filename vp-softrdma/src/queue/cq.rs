@@ -206,7 +206,7 @@ impl SoftCq {
         self.interrupt();
     }
 
-    /// Enters a QP whose posts are deferred until a thread polls here in vain. Not needed for few QPs,
+    /// Enters a QP whose posts are deferred until a thread finds this CQ empty. Not needed for few QPs,
     /// which every poll visits. If the CQ gets many at this moment, the engine's timer transmits them.
     pub(crate) fn defer(&self, qp: &Weak<SoftQp>) {
         if self.many.load(Ordering::Relaxed) {

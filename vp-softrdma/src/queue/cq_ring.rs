@@ -5,7 +5,7 @@
 //! # Ring
 //!
 //! To grow, the bounded ring's tail is closed for good and a ring of at least twice the size is linked
-//! behind it. Pushers continue there at once, poppers when the old ring is empty, so the order is kept.
+//! after it. Pushers continue there at once, poppers when the old ring is empty, so the order is kept.
 //! Old rings are freed with the CQ: together they are smaller than the newest. (A ring of the same size
 //! is linked where a popper keeps a slot for a second because its thread does not run.)
 //!
@@ -17,7 +17,7 @@
 //! state, then looks at the ring; with a sequentially consistent fence between the two steps on
 //! each side, one of them sees the other.
 //!
-//! A poller cannot pass a slot whose pusher was stopped half way, so a solicited completion behind it
+//! A poller cannot pass a slot whose pusher was stopped half way, so a solicited completion after it
 //! may fire while it cannot be polled yet. The slower pusher then sees that others came after it and
 //! fires for them: one notification too many is allowed, one too few is not.
 
@@ -40,7 +40,7 @@ const NEXT: u32 = 2;
 /// Completions that were put into the ring, and that consumers must still be notified of.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Put {
-    /// The place behind the last one; 0 is behind none.
+    /// The place after the last one; 0 is after none.
     end: u64,
     solicited: bool,
     /// Other pushers' completions came between.
@@ -282,7 +282,7 @@ impl CqRing {
         Ok(self.depth())
     }
 
-    /// Links another ring of the same size behind a ring, unless that was done already.
+    /// Links another ring of the same size after a ring, unless that was done already.
     #[cold]
     fn go_beyond(&self, ring: &Ring) -> VpResult<()> {
         let mut rings = lock(&self.rings);
@@ -292,7 +292,7 @@ impl CqRing {
         }
     }
 
-    /// Links a ring behind the newest.
+    /// Links a ring after the newest.
     fn extend(&self, rings: &mut Vec<*mut Ring>, capacity: usize) -> VpResult<()> {
         let now = self.newest();
         let pointer = Box::into_raw(Box::new(Ring::new(capacity, now.generation() + 1)?));
@@ -346,7 +346,7 @@ impl Drop for CqRing {
     fn drop(&mut self) {
         for ring in lock(&self.rings).drain(..) {
             // SAFETY: each pointer came from `Box::into_raw` and is in the list once; with
-            // `&mut self` nobody borrows a ring any more.
+            // `&mut self` no code borrows a ring any more.
             drop(unsafe { Box::from_raw(ring) });
         }
     }

@@ -157,7 +157,7 @@ mod plain {
     // [VERBS-21]: a pusher that was overtaken fires for the other one's completion, which might be
     // solicited.
     #[test]
-    fn who_was_overtaken_tells_of_the_others() {
+    fn an_overtaken_thread_reports_the_others() {
         let ring = CqRing::new(16).unwrap();
         let put = |put: &mut Put| _ = ring.put(&completion(0), put).unwrap();
         let notifies = |put| ring.tell(put).notify;
@@ -450,7 +450,7 @@ mod models {
         solicited.join().unwrap();
     }
 
-    // [VERBS-21]: a solicited completion behind one that is half pushed.
+    // [VERBS-21]: a solicited completion after one that is half pushed.
     #[test]
     fn loom_solicited_behind_a_slow_pusher() {
         bounded(3, || solicited_beside(|ring, bell| push_and_ring(ring, bell, &completion(1))));

@@ -87,7 +87,7 @@ fn whether_there_are_many_follows_the_qps_that_leave() {
 
 /// From then on a poll leaves the sockets to the engine, and still transmits.
 #[test]
-fn who_arms_transmits_and_so_does_who_polls_then() {
+fn arming_transmits_and_so_does_the_next_poll() {
     for others in [DIRECT_QPS, DIRECT_QPS - 1] {
         let (end, _peer) = holding(others);
         end.cq.arm(false).unwrap();

@@ -1,15 +1,15 @@
 //! Event mode of a CQ: its consumer armed it and sleeps in a place that we cannot see, such as an epoll
-//! of its own. A consumer that polls in vain often enough without arming does not sleep, and the mode
+//! of its own. A consumer that polls an empty CQ often enough without arming does not sleep, and the mode
 //! ends.
 //!
-//! Owned by the CQ; any thread arms and polls. Each call returns whether it changed the mode, so that
-//! the engine is told of as many begins as ends, whichever threads make them. Peers play no part. After
-//! its end the mode can begin again.
+//! Owned by the CQ; any thread arms and polls. Each call returns whether it changed the mode, so that the
+//! engine gets as many begins as ends, whichever threads make them. Peers play no part. After its end the mode
+//! can begin again.
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::tuning::EVENT_MODE_POLLS;
 
-/// Polls in vain until the mode ends; 0 outside of it.
+/// Empty polls until the mode ends; 0 outside of it.
 #[derive(Default)]
 pub(crate) struct EventMode(AtomicU32);
 

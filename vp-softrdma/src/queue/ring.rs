@@ -14,7 +14,7 @@ const STEP: usize = 2;
 /// Highest bit of `Ring::head`: only one thread pops. No position ever has this bit.
 const HELD: usize = 1 << (usize::BITS - 1);
 
-/// The queue; positions count up for ever.
+/// The queue; positions only count up.
 pub(crate) struct Ring {
     /// Number of rings before it in its CQ.
     generation: u32,

@@ -23,7 +23,7 @@ fn with_a_slow_popper() -> (Ring, usize) {
 }
 
 #[test]
-fn a_popper_that_never_goes_on_is_no_lack_of_room() {
+fn a_stopped_popper_is_no_lack_of_room() {
     let (ring, _) = with_a_slow_popper();
     let offer = within("the pusher to lose patience", || push(&ring));
     assert!(matches!(offer, Offer::Stuck));

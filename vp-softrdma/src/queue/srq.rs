@@ -235,7 +235,7 @@ impl SoftSrq {
     }
 
     /// Serves the QPs that wait, in order, as long as there are receives. One that gets none waits
-    /// again, behind the others.
+    /// again, after the others.
     fn wake(&self) {
         loop {
             let next = match lock(&self.state).as_mut() {

@@ -302,7 +302,7 @@ impl RecvRing {
         Ok(())
     }
 
-    /// The slot this many places behind the oldest, at most all of them. A division would cost more.
+    /// The slot this many places after the oldest, at most all of them. A division would cost more.
     #[inline]
     fn behind(&self, places: usize) -> usize {
         let (at, depth) = (self.head + places, self.slots.len());

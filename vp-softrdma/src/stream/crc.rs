@@ -86,7 +86,7 @@ mod tests {
     // The kernels for the instructions that this processor has are among the candidates.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[test]
-    fn what_the_processor_has_is_offered() {
+    fn kernels_of_the_processor_are_offered() {
         let offered = |name| candidates().any(|candidate| candidate.name == name);
         let multiplies = is_x86_feature_detected!("vpclmulqdq")
             && is_x86_feature_detected!("pclmulqdq")
@@ -105,7 +105,7 @@ mod tests {
 
     // The chosen kernel is among the candidates, and no other is faster by more than noise.
     #[test]
-    fn one_that_works_is_chosen() {
+    fn a_working_kernel_is_chosen() {
         let chosen = chosen();
         assert!(candidates().any(|candidate| candidate.name == chosen.name));
         assert!(chosen.rate() > 0.0 && works(chosen.run));

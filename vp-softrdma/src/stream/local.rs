@@ -37,7 +37,7 @@ fn ring(doorbell: &Ours<OwnedFd>) {
 /// What looking at the life line found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
-    /// Nothing, or an end, which the next receive tells behind the octets.
+    /// Nothing, or an end, which the next receive reports after the octets.
     Known,
     /// Octets, where none may be.
     Octets,
@@ -51,7 +51,7 @@ pub(crate) struct Local {
     end: End,
     doorbell: Ours<OwnedFd>,
     peer_doorbell: Ours<OwnedFd>,
-    /// A thread polls, and nobody need ring.
+    /// A thread polls, so the peer need not ring.
     awake: AtomicBool,
     /// The ring was full.
     full: AtomicBool,
@@ -111,7 +111,7 @@ impl Local {
 
     /// Octets for which there is room.
     pub(crate) fn room(&self) -> usize {
-        // What is wrong with the memory is told by who uses it.
+        // Faults of the memory are reported when it is used.
         self.end.room().map_or(usize::MAX, |room| room as usize)
     }
 
@@ -187,7 +187,7 @@ impl Local {
 
     // ---- sleep -----------------------------------------------------------------------------
 
-    /// A thread polls: nobody need ring.
+    /// A thread polls, so the peer need not ring.
     pub(crate) fn stay_awake(&self) {
         self.awake.store(true, Ordering::Relaxed);
         self.end.wake();
@@ -201,7 +201,7 @@ impl Local {
     /// The peer rings from now on; what came meanwhile is reported.
     pub(crate) fn sleep(&self) {
         self.awake.store(false, Ordering::Relaxed);
-        // The receive that follows tells what is wrong.
+        // The next receive reports the fault.
         if self.fall_asleep() != Ok(false) {
             ring(&self.doorbell);
         }

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tails_come_back_in_their_size() {
+    fn tails_are_read_in_their_size() {
         let (small, large) = (take_tail(1).unwrap(), take_tail(SMALL + 1).unwrap());
         assert_eq!((small.len(), large.len()), (SMALL, LARGE));
         let at = large.as_ptr();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_comes_back_empty() {
+    fn a_batch_is_returned_empty() {
         let batch = take_batch().unwrap();
         let at = std::ptr::from_ref(&*batch);
         give_batch(batch);

@@ -2,15 +2,15 @@
 //! their places.
 //!
 //! To read a payload to its place its header must be read first. So while payloads are large, no more is
-//! read behind one than tells about the next; otherwise that would be a part of the next
+//! read after one than tells about the next; otherwise that would be a part of the next
 //! payload, and copied. Small FPDUs are read as many as have arrived, and copied.
 //!
-//! While a message waits for its receive, no more is read than may be buffered of those behind it, and
+//! While a message waits for its receive, no more is read than may be buffered of those after it, and
 //! nothing once that is full.
 //!
 //! The inbox belongs to one QP and is used under its lock, by whichever thread makes progress, with that
-//! thread's staging buffer. Between calls only the head of an incomplete FPDU is kept. When the peer
-//! dies the core is told, once, and the inbox reads no more.
+//! thread's staging buffer. Between calls only the head of an incomplete FPDU is kept. When the peer dies the
+//! core is informed, once, and the inbox reads no more.
 
 use iwarp_proto::{AccessError, Destination, State, Want};
 
@@ -27,7 +27,7 @@ const MAX_PIECES: usize = 17;
 /// How much to read of a stream at once.
 #[derive(Clone, Copy)]
 pub(crate) struct Reads {
-    /// Octets read behind a large payload: the end of its FPDU, often a small one that ends the
+    /// Octets read after a large payload: the end of its FPDU, often a small one that ends the
     /// message, and the next header.
     side: usize,
     /// Payloads of so many octets are large.

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_on_its_way() {
+    fn reports_outstanding_requests() {
         use std::io::Read;
         let (near, mut far) = pair();
         assert!(near.is_delivered());
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_tcp_knows() {
+    fn reports_the_state_of_tcp() {
         let (near, far) = pair();
         assert_eq!(near.local(), Some(far.peer_addr().unwrap()));
         assert_eq!(near.remote(), Some(far.local_addr().unwrap()));
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_does_not_answer_is_no_reset() {
+    fn a_peer_that_does_not_respond_is_no_reset() {
         for errno in [libc::ETIMEDOUT, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ENETDOWN] {
             assert_eq!(Fault::from_errno(errno), Fault::TimedOut, "{errno}");
         }

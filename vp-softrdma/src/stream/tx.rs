@@ -109,7 +109,7 @@ impl Batch {
         kept: &mut Option<Use<'c>>,
     ) -> Result<(), AccessError> {
         match fpdu.head() {
-            // A local operation behind it may invalidate its memory before it has left.
+            // A local operation after it may invalidate its memory before it has left.
             Some(head) if fpdu.payload.len() >= GATHER_MIN && !source.queues.sends.has_locals() => {
                 source.check(fpdu.payload)?;
                 self.push_arena(head);

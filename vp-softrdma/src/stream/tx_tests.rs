@@ -41,7 +41,7 @@ fn post(end: &End, peer: &End, lens: &[u32]) {
     assert_eq!(end.sends(), 0, "they are held");
 }
 
-/// The same, sent one by one, behind no Read.
+/// The same, sent one by one, after no Read.
 fn post_fenced(end: &End, peer: &End, lens: &[u32]) {
     post_with(end, peer, lens, SendFlags::COALESCE | SendFlags::READ_FENCE);
 }
@@ -138,7 +138,7 @@ fn a_source_that_is_gone_before_its_segment_begins_ends_in_a_terminate() {
     });
     let table = end.qp.inside(|_, context| context.table.clone());
     let (slot, meta) = table.open(end.stag.index()).expect("registered");
-    slot.revoke().expect("nobody uses it");
+    slot.revoke().expect("it is not in use");
     drop(meta);
     end.qp.on_ready(Ready { writable: true, ..Ready::default() });
     until("the end of the stream", || {
@@ -157,7 +157,7 @@ fn a_source_that_is_gone_within_its_segment_ends_in_a_reset() {
     filled(&end, |_| ());
     let table = end.qp.inside(|_, context| context.table.clone());
     let (slot, meta) = table.open(end.stag.index()).expect("registered");
-    slot.revoke().expect("nobody uses it");
+    slot.revoke().expect("it is not in use");
     drop(meta);
     end.qp.flush();
     let info = end.qp.query().expect("it is there");

@@ -21,9 +21,9 @@ use crate::queue::cq::SoftCq;
 use crate::queue::cq_ring::CqRing;
 
 /// A consumer that may arm, and ignores notifications.
-struct Nobody;
+struct NoHandler;
 
-impl CqHandler for Nobody {
+impl CqHandler for NoHandler {
     fn on_completion(&self, _cq: CqId) {}
 }
 
@@ -54,7 +54,7 @@ impl End {
         let stag = regions.register(pd(PD), &init(&buffer, FULL)).expect("a region");
         let events = Arc::<EventSink>::default();
         let ring = CqRing::new(16).expect("a ring");
-        let (id, handler) = (CqId(5), Some(Arc::new(Nobody) as Arc<dyn CqHandler>));
+        let (id, handler) = (CqId(5), Some(Arc::new(NoHandler) as Arc<dyn CqHandler>));
         let parts = CqParts { id, ring, handler, events: events.clone(), engine: engine.clone() };
         let cq = SoftCq::create(parts);
         let parts = QpParts {

@@ -118,7 +118,7 @@ impl Buffer {
     }
 
     pub fn range(self: &Arc<Self>) -> MemRange {
-        // SAFETY: one allocation that lives as long as this `Arc`; nobody makes references to it.
+        // SAFETY: one allocation that lives as long as this `Arc`; no references to it are made.
         unsafe { MemRange::owned(self.addr, self.len, self.clone()) }
     }
 }

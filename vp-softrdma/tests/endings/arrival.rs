@@ -48,7 +48,7 @@ fn destroy_in_every_state() {
     }
 }
 
-// [RDMAP-27]: destroyed right behind its Terminate, with octets unread, a QP sends no reset.
+// [RDMAP-27]: destroyed right after its Terminate, with octets unread, a QP sends no reset.
 #[test]
 fn destroy_lets_the_terminate_arrive() {
     let (end, mut socket) = against_a_socket(|_| {});
@@ -105,15 +105,15 @@ const ALL: usize = MESSAGES as usize * OCTETS;
 fn destroying_a_qp_loses_nothing_that_completed() {
     let (near, _, mut socket) = sent_and_unread(|_| {});
     near.rnic.destroy_qp(near.qp.id()).unwrap();
-    // Whoever sends meanwhile does not spoil it.
+    // Sends meanwhile do not disturb it.
     socket.write_all(&[0; 4096]).unwrap();
     let (octets, in_order) = rest_of(&mut socket);
     assert!(octets > ALL && in_order, "{octets} of {ALL}, in order: {in_order}");
 }
 
-// What is lost shows as a reset, behind what completed.
+// What is lost shows as a reset, after what completed.
 #[test]
-fn destroying_a_qp_in_the_middle_of_work_resets_behind_what_completed() {
+fn destroying_a_qp_with_work_resets_after_completed_data() {
     for closes in [false, true] {
         let (near, source, mut socket) = sent_and_unread(|_| {});
         post_unanswered(&near, &source);
@@ -150,7 +150,7 @@ fn a_bad_close_loses_nothing_that_completed() {
 
 // [VERBS-05]: the same if octets cross our FIN.
 #[test]
-fn octets_behind_the_close_take_nothing_back_that_completed() {
+fn octets_after_the_close_do_not_affect_completed_data() {
     let (near, _, mut socket) = sent_and_unread(|_| {});
     near.qp.modify(QpChange::Closing).unwrap();
     // No FPDU at all.
@@ -162,7 +162,7 @@ fn octets_behind_the_close_take_nothing_back_that_completed() {
 
 // A peer that never reads holds nothing up for longer than a close may take.
 #[test]
-fn what_completed_has_so_long_to_arrive_and_no_longer() {
+fn completed_data_has_bounded_time_to_arrive() {
     for pending in [false, true] {
         let (near, source, mut socket) = sent_and_unread(|p| p.close_timeout = SHORT);
         if pending {

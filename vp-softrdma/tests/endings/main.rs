@@ -61,7 +61,7 @@ fn read_to_its_end(mut socket: &TcpStream) -> io::Result<usize> {
     socket.read_to_end(&mut Vec::new())
 }
 
-/// Another QP of the same RNIC ends by a deadline that is set now and comes behind `after`, so all
+/// Another QP of the same RNIC ends by a deadline that is set now and comes after `after`, so all
 /// that were due before have passed.
 fn pass(near: &End, after: Duration) {
     let bystander = End::on(near.rnic.clone(), CqInit { depth: 4, handler: None }, |_| {});

@@ -34,7 +34,7 @@ fn deregistration_stops_an_inbound_write() {
 
 // [SEC-05]: the receive says what became of its buffer, in whose middle the message was.
 #[test]
-fn a_message_whose_buffer_goes_says_so() {
+fn a_message_whose_buffer_is_deregistered_fails() {
     const OCTETS: u16 = 40_000;
     let (near, mut socket) = against_a_socket(|params| params.crc = false);
     let sink = near.region(Buffer::new(OCTETS.into()));
@@ -85,7 +85,7 @@ fn deregistered_source_ends_the_stream() {
 
 // [VERBS-19]: a list is checked as a whole, before the first octet of its message is sent.
 #[test]
-fn a_list_that_ends_in_nothing_sends_nothing() {
+fn a_list_that_ends_with_a_refusal_sends_no_request() {
     let (near, mut socket) = against_a_socket(|_| {});
     let source = near.region(Buffer::new(200_000));
     let nowhere = Sge { stag: Stag(0x1234_5678), to: 0, len: 8 };

@@ -39,7 +39,7 @@ fn peer_fin_with_work_pending() {
     wait_for_state(&near, QpState::Error);
     let mut rest = Vec::new();
     socket.read_to_end(&mut rest).unwrap();
-    // The Read Request, and behind it a Terminate of 22 octets ULPDU.
+    // The Read Request, and after it a Terminate of 22 octets ULPDU.
     assert_eq!(rest.len(), 52 + 28);
     assert_eq!(rest[52..54], 22u16.to_be_bytes());
 }
@@ -91,7 +91,7 @@ impl Services for Clock {
 /// A peer that answers is never given up, however long nothing is sent. The clock stands while the
 /// peer owes an answer: how soon it gets a processor is not what counts.
 #[test]
-fn answering_peer_is_kept() {
+fn a_responding_peer_is_kept() {
     const PROBE: Duration = Duration::from_millis(1);
     let params = |params: &mut StreamParams| {
         (params.probe_after, params.kick_after) = (Some(PROBE), None);
@@ -124,7 +124,7 @@ fn answering_peer_is_kept() {
     near.done(1);
 }
 
-// The initiator's kicks: zero-length Writes as long as nothing comes back.
+// The initiator's kicks: zero-length Writes until something is received.
 #[test]
 fn deaf_peer_is_kicked_again() {
     let (near, mut socket) =

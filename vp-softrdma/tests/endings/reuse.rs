@@ -48,7 +48,7 @@ fn next_stream(far: &End) -> TcpStream {
 
 // [VERBS-11]
 #[test]
-fn idle_comes_behind_the_event_of_the_end() {
+fn idle_comes_after_the_event_of_the_end() {
     begun_anew_while_told(QpChange::Error, |far| {
         let idle = far.qp.modify(QpChange::Idle);
         (idle.unwrap(), next_stream(far))
@@ -57,7 +57,7 @@ fn idle_comes_behind_the_event_of_the_end() {
 
 // [VERBS-09]
 #[test]
-fn the_next_stream_comes_behind_the_event_of_the_end() {
+fn the_next_stream_begins_after_the_event_of_the_end() {
     begun_anew_while_told(QpChange::Closing, next_stream);
 }
 
@@ -86,7 +86,7 @@ fn a_handler_begins_anew() {
 
 /// A handler that is told of one event cannot begin anew while others of the stream follow.
 #[test]
-fn a_handler_that_is_told_of_more_is_refused() {
+fn a_handler_for_more_events_is_refused() {
     struct Eager(mpsc::SyncSender<(AsyncEvent, VpResult<()>)>, OnceLock<Arc<dyn Qp>>);
     impl AsyncHandler for Eager {
         fn on_event(&self, _: EventSource, event: AsyncEvent) {
@@ -170,7 +170,7 @@ fn a_later_stream_lingers_within_its_own_bound() {
     near.rnic.destroy_qp(near.qp.id()).unwrap();
     pass(&near, SHORT);
     let mut socket = socket_to_its_end(socket);
-    // Octets for nobody: to a socket that is closed, the first of them brings a reset.
+    // Octets to a closed socket: the first of them causes a reset.
     for _ in 0..3 {
         socket.write_all(&[0]).unwrap();
     }
@@ -195,14 +195,14 @@ fn lingering_streams_are_bounded_in_number() {
         end.rnic.destroy_qp(end.qp.id()).unwrap();
         peers.push(socket_to_its_end(b));
     }
-    // Octets for nobody bring a reset.
+    // Octets to a closed socket cause a reset.
     let is_over = |mut peer: &TcpStream| (0..3).any(|_| peer.write_all(&[0]).is_err());
     let over: Vec<bool> = peers.iter().map(is_over).collect();
     let expected: Vec<bool> = (0..MANY).map(|at| at < MANY - AT_ONCE).collect();
     assert_eq!(over, expected);
 }
 
-/// Who listens is not kicked because the peer of an earlier stream was deaf.
+/// A peer that responds gets no kicks because of an earlier stream whose peer did not.
 #[test]
 fn a_later_stream_is_not_kicked_for_an_earlier_one() {
     let (near, mut socket) = on_its_second_stream(|p| p.kick_after = Some(SHORT), |_| {});

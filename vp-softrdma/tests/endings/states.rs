@@ -45,7 +45,7 @@ fn close_with_pending_work_is_a_bad_close() {
 
 // Work of either end: its own requests, and Reads that it serves.
 #[test]
-fn a_drain_closes_behind_what_is_under_way() {
+fn a_drain_closes_after_outstanding_work() {
     let (near, far) = pair(&Setup::default());
     let (source, sink) =
         (far.region(Buffer::pattern(8 << 20, 3)), near.region(Buffer::new(8 << 20)));
@@ -226,7 +226,7 @@ fn a_stream_with_too_many_reads_is_refused() {
 
 // [VERBS-28]: a change that changes nothing leaves what is known of the last stream.
 #[test]
-fn what_is_known_of_a_stream_outlives_a_change_of_other_limits() {
+fn stream_state_outlives_a_change_of_other_limits() {
     let (near, _far) = pair(&Setup::default());
     near.qp.modify(QpChange::Terminate).unwrap();
     wait_for_state(&near, QpState::Error);

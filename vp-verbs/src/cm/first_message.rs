@@ -1,5 +1,5 @@
 //! The first message of an iWARP connection. Its acceptor must not send before the initiator did
-//! (RFC 5044 section 7.1.2): octets right behind an MPA reply are lost on some peers. The kernel reports
+//! (RFC 5044 section 7.1.2): octets right after an MPA reply are lost on some peers. The kernel reports
 //! a connection as established as soon as it has replied, and does not report the first message.
 //! So the consumer gets the event when a receive completed, or else when the zero-length Write of an
 //! initiator like ours has had time to arrive.

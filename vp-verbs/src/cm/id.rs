@@ -296,7 +296,7 @@ fn param(terms: Terms, private_data: &[u8]) -> rdma_conn_param {
         responder_resources: terms.ird,
         initiator_depth: terms.ord,
         flow_control: 1,
-        // The most: 7 retries, and without a posted receive for ever, as TCP would wait.
+        // The most: 7 retries, and without a posted receive unlimited ones, as TCP would wait.
         retry_count: 7,
         rnr_retry_count: 7,
         srq: u8::from(terms.srq),

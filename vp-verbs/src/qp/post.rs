@@ -34,7 +34,7 @@ impl VerbsQp {
         each(wrs, |wr| self.post_one_recv(hardware.as_ref(), &mut ring, wr))
     }
 
-    /// Posts a request of its own behind quiet ones when the device only flushes: those that had
+    /// Posts a request of its own after quiet ones when the device only flushes: those that had
     /// succeeded end without a completion, and what is posted late waits for them. There is room, since
     /// what fills a queue is never quiet: in the queue, and so in a CQ as deep as its queues.
     pub(super) fn mark_end(&self) {

@@ -156,7 +156,7 @@ struct Route {
 }
 
 /// InfiniBand's header, which is laid out as IPv6's (8.3), or, of RoCE over IPv4, an IPv4 header in the
-/// last 20 octets (annex A17.4.5.1), behind octets of no meaning: only if these look like the former the
+/// last 20 octets (annex A17.4.5.1), after octets of no meaning: only if these look like the former the
 /// checksum decides, which rxe does not fill in between queue pairs of one device. `None`: neither.
 fn route(header: &[u8; GRH_OCTETS]) -> Option<Route> {
     let (_, v4) = header.split_last_chunk::<20>()?;

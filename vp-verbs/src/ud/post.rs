@@ -37,7 +37,7 @@ impl VerbsUdQp {
         each(wrs, |wr| self.post_one_recv(hardware.as_ref(), &mut ring, wr))
     }
 
-    /// As for connected queue pairs: a request of its own behind quiet ones. The device only flushes:
+    /// As for connected queue pairs: a request of its own after quiet ones. The device only flushes:
     /// nothing of it is sent.
     pub(super) fn mark_end(&self, live: &Hardware) {
         let mut ring = self.send.ring();

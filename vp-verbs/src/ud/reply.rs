@@ -1,6 +1,6 @@
 //! Private data of a service's replies. librdmacm passes on only the queue pair's number: it has one fixed
 //! key and one refusal. So ours ends with a mark, the refusal, the key, and the length of the data, for our
-//! other end; peers of another provider find the data where they expect it, and the padding behind it.
+//! other end; peers of another provider find the data where they expect it, and the padding after it.
 //!
 //! Pure functions.
 
@@ -8,7 +8,7 @@
 pub(super) const QUESTION: usize = 180;
 /// Room in a reply (InfiniBand, table 133).
 pub(super) const ROOM: usize = 136;
-/// Octets behind the data.
+/// Octets after the data.
 pub(super) const TRAILER: usize = 8;
 
 const MARK: [u8; 2] = *b"WD";

@@ -10,7 +10,7 @@ use std::mem::{offset_of, size_of};
 
 use crate::*;
 
-/// `pthread_mutex_t` and `pthread_cond_t`: all zeroes are a valid value, and nobody uses them here.
+/// `pthread_mutex_t` and `pthread_cond_t`: all zeroes are a valid value, and they are not used here.
 pub type mutex_room = [u64; 5];
 pub type cond_room = [u64; 6];
 
@@ -20,7 +20,7 @@ pub struct whole_device {
     pub dev_name: [c_char; 64],
     pub dev_path: [c_char; 256],
     pub ibdev_path: [c_char; 256],
-    /// Vendor libraries look at private fields of theirs behind the public ones, and find zeroes.
+    /// Vendor libraries look at private fields of theirs after the public ones, and find zeroes.
     pub behind: [u64; 128],
 }
 

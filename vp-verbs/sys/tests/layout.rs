@@ -99,7 +99,7 @@ fn structures() -> Vec<Fact> {
         ),
         ("offsetof(struct ibv_wc, invalidated_rkey)", offset_of!(ibv_wc, imm_or_rkey)),
         ("sizeof(union ibv_gid)", size_of::<ibv_gid>()),
-        // Ours has room for the fields of later versions behind it.
+        // Ours has room for the fields of later versions after it.
         ("sizeof(struct ibv_port_attr)", size_of::<ibv_port_attr>() - 12),
         // Where the second name of a device is looked for.
         ("offsetof(struct ibv_device, dev_name)", size_of::<ibv_device>()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use libloading::Library;
 use vp_verbs::{Libraries, Machine, Verbs};
 
-/// Whoever waits longer hangs.
+/// A longer wait counts as a hang.
 pub(crate) const HANG: Duration = Duration::from_secs(20);
 
 /// Its state is the process's: one test at a time.

@@ -20,7 +20,7 @@ impl<T> Ears<T> {
     }
 
     fn hear(&self, event: T) {
-        // Nobody listens any more once the test is over.
+        // The receiver may be dropped once the test is over.
         let _ = self.0.lock().unwrap().send(event);
     }
 }
@@ -174,7 +174,7 @@ fn a_failed_send_ends_the_queue_pair_until_it_begins_anew() {
 }
 
 #[test]
-fn what_the_device_says_of_a_queue_pair_is_told() {
+fn events_of_the_device_about_a_queue_pair_are_reported() {
     let fake = Fake::new();
     let post = Post::open(&fake).unwrap();
     let (ears, events) = Ears::<(EventSource, AsyncEvent)>::new();
@@ -208,7 +208,7 @@ fn refused_posts_say_how_far_they_came() {
 }
 
 #[test]
-fn questions_that_fail_say_why() {
+fn failed_queries_say_why() {
     let fake = Fake::new();
     let post = Post::open(&fake).unwrap();
     let failure = |to: &str| {
@@ -230,7 +230,7 @@ fn questions_that_fail_say_why() {
     }
 }
 
-/// Its memory may be gone before anybody polls, and the header need not lie in one piece.
+/// Its memory may be freed before the poll, and the header need not be contiguous.
 #[test]
 fn a_source_whose_header_is_gone_has_no_path() {
     let fake = Fake::new();

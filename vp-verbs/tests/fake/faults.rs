@@ -280,7 +280,7 @@ fn an_event_of_an_earlier_life_ends_no_later_one() {
 }
 
 #[test]
-fn the_end_is_told_of_a_connection_whose_queue_pair_begins_anew_at_once() {
+fn the_end_is_reported_of_a_connection_whose_queue_pair_is_reused_at_once() {
     let fake = Fake::new();
     let pair = Pair::new(&fake);
     let stall = Stall::begin(&pair, &fake);
@@ -376,7 +376,7 @@ impl<'a> Bindable<'a> {
 
 /// A region whose windows are counted as bound cannot be deregistered.
 #[test]
-fn a_window_whose_bind_fails_or_is_flushed_is_what_it_was() {
+fn a_window_whose_bind_fails_or_is_flushed_is_unchanged() {
     let fake = Fake::new();
     for first in [None, Some(7)] {
         let pair = Pair::new(&fake);
@@ -399,7 +399,7 @@ fn a_window_whose_bind_fails_or_is_flushed_is_what_it_was() {
 }
 
 #[test]
-fn a_window_whose_bind_is_not_posted_is_what_it_was() {
+fn a_window_whose_bind_is_not_posted_is_unchanged() {
     let fake = Fake::new();
     let pair = Pair::new(&fake);
     let memory = Bindable::new(&pair);

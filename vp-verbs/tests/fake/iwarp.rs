@@ -85,7 +85,7 @@ fn pair(fake: &Fake, test: &str) -> Option<Pair> {
 }
 
 #[test]
-fn the_first_message_is_there_when_the_acceptor_is_told() {
+fn the_first_message_is_there_when_the_acceptor_gets_its_event() {
     let fake = Fake::new();
     let Some(pair) = pair(&fake, "the first message of iWARP") else { return };
     pair.connect();
@@ -100,7 +100,7 @@ fn the_first_message_is_there_when_the_acceptor_is_told() {
 }
 
 #[test]
-fn an_initiator_that_says_nothing_is_not_waited_for_for_ever() {
+fn a_silent_initiator_times_out() {
     let fake = Fake::new();
     let Some(pair) = pair(&fake, "a silent initiator of iWARP") else { return };
     pair.connect();
@@ -155,7 +155,7 @@ impl Pair {
 
 /// Linux' siw completes nothing that is posted once it is in Error.
 #[test]
-fn what_a_device_keeps_after_the_end_is_flushed() {
+fn requests_that_a_device_keeps_after_the_end_are_flushed() {
     let fake = Fake::new();
     fake.play_siw();
     let Some(pair) = pair(&fake, "posts that siw keeps") else { return };
@@ -174,7 +174,7 @@ fn what_a_device_keeps_after_the_end_is_flushed() {
 }
 
 #[test]
-fn what_is_posted_while_such_a_device_ends_is_flushed() {
+fn requests_posted_while_such_a_device_ends_are_flushed() {
     let fake = Fake::new();
     fake.play_siw();
     let Some(pair) = pair(&fake, "posts while siw ends") else { return };
@@ -183,7 +183,7 @@ fn what_is_posted_while_such_a_device_ends_is_flushed() {
     const IBV_WC_REM_ACCESS_ERR: u32 = 10;
     fake.status(IBV_WC_REM_ACCESS_ERR);
     pair.send(&pair.near, 1);
-    // The device has ended the connection, and nobody has looked yet.
+    // The device has ended the connection, and no thread has polled yet.
     pair.quietly(&pair.near, 2);
     pair.send(&pair.near, 3);
     pair.near.post_recv(&[RecvWr { wr_id: 4, sgl: &[] }]).unwrap();
@@ -196,7 +196,7 @@ fn what_is_posted_while_such_a_device_ends_is_flushed() {
 
 /// What is ended without the device has no more room in a CQ than what the device completes.
 #[test]
-fn what_such_a_device_keeps_overruns_a_small_queue() {
+fn requests_that_such_a_device_keeps_overrun_a_small_queue() {
     let fake = Fake::new();
     fake.play_siw();
     let Some(pair) = pair(&fake, "posts that siw keeps, in a small CQ") else { return };

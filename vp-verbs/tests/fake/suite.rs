@@ -57,7 +57,7 @@ fn a_missing_library_is_named() {
 }
 
 #[test]
-fn no_device_is_no_device() {
+fn a_system_without_devices_has_an_empty_list() {
     let fake = Fake::new();
     fake.hide(true);
     let why = fake.provider().devices().unwrap_err();

@@ -165,7 +165,7 @@ unsafe fn entries(found: *const libc::addrinfo, passive: bool, flags: c_int) -> 
 unsafe fn add_source(list: *mut rdma_addrinfo, hints: Option<&rdma_addrinfo>) {
     let Some(hints) = hints else { return };
     let mut at = list;
-    // SAFETY: a list of `entries`, which nobody else has yet.
+    // SAFETY: a list of `entries`, not shared yet.
     while let Some(entry) = unsafe { at.as_mut() } {
         if entry.ai_src_addr.is_null() && entry.ai_family == family_of(hints) {
             // SAFETY: the caller's address.

@@ -149,7 +149,7 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Events that a connection manager of InfiniBand must be told; here it gets them itself.
+/// Events that applications report to InfiniBand's connection manager; here it gets them itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_notify(id: *mut rdma_cm_id, _event: u32) -> c_int {
     // SAFETY: the caller's identifier.

@@ -21,13 +21,13 @@ pub unsafe extern "C-unwind" fn warpline_rdma_create_ep(
 ) -> c_int {
     // SAFETY: NULL, or the caller's address information.
     let Some(res) = (unsafe { res.as_ref() }) else { return errno::minus(Err(EINVAL)) };
-    // SAFETY: nobody else has it yet.
+    // SAFETY: it is not shared yet.
     let made = unsafe { id::create(null_mut(), null_mut(), res.ai_port_space as u32) };
     errno::minus(made.and_then(|made| {
         // SAFETY: made just now, with the caller's structures.
         let done = unsafe { set_up(made, res, pd, attr) };
         if done.is_err() || id.is_null() {
-            // SAFETY: nobody has it.
+            // SAFETY: no other thread has it.
             unsafe { warpline_rdma_destroy_ep(made) };
             return done.and(Err(EINVAL));
         }
@@ -67,7 +67,7 @@ unsafe fn set_up(
 
 /// Keeps the attributes for the identifiers of requests.
 unsafe fn save(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *const ibv_qp_init_attr) {
-    // SAFETY: an identifier that nobody else has yet.
+    // SAFETY: an identifier that is not shared yet.
     let whole = unsafe { &mut *id.cast::<Whole>() };
     if !pd.is_null() {
         whole.id.pd = pd;
@@ -117,7 +117,7 @@ unsafe fn get_request(listener: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> Re
     if let Err(error) = unsafe { equip(listener, child) } {
         // SAFETY: as above; the request is rejected with it.
         unsafe { warpline_rdma_ack_cm_event(event) };
-        // SAFETY: nobody has it.
+        // SAFETY: no other thread has it.
         unsafe { warpline_rdma_destroy_id(child) };
         return Err(error);
     }

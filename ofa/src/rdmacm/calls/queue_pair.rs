@@ -167,7 +167,7 @@ unsafe fn with_queues(
             Ok(())
         }
         errno => {
-            // SAFETY: made just now, and nobody has it.
+            // SAFETY: made just now, and not shared yet.
             unsafe { warpline_ibv_destroy_qp(qp) };
             Err(Errno(errno))
         }

@@ -37,7 +37,7 @@ impl Segmenter {
         Self { opcode, target, offset: 0, len }
     }
     /// The next segment. A message has at least one, also at length 0 [DDP-10]. `mulpdu` leaves room
-    /// for payload behind the header: it is at least 128.
+    /// for payload after the header: it is at least 128.
     pub(crate) fn next(&mut self, mulpdu: u16) -> Segment {
         // RFC 5041 5.2 [DDP-09]
         let header_len = match self.target {

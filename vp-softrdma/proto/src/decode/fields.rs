@@ -83,7 +83,7 @@ impl<'a> Fields<'a> {
         self.push_at(name, 1, Some((first, count)), Value::Number(value.into()));
         Some(value)
     }
-    /// 14 bits of the next two octets, behind two flags.
+    /// 14 bits of the next two octets, after two flags.
     pub(super) fn fourteen(&mut self, name: &'static str) -> Option<u64> {
         let Some(pair) = self.rest().first_chunk::<2>() else {
             self.bits(name, 2, 6)?;

@@ -12,7 +12,7 @@ use crate::mpa::Layout;
 use crate::wire::ddp::{self, TaggedRepr, UntaggedRepr};
 use crate::wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_LEN, MAX_ULPDU, pad_len};
 
-/// The FPDU at `at`, which is `position` (mod 512) of the stream, and the position behind it.
+/// The FPDU at `at`, which is `position` (mod 512) of the stream, and the position after it.
 pub(super) fn explain(
     octets: &[u8],
     at: usize,

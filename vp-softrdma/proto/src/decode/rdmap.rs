@@ -19,7 +19,7 @@ use crate::wire::terminate::TerminateRepr;
 pub(super) struct Untagged {
     pub(super) opcode: Option<Opcode>,
     pub(super) last: bool,
-    /// Octets behind the DDP header.
+    /// Octets after the DDP header.
     pub(super) len: usize,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn payload(fields: &mut Fields<'_>, message: &Untagged) {
     }
 }
 
-/// Checked at the field in front of the payload, which is present even if the payload is not.
+/// Checked at the field before the payload, which is present even if the payload is not.
 fn judge_length(fields: &mut Fields<'_>, message: &Untagged) {
     if message.opcode == Some(Opcode::Terminate) && !message.last {
         // RFC 5040 4.8 [RDMAP-20]; nothing is sent for a Terminate [RDMAP-32].

@@ -25,18 +25,18 @@ impl Layout {
         let content = fpdu_len(ulpdu_len);
         let first = first_marker(position);
         // RFC 5044 4.3 [MPA-10, MPA-29]: a marker due at the first octet is ours, one due right
-        // behind our CRC is the next FPDU's.
+        // after our CRC is the next FPDU's.
         if !markers || content <= first as usize {
             return Self { wire_len: content as u32, ulpdu_len, first: NO_MARKER };
         }
         let count = (content - first as usize).div_ceil(CONTENT);
         Self { wire_len: (content + count * MARKER_LEN) as u32, ulpdu_len, first }
     }
-    /// Stream position (mod 512) behind the FPDU.
+    /// Stream position (mod 512) after the FPDU.
     pub(crate) const fn end_position(&self, position: u16) -> u16 {
         ((position as u32 + self.wire_len) % MARKER_INTERVAL as u32) as u16
     }
-    /// Offset of the length field: behind a leading marker.
+    /// Offset of the length field: after a leading marker.
     pub(crate) const fn header(&self) -> usize {
         if self.first == 0 { MARKER_LEN } else { 0 }
     }

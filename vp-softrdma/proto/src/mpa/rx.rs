@@ -22,7 +22,7 @@ pub struct Rx {
 pub enum Parsed<'a> {
     /// So many contiguous octets are needed to continue.
     Need(usize),
-    /// The stream is broken; nothing behind this may be delivered [MPA-38].
+    /// The stream is broken; nothing after this may be delivered [MPA-38].
     Bad(ProtocolError),
     /// A complete, valid FPDU. It is counted: consume its `wire_len` octets.
     Fpdu(RxFpdu<'a>),

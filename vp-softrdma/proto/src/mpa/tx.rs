@@ -30,7 +30,7 @@ impl Tx {
     pub const fn marks(&self) -> bool {
         self.markers
     }
-    /// Makes an FPDU without markers of `ulpdu_len` octets that are in `out` behind the length field:
+    /// Makes an FPDU without markers of `ulpdu_len` octets that are in `out` after the length field:
     /// adds length, pad and CRC. Returns its octets; it must be sent, in order.
     ///
     /// # Panics
@@ -40,7 +40,7 @@ impl Tx {
         debug_assert!(!self.markers && ulpdu_len <= usize::from(u16::MAX));
         let end = LENGTH_LEN + ulpdu_len;
         out[..LENGTH_LEN].copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
-        // RFC 5044 4.1 [MPA-03]: the pad; zeros behind it are overwritten by the CRC.
+        // RFC 5044 4.1 [MPA-03]: the pad; zeros after it are overwritten by the CRC.
         out[end..end + CRC_LEN].fill(0);
         let (covered, behind) = out.split_at_mut(end + pad_len(ulpdu_len as u16));
         seal_crc(self.crc, covered, &mut behind[..CRC_LEN]);
@@ -203,7 +203,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The next contiguous room for up to `want > 0` octets of content, behind a due marker.
+    /// The next contiguous room for up to `want > 0` octets of content, after a due marker.
     fn piece(&mut self, want: usize) -> &mut [u8] {
         if self.layout.is_marker(self.at) {
             let marker = self.layout.marker(self.at).emit();

@@ -189,7 +189,7 @@ impl Qp {
             self.last_terminate = Some(LastTerminate { sent: true, message, request_octets: None });
             self.tx.terminate = true;
         }
-        // RFC 5040 6.2.1 [RDMAP-27, MPA-39]: FIN behind the Terminate, not RST
+        // RFC 5040 6.2.1 [RDMAP-27, MPA-39]: FIN after the Terminate, not RST
         self.actions.push(Action::CloseGracefully);
     }
     /// The peer's Terminate (RDMAC 6.2.3) [RDMAP-26, VERBS-08]: none goes back.

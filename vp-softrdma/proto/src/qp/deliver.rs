@@ -269,7 +269,7 @@ impl Qp {
         let AtomicRequestRepr { request_id, stag, to, .. } = request;
         self.rx.msn[REQUEST] = header.msn.wrapping_add(1);
         // RFC 7306 5.4 [EXT-13]: never before the response to an earlier Read or Atomic; if there is
-        // none, at once, so that its error comes before any error behind it [RDMAP-25]
+        // none, at once, so that its error comes before any error after it [RDMAP-25]
         self.responder.push(if self.responder.front().is_some() {
             Owed::Atomic { request_id, stag, to, op, msn: header.msn }
         } else {

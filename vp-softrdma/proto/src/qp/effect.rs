@@ -71,7 +71,7 @@ pub enum PostError {
 /// Result of [`crate::Qp::handle_input`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Input {
-    /// Octets of the argument that are done with; present the rest again, with more behind it.
+    /// Octets of the argument that are done with; present the rest again, with more after it.
     pub consumed: usize,
     /// What the QP needs next.
     pub want: Want,

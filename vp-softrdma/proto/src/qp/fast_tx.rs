@@ -114,7 +114,7 @@ fn header_len(op: SendOp) -> Option<usize> {
     }
 }
 
-/// A header behind the length field.
+/// A header after the length field.
 fn put<const N: usize>(fpdu: &mut [u8], header: &[u8; N]) {
     fpdu[LENGTH_LEN..LENGTH_LEN + N].copy_from_slice(header);
 }

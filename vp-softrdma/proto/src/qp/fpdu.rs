@@ -96,7 +96,7 @@ impl Fpdu {
     }
 }
 
-/// The octets in front of the payload, built once.
+/// The octets before the payload, built once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     octets: [u8; Self::MAX],

@@ -1,8 +1,8 @@
 //! Send-type messages that wait for a receive, buffered until one is posted.
 //!
 //! Without [`QpConfig::hold`](crate::QpConfig) such a message ends the stream. With it the message, and
-//! those behind it on its queue, wait here in the order of their MSNs, while the rest of the stream
-//! goes on: the consumer may wait for a Read Response behind them before it posts. The driver bounds
+//! those after it on its queue, wait here in the order of their MSNs, while the rest of the stream
+//! goes on: the consumer may wait for a Read Response after them before it posts. The driver bounds
 //! the time that a message waits ([`Qp::handle_hold_timeout`]).
 //!
 //! Owner: the receive half of a QP. Allocates when it buffers a message, at most 80 octets more than it counts, and has
@@ -111,7 +111,7 @@ impl Qp {
                 self.refuse(error, Some(refused_segment(&message.first, &[])), host);
             }
         }
-        // The FIN was behind them.
+        // The FIN was after them.
         if self.peer_finished && self.state == State::Rts {
             self.handle_fin(0, host);
         }

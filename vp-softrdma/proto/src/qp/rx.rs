@@ -134,7 +134,7 @@ struct Direct {
     landing: Landing,
     placed: u32,
     left: u32,
-    /// Pad and CRC field behind the payload.
+    /// Pad and CRC field after the payload.
     trailer: usize,
 }
 
@@ -303,7 +303,7 @@ impl Qp {
         self.deliver(segment, host)
     }
 
-    /// RDMAC 6.2.5 [VERBS-05]: data behind our FIN makes the close a bad one. Kicks and
+    /// RDMAC 6.2.5 [VERBS-05]: data after our FIN makes the close a bad one. Kicks and
     /// probes that were in flight when we closed are ignored.
     fn close_interrupted<H: Host>(&mut self, segment: &Segment, inline: &[u8], host: &mut H) {
         let harmless = match segment.opcode {
@@ -345,7 +345,7 @@ impl Qp {
 
     // ---- payload that streams in ------------------------------------------------------------
 
-    /// Admits a segment whose large payload has only begun to arrive, when no CRC behind it has to be
+    /// Admits a segment whose large payload has only begun to arrive, when no CRC after it has to be
     /// verified. Returns the octets of length field and header.
     fn begin_direct<H: Host>(&mut self, octets: &[u8], host: &mut H) -> Option<usize> {
         if self.state != State::Rts || !self.rx.framing.places_early() {

@@ -19,7 +19,7 @@ pub(crate) enum Phase {
     Yielded(u64),
     /// Done, but an earlier WQE is not.
     Done,
-    /// Failed; everything behind it will be flushed.
+    /// Failed; everything after it will be flushed.
     Failed(Status),
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Entry {
 pub(crate) struct SendQueue {
     ring: Ring<Entry>,
     started: u32,
-    /// A WQE failed, so those behind it fail, too.
+    /// A WQE failed, so those after it fail, too.
     failed: bool,
 }
 
@@ -99,7 +99,7 @@ impl SendQueue {
         }
     }
 
-    /// Completes, in posting order, what is done [RDMAP-17, VERBS-16]; behind a failure, nothing.
+    /// Completes, in posting order, what is done [RDMAP-17, VERBS-16]; after a failure, nothing.
     pub(crate) fn retire<H: Host>(&mut self, accepted: u64, host: &mut H) {
         if self.failed {
             return;

@@ -1,7 +1,7 @@
 //! RDMA Reads and Atomics: outstanding ones of ours (limit ORD) and of the peer (limit IRD).
 //!
 //! Owner: the QP; both queues are allocated when it is created. When the peer dies they are
-//! cleared; the WQEs behind ours are flushed by the send queue.
+//! cleared; the WQEs after ours are flushed by the send queue.
 
 use crate::error::ProtocolError;
 use crate::host::AtomicOp;

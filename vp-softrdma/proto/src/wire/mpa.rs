@@ -23,7 +23,7 @@ pub const MAX_PRIVATE_DATA: usize = 512;
 /// IRD or ORD value for "no automatic negotiation" (RFC 6581 section 9.1) [CONN-26].
 pub const NO_NEGOTIATION: u16 = 0x3fff;
 
-/// Pad octets behind a ULPDU, 0 to 3 (RFC 5044 section 4.1) [MPA-03].
+/// Pad octets after a ULPDU, 0 to 3 (RFC 5044 section 4.1) [MPA-03].
 pub const fn pad_len(ulpdu_len: u16) -> usize {
     (LENGTH_LEN + ulpdu_len as usize).wrapping_neg() & 3
 }
@@ -58,7 +58,7 @@ impl MarkerRepr {
     }
 }
 
-/// Who sent a start-up frame.
+/// Sender of a start-up frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum FrameKind {
@@ -93,7 +93,7 @@ pub struct StartupRepr {
     pub reserved: u8,
     /// Rev [CONN-06].
     pub revision: u8,
-    /// PD_Length: octets behind this part [CONN-07].
+    /// PD_Length: octets after this part [CONN-07].
     pub private_data_len: u16,
 }
 

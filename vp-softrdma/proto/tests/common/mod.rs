@@ -35,7 +35,7 @@ pub(crate) fn named(file: &Value, wanted: &str) -> Value {
         .unwrap_or_else(|| panic!("no vector is named {wanted}, here or in the project's file"))
 }
 
-/// Checks each vector, also behind one that fails; then fails with all that did. Returns how many
+/// Checks each vector, also after one that fails; then fails with all that did. Returns how many
 /// there were.
 pub(crate) fn check_each<'a>(
     vectors: impl IntoIterator<Item = &'a Value>,

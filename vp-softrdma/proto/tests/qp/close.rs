@@ -1,4 +1,4 @@
-//! Graceful closes, and all that can come in between (RDMAC 6.2.2.2, 6.2.5).
+//! Tests of graceful closes, with every event that can come in between (RDMAC 6.2.2.2, 6.2.5).
 //!
 //! Owner of the state: each test its own; one thread. The peer is what the test feeds.
 
@@ -57,14 +57,14 @@ fn a_close_with_work_pending_is_bad() {
     end.qp.close(&mut end.memory).expect("RTS");
     assert_eq!(end.statuses(), [Status::Flushed]);
     assert_bad_close(end);
-    // The peer's Read is not answered yet
+    // The peer's Read has no response yet
     let mut end = started();
     end.feed(&read_request(1, read_of(0x100, 0, 10)));
     end.qp.close(&mut end.memory).expect("RTS");
     assert_bad_close(end);
 }
 
-// [VERBS-05, DDP-18] data behind our FIN
+// [VERBS-05, DDP-18] data after our FIN
 #[test]
 fn data_while_closing_is_a_bad_close() {
     for frame in [
@@ -110,7 +110,7 @@ fn hidden_traffic_does_not_spoil_a_close() {
     }
 }
 
-// What was asked before our FIN may be answered behind it; what nobody asked for may not
+// A response to a request before our FIN may come after it; unrequested data may not
 #[test]
 fn an_answered_probe_does_not_spoil_a_close() {
     for probed in [true, false] {
@@ -198,7 +198,7 @@ fn a_fin_with_nothing_pending_is_a_graceful_close() {
 
 // [VERBS-09, DDP-19] what the LLP has not taken yet still goes out before our FIN
 #[test]
-fn a_fin_does_not_cut_what_is_on_its_way_out() {
+fn a_fin_does_not_cut_outgoing_messages() {
     let mut end = started();
     end.feed(&read_request(1, read_of(0x100, 0, 500)));
     end.pump();
@@ -211,7 +211,7 @@ fn a_fin_does_not_cut_what_is_on_its_way_out() {
 
 // [VERBS-09, ERR-29] FIN with work pending: 0/2/7, then Error
 #[test]
-fn a_fin_with_work_pending_is_answered_by_a_terminate() {
+fn a_fin_with_work_pending_causes_a_terminate() {
     let mut end = started();
     end.read((0x100, 0), (9, 0), 4);
     end.take();

@@ -76,7 +76,7 @@ fn a_send_continues_in_its_buffer() {
 
 // Small payloads, and everything with CRC or markers, wait for the whole FPDU
 #[test]
-fn what_must_be_whole_waits() {
+fn operations_that_need_the_whole_message_wait() {
     let small = write_frame(&pattern(2000));
     let mut one = end();
     assert_eq!(input(&mut one, &small[..100]).want, Want::Octets(small.len()));
@@ -107,9 +107,9 @@ fn a_refused_segment_is_refused_at_once() {
     assert_eq!(refused.segment_length, Some(14 + 10_000));
 }
 
-// [SEC-05] the region goes away while the segment streams in
+// [SEC-05] the region is deregistered while the segment streams in
 #[test]
-fn a_region_that_goes_away_stops_the_segment() {
+fn deregistering_a_region_stops_the_segment() {
     let frame = write_frame(&pattern(10_000));
     let mut end = end();
     end.feed(&frame[..1016]);

@@ -42,7 +42,7 @@ fn end() -> End {
     end_with(CONFIG, STREAM)
 }
 
-/// One refused frame behind frames that are fine.
+/// One refused frame after frames that are fine.
 fn refused(mut end: End, good: &[Vec<u8>], bad: &[u8]) -> (u16, u8) {
     for frame in good {
         end.feed(frame);
@@ -312,9 +312,9 @@ fn atomic_requests() {
     assert_eq!(refused(disabled, &[], &request(0, true, 52)), (0x1201, MD));
 }
 
-// [EXT-13] an Atomic that fails behind a Read: the Read is answered first
+// [EXT-13] an Atomic that fails after a Read: the Read gets its response first
 #[test]
-fn an_atomic_fails_in_its_turn() {
+fn an_atomic_fails_in_order() {
     let mut end = end();
     end.feed(&read_request(1, read_of(0x100, 0x1000, 4)));
     end.feed(&atomic_request(2, add_at(0x100, 0x1001)));
@@ -484,7 +484,7 @@ fn versions_are_judged_before_opcodes_and_opcodes_before_queues() {
     assert_eq!(alone(&untagged(h, b"x")), (0x1203, MD));
 }
 
-// [RDMAP-32] Terminates of every length, with every flag: never a panic, never an answer
+// [RDMAP-32] Terminates of every length, with every flag: never a panic, never a response
 #[test]
 fn terminates_of_every_shape() {
     for len in 0..80usize {
@@ -516,12 +516,12 @@ fn a_responder_refuses_like_an_initiator() {
 // FIN; CRC; markers. The fourth, a bad start-up frame, is refused before there is a QP
 // (`startup.rs`).
 #[test]
-fn the_errors_of_mpa_are_told_apart() {
+fn the_errors_of_mpa_are_distinguished() {
     use iwarp_proto::{LlpFault, QpEvent};
     for fault in [LlpFault::Reset, LlpFault::TimedOut] {
         let mut end = end();
         end.fault(fault);
-        assert!(end.take().is_empty(), "nobody is there to be told");
+        assert!(end.take().is_empty(), "there is no peer to notify");
         assert_eq!(end.events, [QpEvent::Established, QpEvent::ConnectionLost(fault)]);
         assert_eq!(end.qp.state(), State::Error);
         end.assert_all_complete();

@@ -46,7 +46,7 @@ fn assert_dropped(end: &mut End) {
 
 // [RDMAP-12, RDMAP-16] one buffer each, in the order of their numbers
 #[test]
-fn what_is_kept_is_delivered_in_order() {
+fn kept_messages_are_delivered_in_order() {
     let mut end = end();
     for (msn, payload) in [(1, &b"first"[..]), (2, b""), (3, b"third")] {
         end.feed(&send(msn, payload));
@@ -56,7 +56,7 @@ fn what_is_kept_is_delivered_in_order() {
     receive(&mut end, 64);
     assert_eq!(received(&end), [b"first".to_vec()]);
     assert_eq!(end.qp.waiting(), Some(2));
-    // Two wait, so it waits behind them.
+    // Two wait, so it waits after them.
     end.feed(&send(4, b"fourth"));
     end.receive(64);
     end.receive(64);
@@ -70,12 +70,12 @@ fn what_is_kept_is_delivered_in_order() {
 }
 
 #[test]
-fn what_is_behind_on_other_queues_goes_on() {
+fn later_messages_on_other_queues_go_on() {
     let mut sim = Sim::with(HOLD, [STREAM, StreamConfig { role: Role::Responder, ..STREAM }]);
     for end in &mut sim.ends {
         end.memory.regions.push(Region::new(0x100, 0x1000, 0x2000));
     }
-    // Each sends, and none has a receive: what is behind must not wait for one.
+    // Each sends, and none has a receive: what is after must not wait for one.
     for end in &mut sim.ends {
         end.memory.region(0x100).octets[..5].copy_from_slice(b"there");
         end.send(&[7; 600]);
@@ -98,7 +98,7 @@ fn what_is_behind_on_other_queues_goes_on() {
 
 // [RDMAP-13, VERBS-27] the STag is valid as long as the message is not delivered
 #[test]
-fn what_a_message_asks_for_is_done_at_its_delivery() {
+fn effects_of_a_message_happen_at_its_delivery() {
     let mut end = end();
     let h = header(Opcode::SendSolicitedInvalidate, 1, 0, true);
     end.feed(&untagged(UntaggedRepr { ulp_word: 0x100, ..h }, b"bye"));
@@ -209,7 +209,7 @@ fn in_three() -> [Vec<u8>; 3] {
         .map(|(mo, last, len)| untagged(header(Opcode::Send, 1, mo, last), &[mo as u8; 20][..len]))
 }
 
-// [DDP-12] the buffer comes before or behind each of its segments
+// [DDP-12] the buffer comes before or after each of its segments
 #[test]
 fn a_message_in_parts_gets_its_buffer_in_the_middle() {
     for before in 1..=3 {
@@ -231,7 +231,7 @@ fn a_message_in_parts_gets_its_buffer_in_the_middle() {
 
 // [ERR-10, ERR-11, ERR-12, EXT-03] the rules of the queue hold while it waits
 #[test]
-fn what_comes_out_of_order_is_refused_while_others_wait() {
+fn out_of_order_messages_are_refused_while_others_wait() {
     let segment = |msn, mo, last| untagged(header(Opcode::Send, msn, mo, last), &[0; 20]);
     let immediate = untagged(header(Opcode::Immediate, 1, 0, true), &[0; 8]);
     let cases = [
@@ -307,9 +307,9 @@ fn the_empty_send_of_the_start_up_does_not_wait() {
     assert_eq!(end.qp.waiting(), Some(2));
 }
 
-// [MPA-41] its turn comes behind the messages that came before it
+// [MPA-41] its turn comes after the messages that came before it
 #[test]
-fn a_fin_waits_behind_what_is_kept() {
+fn a_fin_waits_for_kept_messages() {
     let mut end = end();
     end.feed(&send(1, b"one"));
     end.feed(&send(2, b"two"));
@@ -323,9 +323,9 @@ fn a_fin_waits_behind_what_is_kept() {
     assert!(end.events.contains(&QpEvent::CloseComplete));
 }
 
-// [ERR-09, VERBS-09] a FIN behind what is kept, and nobody comes for it
+// [ERR-09, VERBS-09] a FIN after a kept Send, which gets no receive
 #[test]
-fn a_fin_behind_what_is_kept_does_not_keep_the_stream() {
+fn a_fin_after_kept_messages_ends_the_stream() {
     let mut end = end();
     end.feed(&send(1, b"one"));
     end.fin();
@@ -337,7 +337,7 @@ fn a_fin_behind_what_is_kept_does_not_keep_the_stream() {
 
 // [ERR-29, DDP-19] the peer ends in the middle
 #[test]
-fn a_fin_in_the_middle_of_a_message_that_is_kept_is_a_loss() {
+fn a_fin_within_a_kept_message_is_a_loss() {
     let mut end = end();
     end.feed(&in_three()[0]);
     end.fin();
@@ -348,7 +348,7 @@ fn a_fin_in_the_middle_of_a_message_that_is_kept_is_a_loss() {
 
 // What is kept goes with the stream, however that ends, and the next stream begins anew
 #[test]
-fn every_end_drops_what_is_kept() {
+fn every_end_drops_kept_messages() {
     type Ending = (&'static str, fn(&mut End));
     let endings: [Ending; 7] = [
         ("close", |end| assert_eq!(end.qp.close(&mut end.memory), Ok(()))),
@@ -386,9 +386,9 @@ fn every_end_drops_what_is_kept() {
     }
 }
 
-// [RDMAP-08] the peer's Read is answered while its Send waits
+// [RDMAP-08] the peer's Read gets its response while its Send waits
 #[test]
-fn a_read_request_behind_a_message_that_waits_is_answered() {
+fn a_read_request_after_a_waiting_message_gets_its_response() {
     let mut end = end();
     end.feed(&send(1, b"waits"));
     end.feed(&read_request(1, read_of(0x100, 0x1000, 16)));
@@ -397,7 +397,7 @@ fn a_read_request_behind_a_message_that_waits_is_answered() {
 
 // Every option, every size of chunk: receives that come late change nothing of what arrives
 #[test]
-fn receives_that_come_late_get_what_they_would_have_got() {
+fn late_receives_get_the_kept_messages() {
     let config = QpConfig { hold: 1 << 20, ..CONFIG };
     for stream in streams() {
         for chunk in [1, 3, 64, usize::MAX] {

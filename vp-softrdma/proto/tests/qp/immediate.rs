@@ -60,7 +60,7 @@ fn payload_and_immediate_arrive_in_the_order_of_the_sends() {
 
 // RFC 6580: the experimental opcode; the word of Invalidate STag
 #[test]
-fn what_lies_on_the_wire() {
+fn the_octets_on_the_wire() {
     for (solicited, control) in [(false, 0x4f), (true, 0x5f)] {
         let mut end = End::new(CONFIG);
         end.qp.start(AGREED).expect("Idle");
@@ -97,7 +97,7 @@ fn without_the_agreement_it_is_refused() {
 }
 
 #[test]
-fn one_that_was_posted_early_shows_at_its_turn() {
+fn an_early_posted_send_is_sent_in_order() {
     for (stream, status) in [(AGREED, Status::Success), (STREAM, Status::Local(LocalFault::Wqe))] {
         let mut end = End::new(CONFIG);
         post(&mut end, 5, false, b"x");

@@ -93,7 +93,7 @@ fn ird_overflow_is_refused() {
 
 // [RDMAP-11] a slot is free as soon as the response's last segment was yielded
 #[test]
-fn answered_requests_make_room() {
+fn requests_that_got_a_reply_make_room() {
     let mut end = responder(StreamConfig { ird: 1, ..STREAM });
     for msn in 1..=20 {
         end.feed(&read_request(msn, read_of(0x100, 0, 600)));
@@ -103,7 +103,7 @@ fn answered_requests_make_room() {
 
 // [DDP-11, IOP-13] many short Sends leave at once; what was asked meanwhile comes before more of them
 #[test]
-fn answers_do_not_starve_behind_short_sends() {
+fn read_responses_do_not_starve_after_short_sends() {
     let mut end = initiator(STREAM);
     for round in 1..=20 {
         end.send(b"short");
@@ -118,7 +118,7 @@ fn answers_do_not_starve_behind_short_sends() {
 
 // [RDMAP-08] a Read that follows a Write sees what was written
 #[test]
-fn a_read_behind_a_write_sees_the_write() {
+fn a_read_after_a_write_sees_the_write() {
     let mut end = responder(STREAM);
     for round in 0..500u32 {
         let fill = [round as u8 ^ 0x5a; 100];
@@ -152,7 +152,7 @@ fn responses_come_in_request_order() {
     assert_eq!(sums, sizes);
 }
 
-// [RDMAP-17, VERBS-16] a Send behind a Read completes after it, though its octets are long gone
+// [RDMAP-17, VERBS-16] a Send after a Read completes after it, though its octets are long gone
 #[test]
 fn completions_come_in_posting_order() {
     let mut end = initiator(STREAM);
@@ -298,7 +298,7 @@ fn message_numbers_wrap_on_receive() {
 // [DDP-06] every queue counts from 1; Immediate Data shares with Sends, Atomics with Reads
 // [EXT-03, EXT-04, EXT-11]
 #[test]
-fn queues_count_apart_and_from_one() {
+fn queues_count_separately_from_one() {
     let mut end = initiator(STREAM);
     end.send(b"x");
     end.post(plain(SendOp::Immediate { data: 5, solicited: true }), Work::default());
@@ -440,7 +440,7 @@ fn an_initiator_accepts_fpdus_at_once() {
     assert_eq!(end.memory.received[0].octets, b"early");
 }
 
-// [CONN-14] nobody sees a kick or a probe, and one probe is out at a time
+// [CONN-14] kicks and probes are invisible to applications, and one probe is outstanding at a time
 #[test]
 fn kicks_and_probes_do_not_surface() {
     let mut sim = Sim::pair(STREAM);
@@ -479,9 +479,9 @@ fn a_probe_respects_ord() {
     end.assert_all_complete();
 }
 
-// [EXT-06, EXT-07, EXT-11, EXT-13] atomics mixed with Reads, answered in order
+// [EXT-06, EXT-07, EXT-11, EXT-13] atomics mixed with Reads, with responses in order
 #[test]
-fn atomics_and_reads_are_answered_in_order() {
+fn atomics_and_reads_get_their_responses_in_order() {
     let mut end = responder(STREAM);
     end.feed(&read_request(1, read_of(0x100, 0, 8)));
     end.feed(&atomic_request(2, add_at(0x100, 0)));
@@ -576,7 +576,7 @@ fn extensions_must_be_on() {
     assert_eq!(end.qp.state(), State::Idle);
 }
 
-// [EXT-03] WriteImmediate: one completion, the data directly behind the Write
+// [EXT-03] WriteImmediate: one completion, the data directly after the Write
 #[test]
 fn write_with_immediate_is_one_work_request() {
     for len in [0usize, 5, 600] {
@@ -780,7 +780,7 @@ fn a_read_rtr_needs_no_ird() {
 
 // [CONN-29] an RTR that the LLP takes only after the end establishes nothing
 #[test]
-fn nothing_is_established_behind_the_end() {
+fn no_event_established_after_the_end() {
     let mut end = initiator(StreamConfig { rtr: Some(RtrKind::Write), ..STREAM });
     end.pump();
     end.fault(iwarp_proto::LlpFault::TimedOut);

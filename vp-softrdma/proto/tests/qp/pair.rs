@@ -97,7 +97,7 @@ fn assert_only_rdmap(octets: &[u8], crc: bool, markers: bool) {
     }
 }
 
-// [RDMAP-30] in RDMA mode nothing but RDMAP goes on the stream: before, between and behind messages,
+// [RDMAP-30] in RDMA mode nothing but RDMAP goes on the stream: before, between and after messages,
 // with everything that a QP says of its own accord, and however it ends
 #[test]
 fn only_rdmap_goes_on_the_stream() {
@@ -313,7 +313,7 @@ proptest! {
         }
         sim.run_chunked(chunk);
         for end in &mut sim.ends {
-            // A dead process, and an end that was told nothing because nothing was going on
+            // A dead process, and an idle end that was not informed
             end.qp.abort(&mut end.memory);
             end.assert_all_complete();
             let status = |s: &Status| !matches!(s, Status::Success | Status::Flushed);

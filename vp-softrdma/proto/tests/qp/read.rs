@@ -41,7 +41,7 @@ fn requests(octets: &[u8]) -> Vec<(u32, ReadRequestRepr)> {
 fn request(sink_to: u64, source_to: u64, size: u32) -> ReadRequestRepr {
     ReadRequestRepr { sink_stag: Stag(SINK), sink_to, size, source_stag: Stag(SOURCE), source_to }
 }
-/// The answer to one Request.
+/// The response to one Request.
 fn answer(end: &mut End, to: u64, octets: &[u8]) {
     end.feed(&tagged(Opcode::ReadResponse, true, SINK, to, octets));
 }
@@ -66,7 +66,7 @@ fn a_long_read_is_asked_for_in_parts() {
     end.assert_all_complete();
 }
 
-// Nothing is asked for twice or in vain at the borders
+// Nothing is requested twice or needlessly at the borders
 #[test]
 fn as_many_requests_as_the_length_needs() {
     for (len, parts) in [(0, 1), (1, 1), (99, 1), (100, 1), (101, 2), (200, 2), (201, 3)] {
@@ -181,7 +181,7 @@ fn a_terminate_names_a_read_by_any_of_its_requests() {
 
 // A stream that ends in the middle flushes the Read, and the next stream knows nothing of it
 #[test]
-fn what_is_left_of_a_read_dies_with_the_stream() {
+fn the_rest_of_a_read_ends_with_the_stream() {
     let mut end = initiator(1);
     end.read((SINK, 0x1000), (SOURCE, 0), 300);
     end.take();
@@ -216,7 +216,7 @@ fn a_lowered_ord_does_not_stop_a_read() {
     }
 }
 
-// [CONN-14] a probe waits until the Read is done: its answer tells as much
+// [CONN-14] a probe waits until the Read is done: its response shows as much
 #[test]
 fn a_probe_waits_for_a_long_read() {
     let mut end = initiator(1);
@@ -273,7 +273,7 @@ fn assert_copied(end: &mut End) {
 fn the_peer_speaks_between_the_parts_of_a_long_read() {
     let mut sim = pair(2);
     sim.ends[0].read((SINK, 0), (SOURCE, 0), 20_000);
-    // Two Requests are out, and answered; from now on the peer has something to send.
+    // Two Requests are outstanding, with responses on the way; from now on the peer has something to send.
     let mut heard = 0;
     for step in 0..20u32 {
         let asked = sim.ends[0].take();
@@ -293,7 +293,7 @@ fn the_peer_speaks_between_the_parts_of_a_long_read() {
     assert_copied(&mut sim.ends[0]);
 }
 
-// [IOP-13] both read at once and both send: nobody's send queue starves
+// [IOP-13] both read at once and both send: no send queue starves
 #[test]
 fn long_reads_both_ways_starve_no_send_queue() {
     for chunk in [50, 300, usize::MAX] {

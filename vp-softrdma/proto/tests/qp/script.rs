@@ -154,7 +154,7 @@ impl Script {
     }
     /// Lets everything finish; each octet must be where it belongs.
     pub(crate) fn finish(mut self) {
-        // A responder may not send before it heard something [CONN-11]
+        // A responder may not send before it has received an FPDU [CONN-11]
         self.sim.ends[0].qp.kick();
         self.sim.run();
         for side in 0..2 {

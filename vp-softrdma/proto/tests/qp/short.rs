@@ -30,7 +30,7 @@ fn post_all(end: &mut End, len: usize) {
 // [MPA-02, MPA-03, MPA-08, DDP-02, DDP-05, DDP-06, RDMAP-03] the slow path is the one that the vectors
 // are about
 #[test]
-fn the_octets_are_those_of_the_long_way() {
+fn the_fast_path_sends_the_same_octets() {
     for (crc, markers_tx) in [(true, false), (false, false), (true, true)] {
         let stream = StreamConfig { crc, markers_tx, ..STREAM };
         for len in (0..30).chain([236, 237, 238, 242, 243, 600]) {
@@ -49,7 +49,7 @@ fn the_octets_are_those_of_the_long_way() {
 }
 
 #[test]
-fn what_is_taken_the_short_way_counts_as_on_the_long_one() {
+fn the_fast_path_counts_as_the_slow_path_does() {
     // With markers nothing is taken so.
     for markers_tx in [false, true] {
         let mut sim = Sim::pair(StreamConfig { markers_tx, ..STREAM });
@@ -90,7 +90,7 @@ fn no_more_than_wanted_and_no_more_than_fit() {
 
 // [VERBS-15, VERBS-17] a fence is looked at where the queue's order is
 #[test]
-fn a_fenced_message_waits_and_holds_up_those_behind_it() {
+fn a_fenced_message_waits_and_delays_later_ones() {
     let mut sim = Sim::pair(STREAM);
     sim.ends[1].memory.regions.push(Region::new(0x100, 0, 64));
     sim.ends[0].memory.regions.push(Region::new(0x200, 0, 64));
@@ -111,7 +111,7 @@ fn a_fenced_message_waits_and_holds_up_those_behind_it() {
 
 // RFC 5040 [IOP-13] one message of each in turn
 #[test]
-fn what_is_owed_to_the_peer_has_its_turn() {
+fn responses_to_the_peer_get_their_turn() {
     let mut sim = Sim::pair(STREAM);
     sim.ends[1].memory.regions.push(Region::new(0x100, 0, 64));
     sim.ends[0].memory.regions.push(Region::new(0x200, 0, 64));

@@ -1,4 +1,4 @@
-//! The five states: who may change them, what each permits, and what is flushed (RDMAC 6.2).
+//! Tests of the five states: which events change them, what each permits, and what is flushed (RDMAC 6.2).
 //!
 //! Owner of the state: each test its own; one thread. The peer is what the test feeds.
 
@@ -208,7 +208,7 @@ fn terminate_naming(code: (u8, u8, u8), ddp: Option<Header>) -> Vec<u8> {
     untagged(header(Opcode::Terminate, 1, 0, true), &payload)
 }
 
-// [VERBS-08, VERBS-11, RDMAP-26, RDMAP-29, RDMAP-33] event, no answer, FIN, Error; the Read that is
+// [VERBS-08, VERBS-11, RDMAP-26, RDMAP-29, RDMAP-33] event, no response, FIN, Error; the Read that is
 // named says so, the rest is flushed
 #[test]
 fn a_received_terminate_ends_everything() {
@@ -227,7 +227,7 @@ fn a_received_terminate_ends_everything() {
     let flushed = Status::Flushed;
     // The peer stays open as long as it likes
     assert_eq!(end.memory.flushed, end.receive_ids);
-    // The Send went out before, but is behind two Reads that never completed
+    // The Send went out before, but is after two Reads that never completed
     assert_eq!(end.statuses(), [flushed, Status::RemoteTermination(code), flushed]);
     end.fin();
     end.pump();
@@ -250,7 +250,7 @@ fn a_fin_in_the_middle_of_a_message_flushes_the_receives() {
 
 // [VERBS-10, VERBS-11] the provider may end the stream without the QP once all is sent
 #[test]
-fn a_stream_that_is_left_behind_its_terminate_ends_in_error() {
+fn a_stream_after_its_terminate_ends_in_error() {
     let mut end = started();
     end.receive(5);
     end.read((0x100, 0), (0x77, 0), 4);
@@ -334,7 +334,7 @@ fn a_terminate_finds_the_work_it_names() {
     }
 }
 
-// [VERBS-10, RDMAP-24, RDMAP-25] one Terminate, for the first error, and nothing behind it
+// [VERBS-10, RDMAP-24, RDMAP-25] one Terminate, for the first error, and nothing after it
 #[test]
 fn the_first_error_wins() {
     let mut end = started();
@@ -344,7 +344,7 @@ fn the_first_error_wins() {
     end.feed(&untagged(header(Opcode::Send, 9, 0, true), b"second"));
     end.qp.handle_local_error(ProtocolError::StreamCatastrophic, &mut end.memory);
     assert_eq!(end.qp.terminate(&mut end.memory), Err(State::Terminate));
-    // [VERBS-12] behind the last complete segment of the Send
+    // [VERBS-12] after the last complete segment of the Send
     let second = end.qp.poll_transmit(&mut end.memory).expect("the Terminate");
     assert_eq!((first.sequence, second.sequence), (1, 2));
     assert!(end.qp.poll_transmit(&mut end.memory).is_none());
@@ -499,7 +499,7 @@ fn local_catastrophes_have_their_codes() {
     end.assert_all_complete();
 }
 
-// [VERBS-11, ERR-28] a lost stream: told once, all flushed, posting refused, Idle again on request
+// [VERBS-11, ERR-28] a lost stream: reported once, all flushed, posting refused, Idle again on request
 #[test]
 fn a_lost_stream_flushes() {
     for fault in [LlpFault::Reset, LlpFault::TimedOut] {
@@ -521,7 +521,7 @@ fn a_lost_stream_flushes() {
     }
 }
 
-// [VERBS-12] an FPDU that was begun and cannot be finished: reset, told once, all flushed
+// [VERBS-12] an FPDU that was begun and cannot be finished: reset, reported once, all flushed
 #[test]
 fn an_unfinished_fpdu_ends_the_stream() {
     let mut end = started();
@@ -542,7 +542,7 @@ fn an_unfinished_fpdu_ends_the_stream() {
 
 // A responder in RTS has a role of its own; the state machine is the same
 #[test]
-fn a_responder_can_be_closed_before_it_heard_anything() {
+fn a_responder_can_be_closed_before_it_received_anything() {
     let mut end = End::new(CONFIG);
     end.qp.start(StreamConfig { role: Role::Responder, ..STREAM }).expect("Idle");
     end.qp.close(&mut end.memory).expect("RTS");

@@ -327,7 +327,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// [MPA-38, DDP-16, VERBS-10] a good frame behind the end has no effect.
+    /// [MPA-38, DDP-16, VERBS-10] a good frame after the end has no effect.
     fn check_deaf(&self, end: &mut End, before: &Effects) {
         end.feed(&write(0x1100, 0x1000, &[0xee; 8]));
         let after = effects(end);
@@ -492,7 +492,7 @@ fn invalid_vectors_cause_exactly_their_terminate() {
 
 // [RDMAP-26, RDMAP-32, ERR-26, VERBS-08, IOP-10]
 #[test]
-fn received_terminates_are_told_and_not_answered() {
+fn received_terminates_are_reported_and_get_no_response() {
     let actions = ["report_terminate_and_close_no_terminate_back", "close_tcp_report_local_error"];
     assert!(run(&actions) > 0);
 }

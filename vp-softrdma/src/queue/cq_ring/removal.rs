@@ -21,7 +21,7 @@ use crate::sync::lock;
 pub(super) struct SideList {
     /// Completions that were in the ring, each with its place there.
     list: VecDeque<(u64, WorkCompletion)>,
-    /// Destroyed QPs, each with the place behind its last possible completion.
+    /// Destroyed QPs, each with the place after its last possible completion.
     gone: Vec<(QpId, u64)>,
 }
 
@@ -71,7 +71,7 @@ impl CqRing {
         let mut ring = self.oldest();
         ring.hold();
         while let Some(next) = ring.is_finished_held().then(|| self.behind(ring)).flatten() {
-            // First: otherwise other threads pop what came behind the list.
+            // First: otherwise other threads pop what came after the list.
             next.hold();
             ring = self.go_on(ring, next);
         }

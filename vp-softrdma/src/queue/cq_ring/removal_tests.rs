@@ -1,5 +1,5 @@
 //! Tests of removing a destroyed QP's completions: order, places and room of the rest; with loom, that
-//! no completion is lost or seen too late, and that no thread waits in vain.
+//! no completion is lost or seen too late, and that no thread waits for ever.
 
 use vp_api::{QpId, WorkCompletion};
 
@@ -36,7 +36,7 @@ mod plain {
     use super::*;
 
     #[test]
-    fn what_is_removed_makes_room_and_the_rest_keeps_order_and_place() {
+    fn removed_completions_make_room_and_the_rest_keeps_its_order() {
         let ring = CqRing::new(8).unwrap();
         let mut places = Vec::new();
         for round in 0..50 {
@@ -94,7 +94,7 @@ mod plain {
 
     // As if there had been no memory, and while a pusher is half way.
     #[test]
-    fn what_stays_in_the_ring_is_skipped_and_costs_no_room() {
+    fn requests_that_stay_in_the_ring_are_skipped_and_use_no_room() {
         let ring = CqRing::new(4).unwrap();
         put_all(&ring, &[(1, 1), (2, 2), (1, 3), (2, 4)]);
         ring.stay(QpId(1));

@@ -1,9 +1,8 @@
 //! Choosing the fastest of several kernels by measuring, once per process, at the first use.
 //!
-//! The features that a processor reports do not tell how fast they are: where 512-bit multiplications
-//! are executed in two halves, other kernels win. So each candidate sums a few FPDUs' worth of octets,
-//! in turns, and its best time counts: disturbances only make a run longer, and affect all alike. That
-//! takes some 100 us.
+//! The features that a processor reports do not show how fast they are: where 512-bit multiplications are
+//! executed in two halves, other kernels win. So each candidate sums a few FPDUs' worth of octets, in turns,
+//! and its best time counts: disturbances only make a run longer, and affect all alike. That takes some 100 us.
 //!
 //! Called from any thread; only the result is kept.
 

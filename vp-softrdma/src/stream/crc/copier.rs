@@ -102,7 +102,7 @@ mod tests {
     /// # Safety
     /// As [`Copier`].
     unsafe fn copy(from: *const u8, to: &mut [u8]) {
-        // SAFETY: the caller's promise; nobody writes to the sources of tests.
+        // SAFETY: the caller's promise; no code writes to the sources of tests.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
     }
 }

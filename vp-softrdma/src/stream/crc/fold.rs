@@ -9,7 +9,7 @@
 //!
 //! Where 256 bits are multiplied at once, the multiplier is the bottleneck, and the unit for the crc32
 //! instruction is idle. The mixed kernel folds the front of a piece and meanwhile sums the three runs
-//! behind it with that instruction ([`streams`](super::streams)). Copies are bound by loads and stores:
+//! after it with that instruction ([`streams`](super::streams)). Copies are bound by loads and stores:
 //! there it did not pay, nor with 512 bits.
 //!
 //! # How folding works
@@ -123,7 +123,7 @@ fn serial(state: u32, octets: &[u8]) -> u32 {
 }
 
 /// Folds vectors of `$octets` into one, four in parallel: `$groups` of four, the first of them `$first`,
-/// and `$singles` behind them. `$next` makes lanes of each; `$state` is added to the first lane.
+/// and `$singles` after them. `$next` makes lanes of each; `$state` is added to the first lane.
 /// `$beside` is executed with every group but the first.
 macro_rules! fold {
     ($state:ident, $first:ident, $groups:ident, $singles:ident, $next:ident, $octets:literal, $add:ident, $seed:ident, $keys:ident, $step:ident, $beside:expr) => {{
@@ -185,7 +185,7 @@ macro_rules! kernels {
     };
 }
 
-/// [`fold256`] of the front, and in parallel the three runs behind it.
+/// [`fold256`] of the front, and in parallel the three runs after it.
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 fn mix256(state: u32, octets: &[u8]) -> u32 {
     if octets.len() < MIX_MIN {

@@ -52,7 +52,7 @@ impl Initiator {
         Ok(Self { config, request, reply: Collector::new(FrameKind::Reply) })
     }
 
-    /// The request's octets: one write, nothing behind it until the reply is here [CONN-34].
+    /// The request's octets: one write, nothing after it until the reply is here [CONN-34].
     pub fn request(&self) -> &[u8] {
         &self.request
     }

@@ -1,8 +1,8 @@
 //! Two QPs, a virtual clock, and between them two octet streams that split and delay at will and
 //! break at any octet.
 //!
-//! Owner of the state: the test; one thread. When one end dies the other is told by FIN, by reset,
-//! or by nothing at all until its close timer runs out.
+//! Owner of the state: the test; one thread. When one end dies the other sees it by FIN, by reset, or by
+//! nothing at all until its close timer runs out.
 
 pub(crate) mod memory;
 
@@ -45,7 +45,7 @@ pub(crate) const STREAM: StreamConfig = StreamConfig {
 /// Rounds of the longest script, a hundred times over.
 const MOST_ROUNDS: u32 = 2_000_000;
 
-/// Ends a loop that waits for `what` and would go on for ever: call it in each round.
+/// Ends a loop that waits for `what` and would not end: call it in each round.
 pub(crate) fn rounds(what: &str) -> impl FnMut() + '_ {
     let mut left = MOST_ROUNDS;
     move || {
