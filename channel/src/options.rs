@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::wire::Greeting;
 
-/// What one end of a channel takes. Each end has its own; a message goes by what both can do.
+/// Limits of one end of a channel. Each end has its own; a message is sent in the way that both support.
 ///
 /// Memory of a channel: `slots` times `small` octets for messages that arrive, as much at most for those
 /// that leave, and `large` times the octets of a large message in each direction while there are any. What was

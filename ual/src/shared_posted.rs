@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(posted.refused(number), Some(number));
         }
         assert_eq!(posted.refused(3), None);
-        // Of the two both wait, and then one.
+        // Both wait, then one of them.
         assert!(left(&mut posted, A, 2).is_empty());
         posted.joined(A, 2);
         assert_eq!(left(&mut posted, A, 1), [0]);

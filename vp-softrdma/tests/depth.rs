@@ -231,7 +231,7 @@ fn an_overrun_cq_ends_later_queue_pairs_too() {
     }
 }
 
-// [SEC-09]: nothing else is to be told at that moment.
+// [SEC-09]: there is no other event at that moment.
 #[test]
 fn a_single_lost_completion_is_reported() {
     let end = End::on(open(), CqInit { depth: 2, handler: None }, shallow);

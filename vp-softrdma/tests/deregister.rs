@@ -1,5 +1,5 @@
-//! Deregistering while a peer writes, reads, sends and counts at full speed: it succeeds, nothing
-//! touches the memory afterwards, and the peer is told the right thing.
+//! Deregistering while a peer writes, reads, sends and counts at full speed: it succeeds, nothing touches the
+//! memory afterwards, and the peer receives the right Terminate.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
@@ -22,11 +22,11 @@ fn setups() -> [Setup; 3] {
     ]
 }
 
-/// The Terminate that the peer was told, or none if the stream was reset.
+/// The Terminate that the peer received, or none if the stream was reset.
 type SentTerminate = Option<(u8, u8, u8)>;
 
-/// Connects, has `near` repeat a request until its connection ends, gives the region back in the
-/// middle, and returns what the peer was told. The memory is guarded from then on.
+/// Connects, has `near` repeat a request until its connection ends, gives the region back in the middle, and
+/// returns the Terminate that the peer received. The memory is guarded from then on.
 fn deregistered(
     setup: &Setup,
     round: usize,

@@ -7,7 +7,7 @@ use vp_api::*;
 
 const FULL: Access = Access::all();
 
-/// The Terminate that the peer of a refused request is told.
+/// The Terminate that the peer of a refused request receives.
 fn refusal(end: &End) -> (u8, u8, u8) {
     match end.event() {
         AsyncEvent::TerminateReceived(t) => (t.layer, t.etype, t.code),
@@ -30,7 +30,7 @@ fn refused(
     assert_eq!(region.buffer.read(0, 64), common::pattern(64, 7));
 }
 
-/// What both ends are told of a refused request.
+/// The events at both ends for a refused request.
 fn told(ends: (&End, &End), op: SendOp, sgl: &[Sge]) -> (RefusedSegment, RefusedSegment) {
     ends.0.post(1, op, sgl);
     match (ends.0.event(), ends.1.event()) {

@@ -1,5 +1,6 @@
-//! A message that would wait for its receive, and no memory to keep it: the stream ends, and both ends are
-//! told. The allocator of this program refuses the larger allocations of a thread while that asks for it.
+//! A message that has no receive yet arrives, and there is no memory to keep it: the stream ends, with an event
+//! at both ends. The allocator of this program refuses the larger allocations of a thread while that asks for
+//! it.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;

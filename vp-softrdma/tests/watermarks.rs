@@ -218,7 +218,7 @@ fn the_largest_user_of_a_shared_cq_is_named() {
     send(&greedy.0, &*greedy.1.cq, 1);
     assert_eq!(events.next(EventSource::Qp(greedy.1.qp.id())), AsyncEvent::RecvLimit);
     assert!(events.is_empty());
-    // Fewer than two are left; told once.
+    // Fewer than two are left; reported once.
     send(&modest.0, &*modest.1.cq, 1);
     assert_eq!(events.next(EventSource::Srq(id)), AsyncEvent::SrqLimit);
     assert_eq!(srq.query().unwrap().limit, 0);

@@ -173,7 +173,7 @@ fn a_peer_unlinks_a_narrow_window() {
     assert_eq!(told(&near), (1, 1, 0));
 }
 
-/// The Terminate that an end is told.
+/// The Terminate that an end receives.
 fn told(end: &End) -> (u8, u8, u8) {
     match end.event() {
         AsyncEvent::TerminateReceived(t) => (t.layer, t.etype, t.code),

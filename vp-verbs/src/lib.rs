@@ -21,8 +21,8 @@
 //! | transport | `IT_IB_TRANSPORT` for InfiniBand and RoCE, `IT_IWARP_TCP_TRANSPORT` for iWARP; a device says it as it is listed. Connections are addressed by IP everywhere |
 //! | sink of a read | a right of its own on iWARP, the local one on InfiniBand: `rdma_read_requires_remote_write` |
 //! | windows as sinks, sinks that a read invalidates | processes cannot: `rdma_read_local_extensions` is no, the calls return "not supported" |
-//! | a request that fails | ends the connection on the wire at once; rdma-core tells it in the completion only, so the event comes when a thread polls or waits at that dispatcher. Awaiting of it without that needs queues that are always armed for solicited completions: an event of the kernel for each solicited message, on siw for each one |
-//! | first message | the initiator on iWARP greets with a Write of no octets as soon as it is connected; the acceptor is told of its connection when a receive completed, or after 20 ms, because the kernel does not say when a first message came |
+//! | a request that fails | ends the connection on the wire at once; rdma-core reports it in the completion only, so the event comes when a thread polls or waits at that dispatcher. An event without a poll would need queues that are always armed for solicited completions: an event of the kernel for each solicited message, on siw for each one |
+//! | first message | the initiator on iWARP greets with a Write of no octets as soon as it is connected; the acceptor reports its connection after a completed receive, or after 20 ms, because the kernel does not report a first message |
 //! | three-way handshake | made by the provider; the application sees two ways |
 //! | private data | 53, 193 and 145 octets on InfiniBand, whose padding is taken off again; 252 each on iWARP: `*_private_data_len` |
 //! | IRD, ORD | the least of what both ends want; rdma_cm counts to 254 |

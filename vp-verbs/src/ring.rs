@@ -84,7 +84,7 @@ pub(crate) struct Ring<P = Posted> {
     first: u32,
     posted: VecDeque<Entry<P>>,
     depth: usize,
-    /// So many in it are not the consumer's and occupy no slots.
+    /// Entries that are not the consumer's; they occupy no slots.
     ours: usize,
     /// The next one is not the consumer's.
     next_is_ours: bool,
@@ -173,7 +173,7 @@ impl<P> Ring<P> {
         Some((ended.posted, (ahead + 1 - ours) as u32))
     }
 
-    /// So many slots ended without a completion.
+    /// Adds slots that were released without a completion.
     pub(crate) fn add_silent(&mut self, slots: u32) {
         self.silent += slots;
     }
@@ -197,9 +197,9 @@ impl<P> Ring<P> {
         self.silent = 0;
     }
 
-    /// Ends all that is left, of which the device reports nothing any more: quiet ones at the front have
-    /// succeeded; those from the first one on that it would have told of, or, if it `flushed` some
-    /// already, all, are given to `flush`, in order.
+    /// Ends all entries that are left; the device reports none of them any more. Quiet ones at the front have
+    /// succeeded; all from the first one that it would have reported (all, if it `flushed` some already) are
+    /// given to `flush`, in order.
     pub(crate) fn end_all(&mut self, mut flushed: bool, mut flush: impl FnMut(P, Untaken)) {
         while let Some(Entry { posted, told, ours }) = self.posted.pop_front() {
             self.first = self.first.wrapping_add(1);

@@ -38,7 +38,7 @@ pub(super) struct Field {
 
 pub(super) enum Value {
     Number(u64),
-    /// So many digits.
+    /// A number and its digits.
     Hex(u64, u8),
     Octets(Vec<u8>),
 }

@@ -31,7 +31,7 @@ pub(crate) fn resolve(completion: &WorkCompletion) -> Option<Resolved> {
     }
     let srq = object::at::<SrqObject>(slot)?;
     let ep = srq.inner.pz().ia().ep(completion.qp)?;
-    // Else it is left over from a queue that had the slot before.
+    // If not, it is left over from a queue that had the slot before.
     ep.srq().filter(|used| Arc::ptr_eq(used, &srq.inner))?;
     let request = lock(&srq.receives).complete(number, completion.qp)?;
     let ep = object::find::<EpObject>(object::handle(ep.tag().get())).ok()?;

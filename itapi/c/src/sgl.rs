@@ -39,7 +39,7 @@ impl Limit {
         Self { most, of: Some(("endpoint", "max_rdma_write_segments", |ia| ia.max_sge_write)) }
     }
 
-    /// Of the receives of a shared receive queue.
+    /// The limit for receives of a shared receive queue.
     pub(crate) fn shared(most: u32) -> Self {
         Self { most, of: Some(("shared receive queue", "max_recv_segments", |ia| ia.max_sge_recv)) }
     }

@@ -82,7 +82,7 @@ fn an_attempt_ends_with_its_queue_pair() {
     call!(warpline_rdma_destroy_qp(active));
     let seen = next(near);
     assert_eq!((seen.kind, seen.status), (RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNRESET));
-    // Of the request nothing may have come.
+    // The request itself may not have arrived.
     for id in [active, door] {
         done!(warpline_rdma_destroy_id(id));
     }
@@ -243,7 +243,7 @@ fn a_thread_goes_on_waiting_at_a_channel_that_is_destroyed() {
         std::fs::read_to_string(&stat).unwrap().contains(") S ")
     });
     call!(warpline_rdma_destroy_event_channel(channel));
-    // What it waits at stays open, so that no other file gets its number.
+    // The descriptor it waits for stays open, so that no other file gets its number.
     assert!(rustix::io::fcntl_getfd(fd).is_ok());
     assert!(ended.try_recv().is_err());
 }

@@ -208,7 +208,7 @@ fn detaching_waits_for_the_running_call() {
         end.send(()).unwrap();
         warpline_patience::within("the callback to be detached", || detacher.join().unwrap());
     });
-    // What it owned is gone with it.
+    // The values that it owned are dropped with it.
     assert_eq!(Arc::strong_count(&running), 1);
 }
 

@@ -257,7 +257,7 @@ impl Manager {
         asked.pop_front().unwrap()
     }
 
-    /// What it was asked already.
+    /// The oldest call that it recorded.
     pub(crate) fn was_asked(&self) -> Option<Asked> {
         self.asked.lock().unwrap().pop_front()
     }

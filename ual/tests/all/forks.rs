@@ -37,7 +37,7 @@ impl Forking {
         Self { process, stdin, out: Box::new(BufReader::new(out)) }
     }
 
-    /// What it says of this.
+    /// The line that it prints about this.
     fn says(&mut self, of: &str) -> String {
         let _guard = warpline_patience::Guard::new("the process that forks to say something");
         let mut line = String::new();

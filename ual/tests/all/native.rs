@@ -32,8 +32,8 @@ fn told(request: u64, local: Option<SocketAddr>, data: &[u8]) -> NativeEvent {
     NativeEvent::Request { listener: 0, request, peer: peer(), local, params: params(data) }
 }
 
-/// Who listens at any address learns which one it was, of the request and of the connection; who
-/// connects learns its own port.
+/// A listener at any address learns the address of each request and connection; an initiator learns its own
+/// port.
 #[test]
 fn the_local_address_is_that_of_the_connection() {
     let (side, manager) = side(policy());

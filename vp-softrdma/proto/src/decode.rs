@@ -25,7 +25,7 @@ pub struct DecodeOptions {
     pub crc: Option<Crc32c>,
     /// The sender of these octets inserts markers.
     pub markers: bool,
-    /// What comes first.
+    /// How the stream begins.
     pub start: Start,
 }
 

@@ -41,7 +41,7 @@ use crate::sync::{
     AtomicPtr, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Patience, UnsafeCell, lock,
 };
 
-// Of the 24 bits of an index; model checkers and interpreters get a small table.
+// Used bits of the 24 of an index; model checkers and interpreters get a small table.
 const INDEX_BITS: u32 = if cfg!(loom) {
     2
 } else if cfg!(miri) {
@@ -313,7 +313,7 @@ pub struct StagTable {
     /// Segments that exist, by their numbers; none is number 0. Each is an array of
     /// `SEGMENT_SLOTS` slots that is never moved or freed before the table.
     segments: Box<[AtomicPtr<Segment>; SEGMENTS]>,
-    /// Of the widest level that has a segment; 0 without any.
+    /// Width of the widest level that has a segment; 0 without any.
     width: AtomicUsize,
     allocator: Mutex<Allocator>,
 }

@@ -373,8 +373,8 @@ impl<'a> Sinks<'a> {
         }
     }
 
-    /// Fills them, then `staging`; also returns how many octets they take. Releases the memory before
-    /// the core sees anything: it may be told to invalidate it.
+    /// Fills them, then `staging`; also returns how many octets they take. Releases the memory before the core
+    /// sees anything: the core may be asked to invalidate it.
     fn read(self, stream: &Stream, staging: &mut [u8]) -> Result<(Received, usize), AccessError> {
         let mut pieces = [Piece::EMPTY; MAX_PIECES];
         for (piece, sink) in pieces.iter_mut().zip(self.uses.iter().flatten()) {

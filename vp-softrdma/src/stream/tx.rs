@@ -313,7 +313,7 @@ fn copy_out(source: &Use<'_>, octets: &mut [u8], crc: Option<&mut u32>) -> Resul
     }
 }
 
-/// What one piece of a system call is made of.
+/// The source of one piece of a system call.
 enum Part<'a> {
     None,
     Octets(&'a [u8]),

@@ -76,7 +76,7 @@ fn deregistered_source_ends_the_stream() {
             let _ = socket.read_to_end(&mut all);
         });
         assert_ne!(near.complete().status, WcStatus::Success);
-        // Even if the peer saw only a reset, this end is told.
+        // Even if the peer saw only a reset, this end reports the cause.
         assert_eq!(terminate_code(near.event()), (true, 0, 0, 0));
         wait_for_state(&near, QpState::Error);
         warpline_patience::within("the end of the stream", || drain.join().unwrap());
@@ -93,6 +93,6 @@ fn a_list_that_ends_with_a_refusal_sends_no_request() {
     assert_eq!(near.complete().status, WcStatus::InvalidStag);
     let mut sent = Vec::new();
     socket.read_to_end(&mut sent).unwrap();
-    // A Terminate alone, or nothing: a peer that got no FPDU is told by the end alone.
+    // A Terminate alone, or nothing: a peer that got no FPDU sees only the end of the stream.
     assert!(sent.len() <= 28, "{} octets", sent.len());
 }

@@ -61,7 +61,7 @@ fn the_next_stream_begins_after_the_event_of_the_end() {
     begun_anew_while_told(QpChange::Closing, next_stream);
 }
 
-/// From within the handler that is told of the end it begins anew at once.
+/// A QP can begin anew at once, from within the handler of its end.
 #[test]
 fn a_handler_begins_anew() {
     struct Anew(mpsc::SyncSender<(AsyncEvent, VpResult<()>)>, OnceLock<Arc<dyn Qp>>);
@@ -84,7 +84,7 @@ fn a_handler_begins_anew() {
     assert_eq!(far.state(), QpState::Idle);
 }
 
-/// A handler that is told of one event cannot begin anew while others of the stream follow.
+/// The handler of one event cannot begin anew while others of the stream follow.
 #[test]
 fn a_handler_for_more_events_is_refused() {
     struct Eager(mpsc::SyncSender<(AsyncEvent, VpResult<()>)>, OnceLock<Arc<dyn Qp>>);

@@ -87,7 +87,7 @@ fn a_drain_is_bounded() {
     });
     arrival::post_unanswered(&near, &sink);
     near.qp.modify(QpChange::Drain).unwrap();
-    // Else it would complete before what is under way.
+    // If accepted, it would complete before the Read in flight.
     let wr = SendWr { wr_id: 9, op: SEND, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
     match near.qp.post_send(&[wr]) {
         Err(refused) => assert_eq!(refused.status, VpStatus::InvalidState),

@@ -165,7 +165,7 @@ fn refused_posts_say_how_far_they_came() {
     assert_eq!(pair.cq.poll(&mut [WorkCompletion::BLANK]), Err(VpStatus::Os));
 }
 
-/// Keeps the device's event thread in a handler until it is told to go on.
+/// Keeps the device's event thread in a handler until it is released.
 #[derive(Default)]
 struct Stall {
     entered: Mutex<bool>,
@@ -240,7 +240,7 @@ fn the_end_of_a_connection_ends_no_later_one_on_its_queue_pair() {
     let fake = Fake::new();
     let pair = Pair::new(&fake);
     let stall = Stall::begin(&pair, &fake);
-    // A cause, which is still to be told.
+    // A cause that is still to be reported.
     fake.status(sys::IBV_WC_REM_ACCESS_ERR);
     pair.send().unwrap();
     assert_ne!(pair.completion().status, WcStatus::Success);
@@ -263,7 +263,7 @@ fn an_event_of_an_earlier_life_ends_no_later_one() {
     let fake = Fake::new();
     let pair = Pair::new(&fake);
     let stall = Stall::begin(&pair, &fake);
-    // Of the newest queue pair; it is told behind the port's.
+    // The event of the newest queue pair, reported after the port's.
     fake.raise(sys::IBV_EVENT_QP_FATAL);
     for qp in [&pair.near, &pair.far] {
         qp.modify(QpChange::Error).unwrap();

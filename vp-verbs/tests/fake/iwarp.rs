@@ -40,7 +40,7 @@ impl Pair {
         }
     }
 
-    /// Until the initiator is told.
+    /// Until the initiator has its event.
     fn connect(&self) {
         let params = || NativeParams { private_data: b"hello".into(), ird: 1, ord: 1 };
         let (_, address) = self.cm.listen((Ipv6Addr::LOCALHOST, 0).into(), 1).unwrap();

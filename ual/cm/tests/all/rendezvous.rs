@@ -205,7 +205,7 @@ fn a_peer_that_dies_at_any_step_is_an_end() {
                 drop((tcp, liar));
                 let accepted =
                     side.machine.cm.accept(&as_connectee(&endpoint), request.request, params);
-                // Else it was noticed before.
+                // If not, the fault was noticed before.
                 if accepted.is_ok() {
                     ends_somehow(&events);
                 }

@@ -45,7 +45,7 @@ fn nobody(rig: &Rig) -> Result<(), Fail> {
     same("state", near.qp.query()?.state, QpState::Idle)
 }
 
-/// So many octets that no padding looks like them.
+/// `len` octets that differ from any padding.
 fn octets(len: u32) -> Vec<u8> {
     (0..len).map(|n| 0xa0 ^ n as u8).collect()
 }

@@ -93,7 +93,7 @@ fn destroyed(rig: &Rig) -> Result<(), Fail> {
     same("completions after it", near.cq.poll(&mut out)?, 0)
 }
 
-/// So much that some of it is still on its way when the last request has completed.
+/// Enough data that some is still in flight when the last request has completed.
 fn arrives(rig: &Rig) -> Result<(), Fail> {
     const COUNT: u64 = 8;
     const LEN: usize = 1 << 20;
@@ -161,10 +161,10 @@ fn bad_close(rig: &Rig) -> Result<(), Fail> {
     Err("a QP was closed while it read, and the event is none of a bad close".into())
 }
 
-/// So many QPs are destroyed, one after the other, in a CQ that is not polled.
+/// QPs that are destroyed one after the other, with a CQ that is not polled.
 const IN_TURN: usize = 32;
 
-/// So many receives of each are flushed, or fewer if the device has no room for them.
+/// Receives flushed of each; fewer if the device has no room for them.
 const LEFT: u32 = 16;
 
 fn left(rig: &Rig) -> Result<(), Fail> {

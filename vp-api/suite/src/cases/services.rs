@@ -167,7 +167,7 @@ fn cancelled(rig: &Rig) -> Result<(), Fail> {
     post.ud.cancel(2)?;
     // Whether a reply is still possible depends on the transport.
     let _ = post.ud.accept(asked.request, UdAddress { qpn: 1, qkey: 1 }, b"");
-    // What comes next is of the next question.
+    // The next event is that of the next request.
     let asked = post.ask(3, at, b"")?;
     post.ud.accept(asked.request, UdAddress { qpn: 2, qkey: 2 }, b"")?;
     same("address", post.answer(3)?.address, UdAddress { qpn: 2, qkey: 2 })

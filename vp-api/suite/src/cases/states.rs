@@ -161,7 +161,7 @@ fn idle_again(rig: &Rig) -> Result<(), Fail> {
     far.done(1, WcOpcode::Recv).map(|_| ())
 }
 
-/// Who sent it, layer, type, code.
+/// Whether it was sent, layer, type, code.
 type Codes = (bool, u8, u8, u8);
 
 fn codes(of: Terminate) -> Codes {

@@ -21,7 +21,7 @@ use crate::play::suite;
 /// What does not come within this time is missing; many faults are of that kind.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// So many faults at a time: most of them wait.
+/// Faults tested at a time: most of them wait.
 const AT_ONCE: usize = 24;
 
 fn native() -> Arc<dyn Provider> {

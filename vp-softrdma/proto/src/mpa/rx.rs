@@ -20,7 +20,7 @@ pub struct Rx {
 /// What is at the front of the unconsumed stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Parsed<'a> {
-    /// So many contiguous octets are needed to continue.
+    /// This many contiguous octets are needed to continue.
     Need(usize),
     /// The stream is broken; nothing after this may be delivered [MPA-38].
     Bad(ProtocolError),

@@ -346,8 +346,8 @@ fn header_bits(error: &Value) -> u8 {
     bit("M") << 2 | bit("D") << 1 | bit("R")
 }
 
-/// What is told of a message whose last segment this is, by the numbers on the wire (RFC 5040 Figure
-/// 4, RFC 7306 Figure 1).
+/// The events of a message whose last segment this is, by the numbers on the wire (RFC 5040 Figure 4, RFC 7306
+/// Figure 1).
 fn receive(last: &UntaggedRepr, octets: usize) -> Receive {
     let number = last.ulp & 0x0f;
     Receive {

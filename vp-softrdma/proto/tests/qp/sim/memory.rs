@@ -61,7 +61,7 @@ pub(crate) struct Received {
 /// What the core asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
-    /// So many octets into the receive buffer.
+    /// Octets placed into the receive buffer.
     Place(usize),
     Invalidate(Stag),
     /// A receive is complete; which STag it names as invalidated.
