@@ -44,8 +44,8 @@
 //! # Ends
 //!
 //! [`Channel::finish`] says that no message follows; the peer's [`Channel::recv`] returns `None` after the
-//! last. If the connection ends before that, it is an error that names both ends and the cause, behind
-//! the messages that had come: nothing is missing without notice.
+//! last. If the connection ends before that, it returns the messages that have arrived, then an error that
+//! names both ends and the cause: nothing is lost without notice.
 //!
 //! # Logging
 //!

@@ -207,7 +207,7 @@ impl Region {
     fn at(&self, offset: usize, len: usize) -> Result<*mut u8, OutOfRange> {
         let size = self.0.len;
         match offset.checked_add(len) {
-            // SAFETY: `offset <= size`, so the result stays in the memory or one behind its end.
+            // SAFETY: `offset <= size`, so the result stays in the memory or one past its end.
             Some(end) if end <= size => Ok(unsafe { self.base().as_ptr().add(offset) }),
             _ => Err(OutOfRange { offset, len, size }),
         }

@@ -22,7 +22,7 @@ pub struct VendorCalls {
     pub context: *mut c_void,
 }
 
-// SAFETY: two addresses; what is behind them any thread may use, by the invariant.
+// SAFETY: two addresses; by the invariant any thread may use what they point to.
 unsafe impl Send for VendorCalls {}
 // SAFETY: as for `Send`; no method mutates.
 unsafe impl Sync for VendorCalls {}

@@ -187,7 +187,7 @@ impl SoftQp {
     }
 
     fn serve(&self, mut inner: MutexGuard<'_, Inner>) -> Served {
-        // Mostly the flags are 0; the lock orders this thread behind those that set them.
+        // Mostly the flags are 0; the lock orders this thread after those that set them.
         let readiness = match self.readiness.load(Ordering::Acquire) {
             0 => 0,
             _ => self.take_readiness(&mut inner),

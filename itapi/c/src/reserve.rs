@@ -27,7 +27,7 @@ pub(crate) const ALIGNMENT: usize = 128;
 const CLASSES: [(usize, usize); 4] = [(256, 128), (1 << 10, 48), (4 << 10, 16), (32 << 10, 4)];
 const BLOCKS: usize = CLASSES[0].1 + CLASSES[1].1 + CLASSES[2].1 + CLASSES[3].1;
 
-/// Blocks, those of a class behind one another; NULL: taken.
+/// Blocks, class after class; NULL: taken.
 static KEPT: [AtomicPtr<u8>; BLOCKS] = [const { AtomicPtr::new(null_mut()) }; BLOCKS];
 /// How many are taken; exact while no thread takes or fills.
 static TAKEN: AtomicUsize = AtomicUsize::new(BLOCKS);

@@ -135,7 +135,7 @@ fn a_queue_pair_refuses_what_its_memory_grants() {
         far.fill(0, &[0; 8]);
         request(2);
         let wc = near.completion();
-        // A Write is done when it is sent; that it was refused comes behind (RFC 5040 section 5.1).
+        // A Write is done when it is sent; its refusal is reported later (RFC 5040 section 5.1).
         let refused =
             if opcode == IBV_WR_RDMA_WRITE { IBV_WC_SUCCESS } else { IBV_WC_REM_ACCESS_ERR };
         assert_eq!((wc.wr_id, wc.status), (2, refused));

@@ -24,7 +24,7 @@ fn next(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
-/// Functions with the path where the semicolons are. `0` or what stands behind `else` is returned with `ENOSYS`
+/// Functions with the path where the semicolons are. `0`, or the value after `else`, is returned with `ENOSYS`
 /// where the C library has no such function.
 ///
 /// Those with `...` in C (open(2)) are declared with what may follow: the callee finds it, or does not look.

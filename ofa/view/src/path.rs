@@ -51,7 +51,7 @@ impl Room {
         let room: *mut c_char = self.0.as_mut_ptr().cast();
         // SAFETY: `front` octets of the one, which have room.
         unsafe { std::ptr::copy_nonoverlapping(view, room, front) };
-        // SAFETY: `rest` octets of the other, with its NUL, which have room behind.
+        // SAFETY: `rest` octets of the other, with its NUL; there is room for them after `front`.
         unsafe { std::ptr::copy_nonoverlapping(path, room.wrapping_add(front), rest) };
         Some(room)
     }
@@ -64,7 +64,7 @@ unsafe fn begins(path: *const c_char, shown: &CStr) -> bool {
     if unsafe { libc::strncmp(path, shown.as_ptr(), length) } != 0 {
         return false;
     }
-    // SAFETY: the path is at least as long, and its NUL is behind.
+    // SAFETY: the path is at least as long, and its NUL follows.
     let behind = unsafe { path.wrapping_add(length).read() } as u8;
     [0, b'/', b'_'].contains(&behind)
 }

@@ -78,8 +78,8 @@ pub trait Connectee: Send + Sync {
     /// the stream; must not block.
     fn settle(&self, _: &Established, _: &mut StreamParams) {}
 
-    /// Delivers an event. Called without a lock of the manager, for one event after the other. It must
-    /// not block: the events of the whole adapter wait behind it.
+    /// Delivers an event. Called without a lock of the manager, for one event after the other. It must not
+    /// block: the events of the whole adapter wait for it.
     fn tell(self: Arc<Self>, event: ConnEvent);
 }
 

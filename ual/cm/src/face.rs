@@ -1,8 +1,7 @@
 //! Traits that the layer above implements, besides its endpoints: IT-API's access layer, or any other.
 //!
-//! All methods are called without a lock of the manager (except where noted), by the thread that found
-//! the event, for one event after the other. They must not block: the events of the whole adapter wait
-//! behind them.
+//! All methods are called without a lock of the manager (except where noted), by the thread that found the
+//! event, for one event after the other. They must not block: the events of the whole adapter wait for them.
 
 use std::sync::Arc;
 

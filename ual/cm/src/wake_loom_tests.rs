@@ -21,7 +21,7 @@ struct Model {
     wake: WakeState,
     signals: Mutex<Signals>,
     signalled: Condvar,
-    /// The manager's lock; behind it the number of executed commands.
+    /// The manager's lock, with the number of executed commands.
     table: Mutex<u32>,
     commands: Mutex<u32>,
     events: Mutex<u32>,

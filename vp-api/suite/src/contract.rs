@@ -17,7 +17,7 @@ pub(crate) fn quote(id: &str) -> String {
     format!("the contract {mark}: {promise}")
 }
 
-/// The last sentence of a text, or what stands before a comment behind a declaration, with it.
+/// The last sentence of a text; for a comment after a declaration, with the declaration.
 fn sentence(before: &str) -> String {
     let line = before.rsplit('\n').next().unwrap_or_default();
     // A remark beside a declaration is about it.

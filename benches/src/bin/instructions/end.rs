@@ -83,7 +83,7 @@ impl End {
             self.end.cq().poll(&mut [])?;
         }
         let header = if matches!(op, SendOp::Write { .. }) { 14 } else { 18 };
-        // MPA: length field before and CRC behind; 64 + 14 + 2 is a multiple of 4, 64 + 18 + 2 too.
+        // MPA: length field before, CRC after; 64 + 14 + 2 is a multiple of 4, 64 + 18 + 2 too.
         let fpdu = 2 + header + MESSAGE as usize + 4;
         let mut octets = vec![0; lists * LIST * fpdu];
         self.peer.read_exact(&mut octets)?;

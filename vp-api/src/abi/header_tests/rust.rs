@@ -32,7 +32,7 @@ fn unnamed(argument: &str) -> String {
 fn value(c: &str) -> String {
     let c = c.trim();
     if let Some(pointed) = c.strip_suffix('*').map(str::trim_end) {
-        // Whether the pointer itself is const stands behind the star.
+        // A const after the star is the pointer's own.
         if let Some(inner) = pointed.strip_suffix("const").filter(|p| p.trim_end().ends_with('*')) {
             return format!("*const {}", value(inner));
         }

@@ -29,7 +29,7 @@ struct Roomy<T> {
     later: u64,
 }
 
-// SAFETY: numbers behind what is plain.
+// SAFETY: numbers after a plain value.
 unsafe impl<T: Plain> Plain for Roomy<T> {}
 
 impl<T: Plain> Roomy<T> {

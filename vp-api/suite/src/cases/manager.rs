@@ -1,4 +1,4 @@
-//! Events of a native connection manager: each once, in order, to whom they are due.
+//! Events of a native connection manager: each once, in order, to the right object.
 
 use std::time::Duration;
 

@@ -13,9 +13,9 @@ pub enum Action {
     CloseGracefully,
     /// Reset the stream (RST) at once; nothing more is sent. `Detach` follows.
     Reset,
-    /// Reset the stream, but behind what the LLP has accepted: that completed, so it must arrive,
-    /// within the bound of a close. Nothing more is sent, and what still arrives is dropped. `Detach`
-    /// follows.
+    /// Reset the stream after the octets that the LLP has accepted: they are reported as completed, so they
+    /// must arrive, within the bound of a close. Nothing more is sent, and octets that still arrive are
+    /// dropped. `Detach` follows.
     ResetBehind,
     /// The stream is over for this QP: release it. The QP is Idle or in Error. If `CloseGracefully`
     /// came before and no reset, everything was accepted by the LLP and the peer's FIN is here:
