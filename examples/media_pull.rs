@@ -109,7 +109,7 @@ fn serve(ia: &Ia, address: &str) -> Result<()> {
     let listen = ia.listen_builder(address)?.backlog(4096).listen()?;
     println!("listening at {}", listen.address());
     loop {
-        let run = gather(&listen, &pz, &evd, medium.remote()).and_then(|eps| sleep(&eps));
+        let run = accept_streams(&listen, &pz, &evd, medium.remote()).and_then(|eps| sleep(&eps));
         if let Err(error) = run {
             eprintln!("media_pull: a run was given up: {error}");
         }
@@ -118,7 +118,7 @@ fn serve(ia: &Ia, address: &str) -> Result<()> {
 
 /// Connection handling: accepts all streams of a run. Each sends their number, and gets the
 /// medium's key.
-fn gather(listen: &Listen, pz: &Pz, evd: &Evd, medium: RemoteRange) -> Result<Vec<Ep>> {
+fn accept_streams(listen: &Listen, pz: &Pz, evd: &Evd, medium: RemoteRange) -> Result<Vec<Ep>> {
     let (mut eps, mut wanted) = (Vec::new(), None);
     while wanted != Some(eps.len()) {
         // No time-out between runs.

@@ -14,12 +14,12 @@ const PIECE: usize = 64 << 10;
 
 /// A message and how much of it was read.
 #[derive(Debug, Default)]
-struct Rest {
+struct PartlyRead {
     message: Option<Message>,
     read: usize,
 }
 
-impl Rest {
+impl PartlyRead {
     /// Copies what there is; 0: nothing is left.
     fn copy(&mut self, out: &mut [u8]) -> usize {
         let Some(message) = &self.message else { return 0 };
@@ -68,13 +68,13 @@ impl Rest {
 #[derive(Debug)]
 pub struct Stream {
     channel: Channel,
-    rest: Rest,
+    rest: PartlyRead,
 }
 
 impl Channel {
     /// The same as a stream of octets.
     pub fn into_stream(self) -> Stream {
-        Stream { channel: self, rest: Rest::default() }
+        Stream { channel: self, rest: PartlyRead::default() }
     }
 }
 
@@ -126,13 +126,13 @@ impl Write for Stream {
 pub struct AsyncStream {
     channel: AsyncChannel,
     #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "read through the traits"))]
-    rest: Rest,
+    rest: PartlyRead,
 }
 
 impl AsyncChannel {
     /// The same as a stream of octets.
     pub fn into_stream(self) -> AsyncStream {
-        AsyncStream { channel: self, rest: Rest::default() }
+        AsyncStream { channel: self, rest: PartlyRead::default() }
     }
 }
 

@@ -19,7 +19,7 @@ use iwarp_proto::decode::{DecodeOptions, Start, explain};
 pub(crate) use self::args::DecodeArgs;
 use self::capture::Capture;
 use self::connection::Connections;
-use self::packet::Held;
+use self::packet::Transport;
 use self::render::{Renderer, Totals};
 use crate::error::{CliError, CliResult, Exit};
 use crate::output::count;
@@ -139,9 +139,9 @@ fn decode_capture(path: &Path, renderer: &mut Renderer<'_>) -> CliResult<()> {
             foreign_link.get_or_insert((packet.link, packet.offset));
             continue;
         }
-        match packet::held(packet.link, &packet.data) {
-            Some(Held::Segment(segment)) => connections.push(&segment, renderer)?,
-            Some(Held::Datagram(datagram)) => roce::datagram(&datagram, renderer)?,
+        match packet::parse(packet.link, &packet.data) {
+            Some(Transport::Segment(segment)) => connections.push(&segment, renderer)?,
+            Some(Transport::Datagram(datagram)) => roce::datagram(&datagram, renderer)?,
             None => {}
         }
     }

@@ -91,7 +91,7 @@ fn ask(
         true => args.limit * 2,
         false => args.limit,
     };
-    let bounds = Bounds { step: &step, whole: None, heard: true };
+    let bounds = Bounds { step: &step, whole: None, shows_stderr: true };
     let broken = second::run(words, &bounds, &mut |said| {
         let said = said.as_object().into_iter().flatten().filter(|(key, _)| *key != "done");
         said.for_each(|(key, value)| known[key] = value.clone());

@@ -24,7 +24,7 @@ pub(crate) struct Bounds<'a> {
     /// Time-out of the whole run.
     pub(crate) whole: Option<Duration>,
     /// Whether it inherits standard error.
-    pub(crate) heard: bool,
+    pub(crate) shows_stderr: bool,
 }
 
 /// How a child broke off.
@@ -36,23 +36,23 @@ pub(crate) struct Broken {
     pub(crate) why: String,
 }
 
-/// Runs this program with `args` and passes its lines to `hear`, except those that begin a step. `None`: it
+/// Runs this program with `args` and passes its lines to `on_line`, except those that begin a step. `None`: it
 /// completed.
 pub(crate) fn run(
     args: impl IntoIterator<Item = OsString>,
     bounds: &Bounds<'_>,
-    hear: &mut dyn FnMut(&Value) -> CliResult<()>,
+    on_line: &mut dyn FnMut(&Value) -> CliResult<()>,
 ) -> CliResult<Option<Broken>> {
     let failed = |e| CliError::new(Exit::Internal, format!("cannot run a second process: {e}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
-    if !bounds.heard {
+    if !bounds.shows_stderr {
         command.stderr(Stdio::null());
     }
     let mut child = command.spawn().map_err(failed)?;
     let (lines, since) = (lines(&mut child), Instant::now());
     let mut listener = Listener { lines, step: None, since, done: false };
-    let mut silence = listener.listen(bounds, hear);
+    let mut silence = listener.listen(bounds, on_line);
     if matches!(silence, Ok(None)) && !ends(&child, (bounds.step)("")) {
         silence = Ok(Some("it hangs".to_owned()));
     }
@@ -106,7 +106,7 @@ impl Listener {
     fn listen(
         &mut self,
         bounds: &Bounds<'_>,
-        hear: &mut dyn FnMut(&Value) -> CliResult<()>,
+        on_line: &mut dyn FnMut(&Value) -> CliResult<()>,
     ) -> CliResult<Option<String>> {
         let start = Instant::now();
         loop {
@@ -114,7 +114,7 @@ impl Listener {
             let step = step.saturating_sub(self.since.elapsed());
             let left = bounds.whole.map(|whole| whole.saturating_sub(start.elapsed()));
             match self.lines.recv_timeout(left.map_or(step, |left| left.min(step))) {
-                Ok(line) => self.take(&line, hear)?,
+                Ok(line) => self.take(&line, on_line)?,
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {
                     let whole = bounds.whole.filter(|whole| start.elapsed() >= *whole);
@@ -129,7 +129,11 @@ impl Listener {
     }
 
     /// Handles a line of the child; skips output of the library.
-    fn take(&mut self, line: &str, hear: &mut dyn FnMut(&Value) -> CliResult<()>) -> CliResult<()> {
+    fn take(
+        &mut self,
+        line: &str,
+        on_line: &mut dyn FnMut(&Value) -> CliResult<()>,
+    ) -> CliResult<()> {
         let Ok(said @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
             return Ok(());
         };
@@ -139,7 +143,7 @@ impl Listener {
         }
         (self.step, self.since) = (None, Instant::now());
         self.done = self.done || said["done"] == json!(true);
-        hear(&said)
+        on_line(&said)
     }
 }
 

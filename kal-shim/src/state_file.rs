@@ -25,7 +25,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use state_page::layout::{self, DEVICES, DEVICES_AT, SLOTS_AT};
 use state_page::place::{self, PAGE, SOCKET, Unusable};
-use state_page::{Device, DeviceRef, Header, Held, Slot, SlotRef};
+use state_page::{Device, DeviceRef, Header, RecordRef, Slot, SlotRef};
 
 use crate::fork::{self, Host};
 use crate::mem::page_size;
@@ -72,22 +72,22 @@ struct Inner {
     /// Names of the page and of the socket.
     names: [CString; 2],
     file: File,
-    header: Held<Header>,
-    devices: [Held<Device>; DEVICES],
+    header: RecordRef<Header>,
+    devices: [RecordRef<Device>; DEVICES],
     free: Mutex<Free>,
     /// The process that made it.
     generation: u32,
 }
 
 struct Free {
-    slots: Vec<Held<Slot>>,
+    slots: Vec<RecordRef<Slot>>,
     devices: u32,
     octets: u64,
 }
 
 /// A lent slot; dropping it returns the slot.
 struct LentSlot {
-    slot: Held<Slot>,
+    slot: RecordRef<Slot>,
     file: Arc<Inner>,
 }
 
@@ -128,7 +128,7 @@ impl StateFile {
         free.devices |= 1 << index;
         let keep = Arc::new(LentDevice { index, file: self.0.clone() });
         // SAFETY: the record lies in a mapping that the file keeps, and `keep` keeps the file.
-        Some((index, unsafe { Held::at(NonNull::from(&**record), keep) }))
+        Some((index, unsafe { RecordRef::at(NonNull::from(&**record), keep) }))
     }
 
     /// A record for a queue pair, cleared; `None`: there is no room, which the page counts until
@@ -142,7 +142,7 @@ impl StateFile {
         let at = NonNull::from(&*slot);
         let keep = Arc::new(LentSlot { slot, file: self.0.clone() });
         // SAFETY: the record lies in the mapping that `slot` keeps, and `keep` has `slot`.
-        Some(unsafe { Held::at(at, keep) })
+        Some(unsafe { RecordRef::at(at, keep) })
     }
 
     /// Counts one queue pair without a record less.
@@ -182,13 +182,13 @@ impl Inner {
         let first = Arc::new(first);
         let free = Free { slots: Vec::new(), devices: 0, octets };
         // SAFETY: the mapping begins with a header, and `first` keeps it.
-        let header = unsafe { Held::at(first.addr().cast(), first.clone()) };
+        let header = unsafe { RecordRef::at(first.addr().cast(), first.clone()) };
         let devices = std::array::from_fn(|n| {
             let at = DEVICES_AT + n * size_of::<Device>();
             // SAFETY: the device records lie in the mapping, before the slots.
             let at = unsafe { first.addr().add(at) };
             // SAFETY: as for the header.
-            unsafe { Held::at(at.cast(), first.clone()) }
+            unsafe { RecordRef::at(at.cast(), first.clone()) }
         });
         let generation = fork::generation();
         let inner = Self { directory, names, file, header, devices, free: free.into(), generation };
@@ -241,7 +241,7 @@ impl Inner {
         self.generation == fork::generation()
     }
 
-    fn take_slot(self: &Arc<Self>) -> Option<Held<Slot>> {
+    fn take_slot(self: &Arc<Self>) -> Option<RecordRef<Slot>> {
         if !self.is_ours() {
             return None;
         }
@@ -280,7 +280,7 @@ impl Inner {
             // SAFETY: `from` and `more` slots after it are in the mapping.
             let at = unsafe { map.addr().add(from + n * layout::SLOT) };
             // SAFETY: slots are aligned in it, all atomics, and `map` keeps it.
-            free.slots.push(unsafe { Held::at(at.cast(), map.clone()) });
+            free.slots.push(unsafe { RecordRef::at(at.cast(), map.clone()) });
         }
         self.header.slots.fetch_add(more as u32, Release);
     }

@@ -14,10 +14,10 @@
 //! meanwhile, is being reassigned to another queue pair. Each counter is consistent by itself; several are of
 //! about one moment.
 
-pub mod held;
 pub mod layout;
 pub mod place;
 pub mod read;
+pub mod record_ref;
 
-pub use held::{DeviceRef, Held, SlotRef};
 pub use layout::{Device, Header, Slot};
+pub use record_ref::{DeviceRef, RecordRef, SlotRef};

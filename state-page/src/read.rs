@@ -108,12 +108,12 @@ impl Octets {
         check(&process, self.0[1].len() as u64)?;
         let mut changing = 0;
         let devices = self.records(
-            Table { at: process.devices_at, size: process.device_size, count: process.devices },
+            Section { at: process.devices_at, size: process.device_size, count: process.devices },
             &mut changing,
             DeviceState::read,
         );
         let queue_pairs = self.records(
-            Table { at: process.slots_at, size: process.slot_size, count: process.slots },
+            Section { at: process.slots_at, size: process.slot_size, count: process.slots },
             &mut changing,
             QueuePair::read,
         );
@@ -124,13 +124,13 @@ impl Octets {
 
     fn records<T>(
         &self,
-        table: Table,
+        section: Section,
         changing: &mut u32,
         read: impl Fn(&[u8]) -> T,
     ) -> Vec<(u32, T)> {
         let mut out = Vec::new();
-        for index in 0..table.count {
-            let Some([before, now, after]) = self.record(&table, index) else { break };
+        for index in 0..section.count {
+            let Some([before, now, after]) = self.record(&section, index) else { break };
             let [before, stands, after] =
                 [before, now, after].map(<std::sync::atomic::AtomicU64 as Field>::read);
             if before != after || stands != after || after % 2 != 0 {
@@ -146,16 +146,17 @@ impl Octets {
     }
 
     /// A record in each of the readings, if complete.
-    fn record(&self, table: &Table, index: u32) -> Option<[&[u8]; 3]> {
-        let size = table.size as usize;
-        let at = (index as usize).checked_mul(size)?.checked_add(table.at as usize)?;
+    fn record(&self, section: &Section, index: u32) -> Option<[&[u8]; 3]> {
+        let size = section.size as usize;
+        let at = (index as usize).checked_mul(size)?.checked_add(section.at as usize)?;
         let end = at.checked_add(size)?;
         let [a, b, c] = &self.0;
         Some([a.get(at..end)?, b.get(at..end)?, c.get(at..end)?])
     }
 }
 
-struct Table {
+/// Consecutive records of one size, by their offset in the file.
+struct Section {
     at: u32,
     size: u32,
     count: u32,

@@ -195,7 +195,7 @@ impl Link {
     }
 
     /// Waits until `count` octets are there.
-    fn gather(&mut self, count: usize, until: Instant) -> Result<(), Seen> {
+    fn wait_for_octets(&mut self, count: usize, until: Instant) -> Result<(), Seen> {
         while self.pending.len() < count {
             if !self.fill(until) && self.end.is_some() || Instant::now() >= until {
                 return Err(self.end.map_or(Seen::Nothing, Seen::End));
@@ -230,7 +230,7 @@ impl Link {
     /// The peer's start-up frame, or what was received instead.
     pub(super) fn startup_frame(&mut self, kind: FrameKind) -> Result<Startup, Seen> {
         let until = Instant::now() + self.patience;
-        self.gather(StartupRepr::LEN, until)?;
+        self.wait_for_octets(StartupRepr::LEN, until)?;
         let fixed = StartupRepr::parse(&self.pending).map_err(|error| {
             self.record
                 .broken(&["CONN-01"], format!("instead of the key of {}: {error}", due(kind)));
@@ -247,7 +247,7 @@ impl Link {
             self.record.broken(&["CONN-07"], text.as_str());
             return Err(Seen::Bad(text));
         }
-        self.gather(StartupRepr::LEN + length, until)?;
+        self.wait_for_octets(StartupRepr::LEN + length, until)?;
         let frame: Vec<u8> = self.pending.drain(..StartupRepr::LEN + length).collect();
         let mut data = frame[StartupRepr::LEN..].to_vec();
         let mut block = None;
@@ -280,7 +280,7 @@ impl Link {
                     return Seen::Bad(error.to_string());
                 }
                 Parsed::Need(count) => {
-                    if let Err(other) = self.gather(count, until) {
+                    if let Err(other) = self.wait_for_octets(count, until) {
                         return other;
                     }
                 }

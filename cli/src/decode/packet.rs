@@ -33,9 +33,9 @@ pub(super) struct Datagram<'a> {
     pub(super) wire_len: usize,
 }
 
-/// The content of a packet that can be explained.
+/// What a packet carries, if it can be explained.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Held<'a> {
+pub(super) enum Transport<'a> {
     Segment(Segment<'a>),
     Datagram(Datagram<'a>),
 }
@@ -53,8 +53,8 @@ pub(super) fn link_known(link: u16) -> bool {
     matches!(link, 0 | 1 | 12 | 14 | 101 | 108 | 113 | 228 | 229 | 276)
 }
 
-/// What a packet of link type `link` holds.
-pub(super) fn held(link: u16, data: &[u8]) -> Option<Held<'_>> {
+/// The segment or datagram in a packet of link type `link`.
+pub(super) fn parse(link: u16, data: &[u8]) -> Option<Transport<'_>> {
     let ip = match link {
         // NULL and LOOP: address family; redundant, as the IP version says it
         0 | 108 => data.get(4..)?,
@@ -83,7 +83,7 @@ fn ethernet(data: &[u8], mut at: usize) -> Option<&[u8]> {
     }
 }
 
-fn ipv4(ip: &[u8]) -> Option<Held<'_>> {
+fn ipv4(ip: &[u8]) -> Option<Transport<'_>> {
     let header = usize::from(ip[0] & 15) * 4;
     // With segmentation offload the total length may be 0: the rest of the packet then.
     let total = match usize::from(be16(ip, 2)?) {
@@ -103,7 +103,7 @@ fn ipv4(ip: &[u8]) -> Option<Held<'_>> {
     transport(*ip.get(9)?, header_of, source.into(), destination.into(), rest, len)
 }
 
-fn ipv6(ip: &[u8]) -> Option<Held<'_>> {
+fn ipv6(ip: &[u8]) -> Option<Transport<'_>> {
     let source: [u8; 16] = ip.get(8..24)?.try_into().ok()?;
     let destination: [u8; 16] = ip.get(24..40)?.try_into().ok()?;
     let total = match usize::from(be16(ip, 4)?) {
@@ -129,10 +129,10 @@ fn transport(
     destination: IpAddr,
     rest: &[u8],
     len: usize,
-) -> Option<Held<'_>> {
+) -> Option<Transport<'_>> {
     match protocol {
-        6 => tcp(source, destination, rest, len).map(Held::Segment),
-        17 => udp(header, source, destination, rest, len).map(Held::Datagram),
+        6 => tcp(source, destination, rest, len).map(Transport::Segment),
+        17 => udp(header, source, destination, rest, len).map(Transport::Datagram),
         _ => None,
     }
 }
@@ -219,9 +219,9 @@ pub(super) mod tests {
     }
 
     pub(in crate::decode) fn segment(link: u16, data: &[u8]) -> Option<Segment<'_>> {
-        match held(link, data)? {
-            Held::Segment(segment) => Some(segment),
-            Held::Datagram(_) => None,
+        match parse(link, data)? {
+            Transport::Segment(segment) => Some(segment),
+            Transport::Datagram(_) => None,
         }
     }
 
@@ -260,14 +260,14 @@ pub(super) mod tests {
         for ip in [ipv4_packet((1, 2), 3, 2, b"abc"), ipv6_packet(b"xy")] {
             for end in 0..=ip.len() {
                 for link in 0..300 {
-                    let _ = held(link, &ip[..end]);
+                    let _ = parse(link, &ip[..end]);
                 }
             }
             for at in 0..ip.len() {
                 for value in 0..=255 {
                     let mut bad = ip.clone();
                     bad[at] = value;
-                    let _ = held(101, &bad);
+                    let _ = parse(101, &bad);
                 }
             }
         }

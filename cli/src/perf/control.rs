@@ -164,7 +164,7 @@ impl Control {
         match read {
             Ok(0) => Ok(None),
             Ok(_) => match serde_json::from_slice(&line) {
-                Ok(heard) => Ok(Some(heard)),
+                Ok(message) => Ok(Some(message)),
                 Err(_) => Err(self.stranger("what it sends does not belong to this protocol")),
             },
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {

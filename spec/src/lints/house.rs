@@ -5,7 +5,7 @@ use crate::source::{Language, Source};
 
 /// Files and directories that may contain `unsafe`.
 const UNSAFE: &[&str] = &[
-    "state-page/src/held.rs",
+    "state-page/src/record_ref.rs",
     "vp-api/src/abi/",
     "vp-api/src/mem.rs",
     "vp-api/src/vendor.rs",

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use common::{VECTORS, check_each, crc32c, load, number, octets, parse};
 use iwarp_proto::TerminateCode;
-use iwarp_proto::decode::{DecodeOptions, Frame, Layer, Start, Value as Held, explain};
+use iwarp_proto::decode::{DecodeOptions, Frame, Layer, Start, Value as FieldValue, explain};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ fn assert_complete(octets: &[u8], frames: &[Frame]) {
         assert!(frame.length <= frame.full_length || frame.what == "undecodable");
         for field in &frame.fields {
             assert!(field.offset >= frame.offset && field.offset < next, "{field:?}");
-            if let Held::Octets(held) = &field.value {
+            if let FieldValue::Octets(held) = &field.value {
                 assert_eq!(held.len(), field.length);
             }
         }
@@ -140,7 +140,7 @@ fn a_send_with_immediate_is_named() {
         let frames = explain(&octets, DecodeOptions { crc: None, markers: false, start });
         assert_eq!(frames[0].what, name);
         let immediate = frames[0].fields.iter().find(|field| field.name == "Immediate");
-        assert_eq!(immediate.map(|field| &field.value), Some(&Held::Hex(0x0102_0304, 8)));
+        assert_eq!(immediate.map(|field| &field.value), Some(&FieldValue::Hex(0x0102_0304, 8)));
     }
 }
 
@@ -244,9 +244,11 @@ fn told(frame: &Frame) -> String {
     let fields = frame.fields.iter().map(|field| {
         let bits = field.bits.map_or(String::new(), |(first, count)| format!(":{first}.{count}"));
         let value = match &field.value {
-            Held::Number(number) => format!("{number}"),
-            Held::Hex(number, digits) => format!("{number:0width$x}", width = usize::from(*digits)),
-            Held::Octets(octets) => format!("{} octets", octets.len()),
+            FieldValue::Number(number) => format!("{number}"),
+            FieldValue::Hex(number, digits) => {
+                format!("{number:0width$x}", width = usize::from(*digits))
+            }
+            FieldValue::Octets(octets) => format!("{} octets", octets.len()),
         };
         let note = if field.note.is_empty() { String::new() } else { format!(" ({})", field.note) };
         let wrong =
@@ -341,10 +343,13 @@ fn a_conversation_is_explained_field_by_field() {
         ]
     );
     let ord = &request.fields[13];
-    assert_eq!((&ord.value, &ord.note[..]), (&Held::Number(0x3fff), "no automatic negotiation"));
+    assert_eq!(
+        (&ord.value, &ord.note[..]),
+        (&FieldValue::Number(0x3fff), "no automatic negotiation")
+    );
     let to = &write.fields[9];
     assert_eq!((to.layer, to.offset, to.length), (Layer::Ddp, 26 + 8, 8));
-    assert_eq!(to.value, Held::Hex(0, 16));
+    assert_eq!(to.value, FieldValue::Hex(0, 16));
     assert!(frames.iter().all(|frame| frame.violations().next().is_none()));
 }
 

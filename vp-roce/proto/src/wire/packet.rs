@@ -111,7 +111,7 @@ impl Headers {
     pub fn parse(octets: &[u8]) -> Result<(Self, usize), WireError> {
         let bth = Bth::parse(octets)?;
         let want = layout(bth.opcode);
-        let mut rest = Rest { octets: &octets[Bth::LEN..], at: Bth::LEN };
+        let mut rest = Unparsed { octets: &octets[Bth::LEN..], at: Bth::LEN };
         let mut extended = Extended::default();
         if want.deth {
             extended.deth = Some(rest.take::<{ Deth::LEN }, _>(|o| Deth::parse(o))?);
@@ -168,13 +168,13 @@ impl Headers {
     }
 }
 
-/// The octets after the BTH, with the offset in the packet.
-struct Rest<'a> {
+/// The headers after the BTH that are not parsed yet, with their offset in the packet.
+struct Unparsed<'a> {
     octets: &'a [u8],
     at: usize,
 }
 
-impl Rest<'_> {
+impl Unparsed<'_> {
     fn take<const N: usize, T>(
         &mut self,
         parse: impl FnOnce(&[u8; N]) -> Result<T, WireError>,

@@ -1,6 +1,6 @@
 //! Counted reference to a record in a page, for its writer.
 //!
-//! The memory is freed, or reused for another queue pair, when the last [`Held`] of a record is dropped. Any
+//! The memory is freed, or reused for another queue pair, when the last [`RecordRef`] of a record is dropped. Any
 //! thread.
 
 use std::any::Any;
@@ -12,22 +12,22 @@ use std::sync::Arc;
 use crate::layout::{Device, Slot};
 
 /// A record, and the object that keeps its memory.
-pub struct Held<T: Sync + 'static> {
+pub struct RecordRef<T: Sync + 'static> {
     at: NonNull<T>,
     keep: Arc<dyn Any + Send + Sync>,
 }
 
 /// The record of a queue pair.
-pub type SlotRef = Held<Slot>;
+pub type SlotRef = RecordRef<Slot>;
 /// The record of an adapter.
-pub type DeviceRef = Held<Device>;
+pub type DeviceRef = RecordRef<Device>;
 
 // SAFETY: it is a shared reference to a `T`, which is `Sync`, and a counted one to a `Send` and `Sync` object.
-unsafe impl<T: Sync + 'static> Send for Held<T> {}
+unsafe impl<T: Sync + 'static> Send for RecordRef<T> {}
 // SAFETY: the same.
-unsafe impl<T: Sync + 'static> Sync for Held<T> {}
+unsafe impl<T: Sync + 'static> Sync for RecordRef<T> {}
 
-impl<T: Sync + 'static> Held<T> {
+impl<T: Sync + 'static> RecordRef<T> {
     /// A record at an address.
     ///
     /// # Safety
@@ -39,7 +39,7 @@ impl<T: Sync + 'static> Held<T> {
     }
 }
 
-impl<T: Send + Sync + Default + 'static> Default for Held<T> {
+impl<T: Send + Sync + Default + 'static> Default for RecordRef<T> {
     /// A record outside any page.
     fn default() -> Self {
         let record = Arc::new(T::default());
@@ -47,24 +47,24 @@ impl<T: Send + Sync + Default + 'static> Default for Held<T> {
     }
 }
 
-impl<T: Sync + 'static> Clone for Held<T> {
+impl<T: Sync + 'static> Clone for RecordRef<T> {
     fn clone(&self) -> Self {
         Self { at: self.at, keep: self.keep.clone() }
     }
 }
 
-impl<T: Sync + 'static> Deref for Held<T> {
+impl<T: Sync + 'static> Deref for RecordRef<T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: `keep` keeps it (`Held::at`, and for `Default` it is the record).
+        // SAFETY: `keep` keeps it (`RecordRef::at`, and for `Default` it is the record).
         unsafe { self.at.as_ref() }
     }
 }
 
-impl<T: Sync + 'static> fmt::Debug for Held<T> {
+impl<T: Sync + 'static> fmt::Debug for RecordRef<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Held({:?})", self.at)
+        write!(f, "RecordRef({:?})", self.at)
     }
 }
