@@ -112,7 +112,7 @@ impl ChannelEnd {
                 }
             }
         }
-        self.tell(&mut state);
+        self.wake_tasks(&mut state);
         self.hub.list(self, &mut state);
     }
 
@@ -121,7 +121,7 @@ impl ChannelEnd {
         let mut state = self.state();
         if let Some(ending) = state.ending.take() {
             state.over.get_or_insert(ending);
-            self.tell(&mut state);
+            self.wake_tasks(&mut state);
             self.hub.list(self, &mut state);
         }
     }
@@ -146,7 +146,7 @@ impl ChannelEnd {
     }
 
     /// Wakes the tasks that wait.
-    pub(crate) fn tell(&self, state: &mut State) {
+    pub(crate) fn wake_tasks(&self, state: &mut State) {
         state.wakers.drain(..).for_each(std::task::Waker::wake);
     }
 
@@ -198,9 +198,9 @@ impl ChannelEnd {
             Memory::Large { octets, .. } => self.keep(&mut state, octets),
             Memory::Gone => return,
         }
-        self.tell(&mut state);
+        self.wake_tasks(&mut state);
         drop(state);
-        self.hub.tell();
+        self.hub.changed();
     }
 
     /// Keeps the memory of a large message for the next.

@@ -89,7 +89,7 @@ impl Hub {
                 if hub.called.load(Ordering::Acquire) {
                     hub.take_all();
                 }
-                hub.tell();
+                hub.changed();
             }
         })?;
         Ok(hub)
@@ -143,7 +143,7 @@ impl Hub {
     }
 
     /// Begins a new round: something may have changed.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn changed(&self) {
         self.begin();
         if self.led.load(Ordering::SeqCst) {
             self.evd.interrupt();
@@ -224,7 +224,7 @@ impl Hub {
             self.drained();
         }
         drop(batch);
-        self.tell();
+        self.changed();
     }
 
     /// Passes each completion to its channel, in order.

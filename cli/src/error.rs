@@ -142,7 +142,7 @@ impl CliError {
     }
 
     /// Writes the message to standard error: as wide as the terminal, and with unbroken lines for a file.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn print(&self) {
         let width = rustix::termios::tcgetwinsize(io::stderr()).map(|size| size.ws_col.into());
         let width = width.ok().filter(|&width| width > 0).unwrap_or(usize::MAX);
         // With standard error gone too, the exit status is all that is left to say.

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 }
 
 fn failed(error: &CliError) -> ExitCode {
-    error.tell();
+    error.print();
     ExitCode::from(error.exit() as u8)
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RunArgs) -> CliResult<()> {
     let mut notes = obstacles::of(&path, &libraries, args.preload);
     notes.extend(adapters::hidden());
     for note in notes {
-        note.at("run").tell();
+        note.at("run").print();
     }
     let error = Command::new(&path).arg0(name).args(words).envs(environment).exec();
     let exit = match error.kind() {

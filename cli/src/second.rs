@@ -149,18 +149,18 @@ impl Listener {
 
 /// In the child: reports the step that begins.
 pub(crate) fn begin(out: &mut dyn Write, step: &str) -> CliResult<()> {
-    say(out, &json!({ "begins": step }))
+    report(out, &json!({ "begins": step }))
 }
 
 /// In the child: reports a result.
-pub(crate) fn say(out: &mut dyn Write, what: &Value) -> CliResult<()> {
+pub(crate) fn report(out: &mut dyn Write, what: &Value) -> CliResult<()> {
     writeln!(out, "{what}")?;
     Ok(out.flush()?)
 }
 
 /// In the child: reports that all is done.
 pub(crate) fn done(out: &mut dyn Write) -> CliResult<()> {
-    say(out, &json!({ "done": true }))
+    report(out, &json!({ "done": true }))
 }
 
 /// In the child, first: makes the kernel kill it when its parent ends.

@@ -89,9 +89,9 @@ static int connect_many(const it_conn_qual_t *port)
         if (event.event_number != IT_CM_MSG_CONN_ESTABLISHED_EVENT) {
             char text[600];
             itw_event_text(&event, text, sizeof text);
-            say("a connection that was not made: ");
-            say(text);
-            say("\n");
+            print("a connection that was not made: ");
+            print(text);
+            print("\n");
             return 3;
         }
     }

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* stdio would allocate. */
-static inline void say(const char *text)
+static inline void print(const char *text)
 {
     if (write(2, text, strlen(text)) < 0)
         _exit(5);
@@ -23,12 +23,12 @@ static inline int failed(const char *what, it_status_t status)
 {
     char why[600];
     itw_last_error(why, sizeof why);
-    say(what);
-    say(": ");
-    say(itw_strerror(status));
-    say("; ");
-    say(why);
-    say("\n");
+    print(what);
+    print(": ");
+    print(itw_strerror(status));
+    print("; ");
+    print(why);
+    print("\n");
     return status == IT_ERR_TIMEOUT_EXPIRED ? 4 : 3;
 }
 

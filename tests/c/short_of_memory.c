@@ -49,9 +49,9 @@ static int expect(it_evd_handle_t evd, it_event_type_t type, it_event_t *event)
     if (event->event_number == type)
         return 0;
     itw_event_text(event, text, sizeof text);
-    say("an event that reports a failure: ");
-    say(text);
-    say("\n");
+    print("an event that reports a failure: ");
+    print(text);
+    print("\n");
     return 3;
 }
 
@@ -60,7 +60,7 @@ static int complete(const struct end *end, it_event_type_t type)
     it_event_t event;
     int status = expect(end->dto, type, &event);
     if (status == 0 && event.dto_cmpl.dto_status != IT_DTO_SUCCESS) {
-        say("a completion without success\n");
+        print("a completion without success\n");
         status = 3;
     }
     return status;
@@ -104,7 +104,7 @@ static int transfer(void)
         (status = complete(&ends[0], IT_DTO_SEND_CMPL_EVENT)) != 0)
         return status;
     if (memcmp(memory[0], memory[1], OCTETS) != 0) {
-        say("other octets than were sent\n");
+        print("other octets than were sent\n");
         return 6;
     }
     TRY(it_post_rdma_write(ends[0].ep, &out, 1, 3, flags, there, ends[1].context));

@@ -20,7 +20,7 @@ impl ChannelEnd {
         }
         let acknowledged = self.acknowledge(&mut state);
         self.note(&mut state, acknowledged);
-        self.tell(&mut state);
+        self.wake_tasks(&mut state);
         self.hub.list(self, &mut state);
     }
 

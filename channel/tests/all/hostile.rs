@@ -38,14 +38,14 @@ impl Hostile {
         (Self { ep, evd, _pz: pz }, channel)
     }
 
-    fn say(&self, kind: Kind, credits: u16, read: u16, rest: &[u8]) {
+    fn send(&self, kind: Kind, credits: u16, read: u16, rest: &[u8]) {
         let octets = [&Header { kind, credits, read }.to_octets()[..], rest].concat();
         // The connection may be over already.
         let _ = self.ep.post(Work::send(&octets[..]));
     }
 
     /// The next message of the channel.
-    fn hear(&self) -> Buffer {
+    fn receive(&self) -> Buffer {
         loop {
             let completion = self.evd.wait_success(HANG).unwrap();
             if completion.operation == itapi::Operation::Recv {
@@ -56,7 +56,7 @@ impl Hostile {
 }
 
 /// The channel's error when the peer does this.
-fn told(act: impl FnOnce(&Hostile)) -> Error {
+fn error_of(act: impl FnOnce(&Hostile)) -> Error {
     let (hostile, channel) = Hostile::connect();
     act(&hostile);
     let error = loop {
@@ -83,7 +83,7 @@ fn told(act: impl FnOnce(&Hostile)) -> Error {
 }
 
 fn violated(act: impl FnOnce(&Hostile)) -> Violation {
-    match told(act) {
+    match error_of(act) {
         Error::Protocol(violation) => violation,
         other => panic!("{other}"),
     }
@@ -95,14 +95,14 @@ fn place(len: u64) -> [u8; 20] {
 
 #[test]
 fn numbers_that_lie_are_named() {
-    assert_eq!(violated(|peer| peer.say(Kind::Ack, 1, 0, b"")), Violation::Credits);
-    assert_eq!(violated(|peer| peer.say(Kind::Ack, u16::MAX, 0, b"")), Violation::Credits);
-    assert_eq!(violated(|peer| peer.say(Kind::Small, 0, 1, b"x")), Violation::Read);
-    assert_eq!(violated(|peer| peer.say(Kind::Ack, 0, 0, b"")), Violation::Idle);
-    assert_eq!(violated(|peer| peer.say(Kind::Ack, 0, 0, b"x")), Violation::Length);
-    assert_eq!(violated(|peer| peer.say(Kind::Large, 0, 0, b"short")), Violation::Length);
-    assert_eq!(violated(|peer| peer.say(Kind::Large, 0, 0, &place(0))), Violation::Large);
-    assert_eq!(violated(|peer| peer.say(Kind::Large, 0, 0, &place(1 << 40))), Violation::Large);
+    assert_eq!(violated(|peer| peer.send(Kind::Ack, 1, 0, b"")), Violation::Credits);
+    assert_eq!(violated(|peer| peer.send(Kind::Ack, u16::MAX, 0, b"")), Violation::Credits);
+    assert_eq!(violated(|peer| peer.send(Kind::Small, 0, 1, b"x")), Violation::Read);
+    assert_eq!(violated(|peer| peer.send(Kind::Ack, 0, 0, b"")), Violation::Idle);
+    assert_eq!(violated(|peer| peer.send(Kind::Ack, 0, 0, b"x")), Violation::Length);
+    assert_eq!(violated(|peer| peer.send(Kind::Large, 0, 0, b"short")), Violation::Length);
+    assert_eq!(violated(|peer| peer.send(Kind::Large, 0, 0, &place(0))), Violation::Large);
+    assert_eq!(violated(|peer| peer.send(Kind::Large, 0, 0, &place(1 << 40))), Violation::Large);
     let header = |peer: &Hostile| drop(peer.ep.post(Work::send(&[7; 3])));
     assert_eq!(violated(header), Violation::Header);
 }
@@ -110,7 +110,7 @@ fn numbers_that_lie_are_named() {
 #[test]
 fn an_address_that_lies_ends_the_connection() {
     // This end reads there, and its peer's own stack refuses.
-    let error = told(|peer| peer.say(Kind::Large, 0, 0, &place(4096)));
+    let error = error_of(|peer| peer.send(Kind::Large, 0, 0, &place(4096)));
     assert!(matches!(error, Error::Lost(Some(_))), "{error}");
 }
 
@@ -119,7 +119,7 @@ fn more_messages_than_were_granted_end_the_connection() {
     // As many as there are receives, while no thread reads: 4 for messages and 5 for control.
     let (hostile, channel) = Hostile::connect();
     for _ in 0..40 {
-        hostile.say(Kind::Small, 0, 0, b"x");
+        hostile.send(Kind::Small, 0, 0, b"x");
     }
     hostile.ep.ended(HANG).unwrap().expect("its stack ends it");
     for _ in 0..4 {
@@ -134,9 +134,9 @@ fn receives_used_up_by_allowed_messages_are_detected() {
     let (hostile, channel) = Hostile::connect();
     // Each of these is well formed.
     for _ in 0..4 {
-        hostile.say(Kind::Small, 0, 0, b"x");
+        hostile.send(Kind::Small, 0, 0, b"x");
     }
-    hostile.say(Kind::End, 0, 0, b"");
+    hostile.send(Kind::End, 0, 0, b"");
     for _ in 0..40 {
         let _ = hostile.ep.post(Work::send(b"").unsignalled());
     }
@@ -153,7 +153,7 @@ fn receives_used_up_by_allowed_messages_are_detected() {
 #[test]
 fn an_early_end_keeps_received_messages() {
     let (hostile, channel) = Hostile::connect();
-    hostile.say(Kind::Small, 0, 0, b"last words");
+    hostile.send(Kind::Small, 0, 0, b"last words");
     drop(hostile);
     assert_eq!(channel.recv_timeout(HANG).unwrap().as_deref(), Some(&b"last words"[..]));
     assert!(matches!(channel.recv_timeout(HANG).unwrap_err(), Error::Lost(Some(_))));
@@ -163,18 +163,18 @@ fn an_early_end_keeps_received_messages() {
 fn the_wire_is_as_it_is_written_down() {
     let (hostile, channel) = Hostile::connect();
     channel.send(b"hello").unwrap();
-    assert_eq!(&hostile.hear()[..], b"\0\0\0\0\0\0\0\0hello");
+    assert_eq!(&hostile.receive()[..], b"\0\0\0\0\0\0\0\0hello");
     channel.send(vec![7; 1000]).unwrap();
-    let large = hostile.hear();
+    let large = hostile.receive();
     assert_eq!(Header::from_octets(&large).map(|header| header.kind), Some(Kind::Large));
     let from = RemoteRange::from_octets(&large[8..]).unwrap();
     assert_eq!((from.addr, from.len), (0, 1000));
-    hostile.say(Kind::Small, 1, 0, b"a");
-    hostile.say(Kind::Small, 0, 0, b"b");
+    hostile.send(Kind::Small, 1, 0, b"a");
+    hostile.send(Kind::Small, 0, 0, b"b");
     assert_eq!(channel.recv().unwrap().as_deref(), Some(&b"a"[..]));
     assert_eq!(channel.recv().unwrap().as_deref(), Some(&b"b"[..]));
     // Half of what it grants is owed: said although there is nothing else to say.
-    assert_eq!(&hostile.hear()[..], b"\x02\0\0\x02\0\0\0\0");
+    assert_eq!(&hostile.receive()[..], b"\x02\0\0\x02\0\0\0\0");
     channel.finish().unwrap();
-    assert_eq!(&hostile.hear()[..], b"\x03\0\0\0\0\0\0\0");
+    assert_eq!(&hostile.receive()[..], b"\x03\0\0\0\0\0\0\0");
 }

@@ -228,7 +228,7 @@ impl Bench {
         let seen = link.next();
         let seen_it = matches!(&seen, Seen::Ulpdu(u) if answer::payload(u) == b"immediate");
         check(seen_it, || format!("answered with {}", seen.text()))?;
-        self.say(&mut link, Opcode::Send, &[]);
+        self.send_message(&mut link, Opcode::Send, &[]);
         self.reacts(&mut link)
     }
 

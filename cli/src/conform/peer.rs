@@ -158,7 +158,7 @@ impl Bench {
     }
 
     /// Sends a message that the peer reacts to, as segments that end at `cuts`, with this opcode.
-    pub(super) fn say(&self, link: &mut Link, opcode: Opcode, cuts: &[usize]) {
+    pub(super) fn send_message(&self, link: &mut Link, opcode: Opcode, cuts: &[usize]) {
         let content = self.words();
         let msn = link.next_send_msn();
         let mut start = 0;

@@ -77,7 +77,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     Case::both_ways("MSN again", &["DDP-06", "DDP-14", "ERR-10"], Needs::Target, |b| {
         let mut link = b.operating()?;
-        b.say(&mut link, Opcode::Send, &[]);
+        b.send_message(&mut link, Opcode::Send, &[]);
         b.reacts(&mut link)?;
         b.refuses(link, &frames::send(1, b"again"), MSN)
     }),
@@ -304,7 +304,7 @@ impl Bench {
     fn receives(&mut self, opcode: Opcode, cuts: &[usize]) -> Play {
         let mut link = self.operating()?;
         self.ready_to_hear(&mut link)?;
-        self.say(&mut link, opcode, cuts);
+        self.send_message(&mut link, opcode, cuts);
         self.reacts(&mut link)
     }
 

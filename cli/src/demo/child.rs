@@ -161,7 +161,7 @@ impl Mirror {
                 }
                 Happened::ReadDone => {
                     sum = self.sum(sum, done)?;
-                    self.link.say(Message::Done(done))?;
+                    self.link.send(Message::Done(done))?;
                     true
                 }
                 Happened::Sent(_) => false,
@@ -171,7 +171,7 @@ impl Mirror {
                 progress.chunks.store(done, Ordering::Relaxed);
             }
         }
-        self.link.say(Message::Checksum(sum))
+        self.link.send(Message::Checksum(sum))
     }
 
     /// As [`Link::next`]; after a Send, posts its buffer as a receive and sends the next one back.
@@ -209,7 +209,7 @@ impl Mirror {
         let source = self.store.range(self.plan().place_of(index))?;
         let sink = self.plan().remote_place(index, self.hello.sink)?;
         self.link.post(Work::write(source, sink).unsignalled())?;
-        self.link.say(Message::Ack(index))
+        self.link.send(Message::Ack(index))
     }
 
     fn fetch(&self, index: u64) -> CliResult<()> {

@@ -48,7 +48,7 @@ impl Link {
     }
 
     /// Sends a message.
-    pub(super) fn say(&self, message: Message) -> CliResult<()> {
+    pub(super) fn send(&self, message: Message) -> CliResult<()> {
         self.post(Work::send(&message.encode()))
     }
 

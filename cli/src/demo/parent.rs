@@ -137,7 +137,7 @@ fn transfer(
             row.seconds = started.elapsed().as_secs_f64();
         }
     }
-    mover.link.say(Message::Bye)?;
+    mover.link.send(Message::Bye)?;
     mover.drain()?;
     mover.link.close()?;
     Ok((rows, output::crc(mpa, args.crc.is_on())))
@@ -214,7 +214,7 @@ impl<'a> Mover<'a> {
                 progress.step(operation.name(), self.finished, total);
             }
         }
-        self.say(Message::End)?;
+        self.send(Message::End)?;
         let theirs = self.checksum()?;
         if theirs != sum {
             return Err(CliError::new(
@@ -253,11 +253,11 @@ impl<'a> Mover<'a> {
                 let chunk = self.outgoing.range(place)?;
                 self.link.post(Work::write(chunk, remote).unsignalled())?;
                 self.messages += 1;
-                self.say(Message::Done(index))
+                self.send(Message::Done(index))
             }
             Operation::Read => {
                 self.outgoing.write_at(place.start, held)?;
-                self.say(Message::Ready(index))
+                self.send(Message::Ready(index))
             }
         }
     }
@@ -333,10 +333,10 @@ impl<'a> Mover<'a> {
         .because("octets changed on the way"))
     }
 
-    fn say(&mut self, message: Message) -> CliResult<()> {
+    fn send(&mut self, message: Message) -> CliResult<()> {
         self.messages += 1;
         self.sending += 1;
-        self.link.say(message)
+        self.link.send(message)
     }
 
     /// As [`Link::next`]; counts the Sends.

@@ -14,7 +14,7 @@ use ual::vp_api::{ConnectionModel, import};
 use super::args::DevicesArgs;
 use crate::error::{CliError, CliResult, Exit};
 use crate::provider;
-use crate::second::{begin, die_with_the_parent, done, say};
+use crate::second::{begin, die_with_the_parent, done, report};
 
 /// First words of the step that tries a library in another process.
 pub(super) const LOADING: &str = "loading ";
@@ -46,16 +46,16 @@ fn step(out: &mut dyn Write, step: &str) -> CliResult<()> {
 }
 
 fn probe(library: &Path) -> Result<(), String> {
-    let tell = |step: &str| begin(&mut stdout(), step).map_err(|e| e.to_string());
-    tell(&format!("{LOADING}{}", library.display()))?;
+    let step = |name: &str| begin(&mut stdout(), name).map_err(|e| e.to_string());
+    step(&format!("{LOADING}{}", library.display()))?;
     provider::probe(library, LIMIT.get().copied().unwrap_or(provider::LOAD))?;
-    tell(&STEP.lock().unwrap_or_else(PoisonError::into_inner))
+    step(&STEP.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn list(ual: &Ual, place: usize, out: &mut dyn Write) -> CliResult<()> {
     step(out, "listing its devices")?;
     match ual.list_at(place) {
-        Some(listing) => say(out, &provider_json(&listing)),
+        Some(listing) => report(out, &provider_json(&listing)),
         None => Ok(()),
     }
 }
@@ -63,9 +63,9 @@ fn list(ual: &Ual, place: usize, out: &mut dyn Write) -> CliResult<()> {
 fn open(ual: &Ual, place: usize, device: &str, out: &mut dyn Write) -> CliResult<()> {
     step(out, "opening it")?;
     match ual.open_rnic(place, device) {
-        Err(why) => say(out, &json!({ "error": why.to_string() })),
+        Err(why) => report(out, &json!({ "error": why.to_string() })),
         Ok(rnic) => {
-            say(out, &attrs_json(rnic.attrs()))?;
+            report(out, &attrs_json(rnic.attrs()))?;
             step(out, "closing it")?;
             drop(rnic);
             Ok(())

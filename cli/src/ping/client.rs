@@ -125,7 +125,7 @@ impl Pinger {
             }
             number += 1;
             if number != args.count {
-                self.rest(started + args.interval)?;
+                self.pause(started + args.interval)?;
             }
         }
         Ok(())
@@ -196,7 +196,7 @@ impl Pinger {
     }
 
     /// Waits for the time of the next round trip, or the end of the connection.
-    fn rest(&self, until: Instant) -> CliResult<()> {
+    fn pause(&self, until: Instant) -> CliResult<()> {
         loop {
             match self.glance(until)? {
                 Some(completion) => completion.check().map_err(|e| self.broken(e))?,

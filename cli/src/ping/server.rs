@@ -83,7 +83,7 @@ fn start(ia: Ia, request: Request, slot: Slot, args: &PingArgs) -> CliResult<()>
         });
         if let Err(error) = served {
             // Ignored: standard output may be closed.
-            error.tell();
+            error.print();
         }
     };
     let spawned = std::thread::Builder::new().name("ping".into()).stack_size(256 << 10).spawn(body);

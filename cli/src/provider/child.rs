@@ -14,7 +14,7 @@ use warpline_provider::{Reporter, Verdict, run};
 use super::args::PlayArgs;
 use super::{LOADING, STARTING};
 use crate::error::CliResult;
-use crate::second::{begin, die_with_the_parent, done, say};
+use crate::second::{begin, die_with_the_parent, done, report};
 
 pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
     let PlayArgs { library, device, over, load_only } = args;
@@ -28,7 +28,7 @@ pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
         Ok(played) => played,
         Err(why) => return refuse(out, why.fault.to_string()),
     };
-    say(out, &json!({ "name": name, "version": version }))?;
+    report(out, &json!({ "name": name, "version": version }))?;
     if *load_only {
         return done(out);
     }
@@ -45,7 +45,7 @@ pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
 
 /// The library cannot be tested as a provider.
 fn refuse(out: &mut dyn Write, why: String) -> CliResult<()> {
-    say(out, &json!({ "refused": why }))?;
+    report(out, &json!({ "refused": why }))?;
     done(out)
 }
 
@@ -121,7 +121,7 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     fn line(&mut self, what: &Value) {
-        self.broken = self.broken || say(self.out, what).is_err();
+        self.broken = self.broken || report(self.out, what).is_err();
     }
 }
 

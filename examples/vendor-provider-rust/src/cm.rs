@@ -38,7 +38,7 @@ fn check(private_data: &[u8]) -> VpResult<()> {
 }
 
 impl Cm {
-    fn tell(&self, state: &mut State, event: NativeEvent) {
+    fn deliver(&self, state: &mut State, event: NativeEvent) {
         state.events.push_back(event);
         self.shared.ring();
     }
@@ -67,14 +67,14 @@ impl NativeCm for Cm {
         let found = state.listeners.iter().find(|(_, at)| **at == peer).map(|(id, _)| *id);
         let Some(listener) = found else {
             let reason = format!("there is no listener at {peer}");
-            self.tell(&mut state, NativeEvent::Failed { qp, reason });
+            self.deliver(&mut state, NativeEvent::Failed { qp, reason });
             return Ok(());
         };
         let request = state.new_id().into();
         let (caller, local) = (calling(peer), Some(peer));
         let asked = Asked { caller: qp, params: params.clone(), at: peer };
         state.requests.insert(request, asked);
-        self.tell(&mut state, NativeEvent::Request { listener, request, peer: caller, local, params });
+        self.deliver(&mut state, NativeEvent::Request { listener, request, peer: caller, local, params });
         Ok(())
     }
 
@@ -94,8 +94,8 @@ impl NativeCm for Cm {
         let far = NativeParams { private_data: theirs.private_data, ird: there, ord: back };
         let near = NativeParams { private_data: params.private_data, ird: back, ord: there };
         let local = Some(calling(at));
-        self.tell(&mut state, NativeEvent::Established { qp: caller, local, params: near });
-        self.tell(&mut state, NativeEvent::Established { qp, local: Some(at), params: far });
+        self.deliver(&mut state, NativeEvent::Established { qp: caller, local, params: near });
+        self.deliver(&mut state, NativeEvent::Established { qp, local: Some(at), params: far });
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl NativeCm for Cm {
         let missing = || no(VpStatus::InvalidHandle, "there is no such request");
         let qp = state.requests.remove(&request).ok_or_else(missing)?.caller;
         let private_data = private_data.to_vec();
-        self.tell(&mut state, NativeEvent::Rejected { qp, private_data });
+        self.deliver(&mut state, NativeEvent::Rejected { qp, private_data });
         Ok(())
     }
 

@@ -36,7 +36,7 @@ unsafe fn context_of(iwarp: bool) -> *mut ibv_context {
 }
 
 /// Adds an event for an id.
-pub unsafe fn tell(
+pub unsafe fn add_event(
     world: &mut World,
     id: usize,
     listener: usize,
@@ -90,7 +90,7 @@ unsafe fn part(world: &mut World, id: usize) {
     state.up = false;
     let (number, peer) = (state.qp_num, state.peer);
     world.flush(number);
-    tell(world, id, 0, RDMA_CM_EVENT_DISCONNECTED, 0, &[], (0, 0));
+    add_event(world, id, 0, RDMA_CM_EVENT_DISCONNECTED, 0, &[], (0, 0));
     if let Some(peer) = peer {
         part(world, peer);
     }
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
         Err(_) => RDMA_CM_EVENT_ADDR_ERROR,
     };
     let status = if settled.is_ok() { 0 } else { -libc::ENODEV };
-    tell(&mut world, id as usize, 0, kind, status, &[], (0, 0));
+    add_event(&mut world, id as usize, 0, kind, status, &[], (0, 0));
     0
 }
 
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, _: c_int) -> c_
     if world.fault("rdma_resolve_route").is_some() {
         return -1;
     }
-    tell(&mut world, id as usize, 0, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, &[], (0, 0));
+    add_event(&mut world, id as usize, 0, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, &[], (0, 0));
     0
 }
 
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
             return 0;
         }
         let status = if iwarp { -libc::ECONNREFUSED } else { 8 };
-        tell(&mut world, id as usize, 0, RDMA_CM_EVENT_REJECTED, status, &[], (0, 0));
+        add_event(&mut world, id as usize, 0, RDMA_CM_EVENT_REJECTED, status, &[], (0, 0));
         return 0;
     };
     let parent = listener as *mut rdma_cm_id;
@@ -302,7 +302,7 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
     let data = octets(param, if datagrams { datagram::QUESTION } else { 56 }, iwarp);
     // The parameters as the other end sees them.
     let reads = (param.initiator_depth, param.responder_resources);
-    tell(&mut world, new, listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0, &data, reads);
+    add_event(&mut world, new, listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0, &data, reads);
     0
 }
 
@@ -338,10 +338,10 @@ pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_
     let data = octets(param, 196, iwarp);
     let reads = (param.initiator_depth, param.responder_resources);
     if iwarp {
-        tell(&mut world, peer, 0, RDMA_CM_EVENT_ESTABLISHED, 0, &data, reads);
-        tell(&mut world, at, 0, RDMA_CM_EVENT_ESTABLISHED, 0, &[], (0, 0));
+        add_event(&mut world, peer, 0, RDMA_CM_EVENT_ESTABLISHED, 0, &data, reads);
+        add_event(&mut world, at, 0, RDMA_CM_EVENT_ESTABLISHED, 0, &[], (0, 0));
     } else {
-        tell(&mut world, peer, 0, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, &data, reads);
+        add_event(&mut world, peer, 0, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, &data, reads);
     }
     0
 }
@@ -353,7 +353,7 @@ pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         return -1;
     }
     if let Some(peer) = world.ids.get(&(id as usize)).and_then(|state| state.peer) {
-        tell(&mut world, peer, 0, RDMA_CM_EVENT_ESTABLISHED, 0, &[], (0, 0));
+        add_event(&mut world, peer, 0, RDMA_CM_EVENT_ESTABLISHED, 0, &[], (0, 0));
     }
     0
 }
@@ -378,7 +378,7 @@ pub unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, l
         data.resize(148, 0);
     }
     let status = if iwarp { -libc::ECONNRESET } else { 28 };
-    tell(&mut world, peer, 0, RDMA_CM_EVENT_REJECTED, status, &data, (0, 0));
+    add_event(&mut world, peer, 0, RDMA_CM_EVENT_REJECTED, status, &data, (0, 0));
     0
 }
 

@@ -76,7 +76,7 @@ pub unsafe extern "C" fn fake_cm_event(kind: u32, status: c_int) {
     let up: Vec<usize> =
         world.ids.iter().filter(|(_, id)| id.up || id.datagrams).map(|(at, _)| *at).collect();
     for id in up {
-        crate::cm::tell(&mut world, id, 0, kind, status, &[], (0, 0));
+        crate::cm::add_event(&mut world, id, 0, kind, status, &[], (0, 0));
     }
 }
 

@@ -93,7 +93,7 @@ impl Case {
         self
     }
 
-    fn looks_after(&self, id: &str) -> bool {
+    fn covers(&self, id: &str) -> bool {
         self.keeps.split(' ').any(|kept| kept == id)
     }
 
@@ -108,14 +108,14 @@ impl Case {
         let (provider, device) = (provider.clone(), device.to_owned());
         let play = move || {
             // A failure is reported before the device is closed: the close may show a defect, too.
-            let tell = |verdict| drop(to.send(verdict));
+            let report = |verdict| drop(to.send(verdict));
             match Rig::open(&provider, &device, manner) {
-                Err(Fail(why)) => tell(Verdict::Failed(self.quote(&format!("open: {why}")))),
+                Err(Fail(why)) => report(Verdict::Failed(self.quote(&format!("open: {why}")))),
                 Ok(rig) => match self.play_on(&rig) {
-                    Verdict::Failed(why) => tell(Verdict::Failed(why)),
+                    Verdict::Failed(why) => report(Verdict::Failed(why)),
                     verdict => {
                         drop(rig);
-                        tell(verdict);
+                        report(verdict);
                     }
                 },
             }
@@ -241,7 +241,7 @@ impl<'a> Suite<'a> {
             }
         };
         count(LISTING, &Verdict::Passed, to);
-        let asked = |case: &&Case| self.id.is_none_or(|id| case.looks_after(id));
+        let asked = |case: &&Case| self.id.is_none_or(|id| case.covers(id));
         for case in cases::all().filter(asked) {
             to.begins(case.name);
             let verdict = case.verdict(provider, &device, self.manner);

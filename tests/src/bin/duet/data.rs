@@ -16,13 +16,13 @@ pub(crate) const SEND: Play = Play {
         for (seed, size) in SIZES.into_iter().enumerate() {
             let octets = pattern(size, seed);
             end.post(Work::send(end.buffer(octets)?))?;
-            same("the echo", &end.hear()?.0, octets)?;
+            same("the echo", &end.next_message()?.0, octets)?;
         }
         Ok(None)
     },
     follow: |end| {
         for (seed, size) in SIZES.into_iter().enumerate() {
-            let octets = end.hear()?.0;
+            let octets = end.next_message()?.0;
             same("the message", &octets, pattern(size, seed))?;
             end.post(Work::send(end.buffer(&octets)?))?;
         }
@@ -37,10 +37,10 @@ pub(crate) const SOLICITED: Play = Play {
         hear_fine(end)
     },
     follow: |end| {
-        if !end.hear()?.1.solicited && end.side.is_ours {
+        if !end.next_message()?.1.solicited && end.side.is_ours {
             return Err("the message is not solicited".into());
         }
-        end.say(FINE)
+        end.send(FINE)
     },
 };
 
@@ -54,13 +54,13 @@ pub(crate) const INVALIDATE: Play = Play {
         crate::errors::write(end)
     },
     follow: |end| {
-        let invalidated = end.hear()?.1.invalidated;
+        let invalidated = end.next_message()?.1.invalidated;
         let own = end.board.as_ref().map(|board| board.remote().context);
         // Linux's siw does not report it to programs.
         if invalidated != own && (end.side.is_ours || invalidated.is_some()) {
             return Err(format!("invalidated: {invalidated:?} where {own:?} is expected").into());
         }
-        end.say(FINE)
+        end.send(FINE)
     },
 };
 
@@ -70,7 +70,7 @@ pub(crate) const WRITE: Play = Play {
         for (at, size) in SIZES.into_iter().enumerate() {
             let range = end.peer.slice(target(at, size))?;
             end.start(Work::write(end.buffer(pattern(size, at + 100))?, range))?;
-            end.say(b"look")?;
+            end.send(b"look")?;
             end.done()?;
             hear_fine(end)?;
         }
@@ -79,11 +79,11 @@ pub(crate) const WRITE: Play = Play {
     follow: |end| {
         let board = end.board.as_ref().ok_or("no memory to look at")?;
         for (at, size) in SIZES.into_iter().enumerate() {
-            end.hear()?;
+            end.next_message()?;
             let (from, mut found) = (target(at, size).start as usize, vec![0; size]);
             board.read_at(from, &mut found)?;
             same("what was written", &found, pattern(size, at + 100))?;
-            end.say(FINE)?;
+            end.send(FINE)?;
         }
         Ok(())
     },
@@ -93,18 +93,18 @@ pub(crate) const WRITE: Play = Play {
 pub(crate) const READ: Play = Play {
     lead: |end| {
         SIZES.into_iter().enumerate().skip(1).try_for_each(|(at, size)| read(end, at, size))?;
-        end.say(FINE).map(|()| None)
+        end.send(FINE).map(|()| None)
     },
-    follow: |end| end.hear().map(drop),
+    follow: |end| end.next_message().map(drop),
 };
 
 /// RDMA Reads of no octets.
 pub(crate) const READ_NOTHING: Play = Play {
     lead: |end| {
         read(end, 0, 0)?;
-        end.say(FINE).map(|()| None)
+        end.send(FINE).map(|()| None)
     },
-    follow: |end| end.hear().map(drop),
+    follow: |end| end.next_message().map(drop),
 };
 
 /// Reads, up to four at once.
@@ -132,7 +132,7 @@ fn target(at: usize, size: usize) -> std::ops::Range<u64> {
 }
 
 fn hear_fine(end: &End<'_>) -> Result<Option<String>, Fail> {
-    same("the answer", &end.hear()?.0, FINE).map(|()| None)
+    same("the answer", &end.next_message()?.0, FINE).map(|()| None)
 }
 
 fn same(what: &str, found: &[u8], wanted: &[u8]) -> Result<(), Fail> {

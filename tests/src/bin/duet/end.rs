@@ -87,11 +87,11 @@ impl<'a> End<'a> {
     /// A close before that crashes Linux's connection manager.
     pub(crate) fn begin(&self) -> Result<(), Fail> {
         if self.connects {
-            self.say(b"begin")?;
+            self.send(b"begin")?;
             return self.take().map(drop);
         }
         self.take()?;
-        self.say(b"begun")
+        self.send(b"begun")
     }
 
     fn receive(&self, octets: usize) -> Result<(), Fail> {
@@ -130,12 +130,12 @@ impl<'a> End<'a> {
         Ok(completion.ok_or("what was posted does not complete")?)
     }
 
-    pub(crate) fn say(&self, octets: &[u8]) -> Result<(), Fail> {
+    pub(crate) fn send(&self, octets: &[u8]) -> Result<(), Fail> {
         self.post(Work::send(octets)).map(drop)
     }
 
     /// The next message; its receive is posted again.
-    pub(crate) fn hear(&self) -> Result<(Vec<u8>, Completion), Fail> {
+    pub(crate) fn next_message(&self) -> Result<(Vec<u8>, Completion), Fail> {
         let (buffer, completion) = self.take()?;
         let octets = buffer.to_vec();
         self.ep.post_recv(buffer)?;

@@ -215,13 +215,13 @@ fn threads(rig: &Rig) -> Result<(), Fail> {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             (0..ROUNDS).try_for_each(|n| {
-                hear(&far, n, &there)?;
-                say(&far, n, &there)
+                receive_next(&far, n, &there)?;
+                send_next(&far, n, &there)
             })
         });
         let mine = (0..ROUNDS).try_for_each(|n| {
-            say(&near, n, &here)?;
-            hear(&near, n, &here)
+            send_next(&near, n, &here)?;
+            receive_next(&near, n, &here)
         });
         let theirs = other.join().unwrap_or_else(|_| Err("a thread panicked".into()));
         mine.and(theirs)
@@ -229,13 +229,13 @@ fn threads(rig: &Rig) -> Result<(), Fail> {
 }
 
 /// One in eight is signalled: an unsignaled send occupies its slot until a later completion was polled.
-fn say(end: &End<'_>, n: u64, memory: &Memory) -> Result<(), Fail> {
+fn send_next(end: &End<'_>, n: u64, memory: &Memory) -> Result<(), Fail> {
     let flags = if n % 8 == 7 { SendFlags::SIGNALED } else { SendFlags::empty() };
     let sgl = [memory.sge(0, 32)];
     Ok(end.qp.post_send(&[SendWr { wr_id: n, op: SEND, data: Data::Sgl(&sgl), flags }])?)
 }
 
-fn hear(end: &End<'_>, n: u64, memory: &Memory) -> Result<(), Fail> {
+fn receive_next(end: &End<'_>, n: u64, memory: &Memory) -> Result<(), Fail> {
     let mut completion = end.completion()?;
     while completion.opcode == WcOpcode::Send {
         same("status of a send", completion.status, WcStatus::Success)?;

@@ -155,7 +155,7 @@ impl Connection {
     }
 
     /// Sends a message without a reply: once, and again when the peer sends its own again.
-    fn tell(&mut self, message: Message) {
+    fn send_once(&mut self, message: Message) {
         self.last = Some(message);
         self.due = true;
         self.deadline = None;
@@ -189,7 +189,7 @@ impl Connection {
             State::Replied => Rejected::Rep,
             state => return Err(WrongState(state)),
         };
-        self.tell(Message::Rej { ids: self.ids, of, reason, private });
+        self.send_once(Message::Rej { ids: self.ids, of, reason, private });
         self.wait(now);
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Connection {
     pub fn ready(&mut self) -> Result<(), WrongState> {
         self.expect(State::Replied)?;
         self.state = State::Established;
-        self.tell(Message::Rtu { ids: self.ids, private: Private::default() });
+        self.send_once(Message::Rtu { ids: self.ids, private: Private::default() });
         Ok(())
     }
 
@@ -259,7 +259,7 @@ impl Connection {
                 Some(Event::Rejected { reason: *reason, private: *private })
             }
             (Message::Dreq { .. }, State::Accepted | State::Established | State::Disconnecting) => {
-                self.tell(Message::Drep { ids: self.ids, private: Private::default() });
+                self.send_once(Message::Drep { ids: self.ids, private: Private::default() });
                 self.wait(now);
                 Some(Event::Disconnected)
             }
@@ -306,7 +306,7 @@ impl Connection {
         if self.state != State::Disconnecting {
             let of = if self.state == State::Requested { Rejected::Req } else { Rejected::Rep };
             let (ids, reason) = (self.ids, RejectReason::TIMEOUT);
-            self.tell(Message::Rej { ids, of, reason, private: Private::default() });
+            self.send_once(Message::Rej { ids, of, reason, private: Private::default() });
         }
         self.wait(now);
         Some(event)
