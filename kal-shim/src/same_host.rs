@@ -1,11 +1,11 @@
 //! Rendezvous of two processes on one machine that have a TCP connection with each other: they find each other,
 //! check the peer's user, and share memory. Nothing is sent on TCP for it.
 //!
-//! The side that connected ([`Waiting`]) binds a unix socket whose name is the TCP address it connected from.
-//! The other side ([`Dialled`]) connects to that name and offers a memfd and two doorbells (SCM_RIGHTS); the
-//! first agrees; the second, unless it has given up, confirms (`go`) that both continue in the memory. How
-//! octets are carried after that, and when TCP is checked for the confirmation, is up to the caller: the name
-//! of the use (`mpa`, ...) is part of the name.
+//! The side that connected ([`Waiting`]) binds a unix socket whose name is the TCP address it connected from,
+//! with the port it connected to. The other side ([`Dialled`]) connects to that name and offers a memfd and two
+//! doorbells (SCM_RIGHTS); the first agrees; the second, unless it has given up, confirms (`go`) that both
+//! continue in the memory. How octets are carried after that, and when TCP is checked for the confirmation, is
+//! up to the caller: the name of the use (`mpa`, ...) is part of the name.
 //!
 //! | step | message | failure |
 //! |---|---|---|
@@ -21,8 +21,9 @@
 //! directory that no other user may write to.
 //!
 //! Each side owns its descriptors; no call blocks. A peer that dies or stops at any step delays the caller
-//! until its deadline at most. Names are as unique as TCP ports; an abstract name ends with its socket, one in
-//! a directory is removed when it has no listener. A child made by fork(2) keeps none of the descriptors.
+//! until its deadline at most. Two connections share a name only while one port is connected to one port of two
+//! addresses of this machine: the second is TCP then. An abstract name ends with its socket, one in a directory
+//! is removed when it has no listener. A child made by fork(2) keeps none of the descriptors.
 
 mod dialled;
 mod headroom;

@@ -33,7 +33,7 @@ impl Dialled {
         wishes: u8,
         make: impl FnOnce() -> Result<(OwnedFd, [OwnedFd; 2]), NotLocal>,
     ) -> Result<Self, NotLocal> {
-        let socket = place.dial(connection.waiting)?;
+        let socket = place.dial(&connection)?;
         is_peer(place, &socket, connection.waiting, connection.dialling)?;
         let (memory, [doorbell, peer_doorbell]) = make()?;
         let met = Met { memory, doorbell, peer_doorbell, peer_wishes: 0 };

@@ -12,11 +12,11 @@ use kal_os::fork::Descriptors;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::NotLocal;
+use super::{Connection, NotLocal};
 use crate::fork::{Host, generation};
 
 /// Longest path of a directory: with the longest name it fits a unix socket's address.
-const MAX_DIRECTORY: usize = 48;
+const MAX_DIRECTORY: usize = 46;
 
 /// Backlog of a name; one connection is expected.
 const BACKLOG: i32 = 8;
@@ -121,22 +121,22 @@ impl Drop for Bound {
 }
 
 impl Place {
-    /// The socket's address for the TCP address of the end that waits.
-    fn address(&self, of: SocketAddr) -> Result<SocketAddrUnix, NotLocal> {
+    /// The socket's address for a connection.
+    fn address(&self, of: &Connection) -> Result<SocketAddrUnix, NotLocal> {
         Ok(match self {
             Self::Abstract(word) => {
-                let name = format!("warpline/1/{word}/{}", plain(of));
+                let name = format!("warpline/1/{word}/{}", name(of));
                 SocketAddrUnix::new_abstract_name(name.as_bytes())?
             }
             Self::Directory(..) => SocketAddrUnix::new(self.file(of).unwrap_or_default())?,
         })
     }
 
-    fn file(&self, of: SocketAddr) -> Option<PathBuf> {
+    fn file(&self, of: &Connection) -> Option<PathBuf> {
         match self {
             Self::Abstract(_) => None,
             Self::Directory(word, directory) => {
-                Some(directory.join(format!("{word}.1.{}", plain(of))))
+                Some(directory.join(format!("{word}.1.{}", name(of))))
             }
         }
     }
@@ -148,8 +148,8 @@ impl Place {
         }
     }
 
-    /// Binds the name of a TCP address of this end, and listens there.
-    pub(super) fn bind(&self, of: SocketAddr) -> Result<Bound, NotLocal> {
+    /// Binds the name of a connection, and listens there.
+    pub(super) fn bind(&self, of: &Connection) -> Result<Bound, NotLocal> {
         self.check()?;
         let (address, file) = (self.address(of)?, self.file(of));
         let socket = socket()?;
@@ -172,8 +172,8 @@ impl Place {
         Ok(bound)
     }
 
-    /// Connects to the name of the peer's TCP address.
-    pub(super) fn dial(&self, of: SocketAddr) -> Result<OwnedFd, NotLocal> {
+    /// Connects to the name of a connection.
+    pub(super) fn dial(&self, of: &Connection) -> Result<OwnedFd, NotLocal> {
         self.check()?;
         let socket = socket()?;
         match rustix::net::connect(&socket, &self.address(of)?) {
@@ -195,9 +195,12 @@ fn socket() -> io::Result<OwnedFd> {
     })
 }
 
-/// The address without the scope of a link-local one, which differs between the ends.
-fn plain(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+/// The address of the end that waits, without the scope of a link-local one, which differs between the ends; and
+/// the port of the end that dials. The kernel connects one port to several peers at once, so the first alone may
+/// belong to two connections.
+fn name(of: &Connection) -> String {
+    let waiting = SocketAddr::new(of.waiting.ip().to_canonical(), of.waiting.port());
+    format!("{waiting}-{}", of.dialling.port())
 }
 
 #[cfg(test)]
@@ -219,15 +222,24 @@ mod tests {
 
     #[test]
     fn names_do_not_depend_on_how_an_address_is_written() {
-        let name = |text: &str| Place::Abstract("mpa").address(text.parse().unwrap()).unwrap();
+        let connection = |waiting: &str, dialling: &str| Connection {
+            waiting: waiting.parse().unwrap(),
+            dialling: dialling.parse().unwrap(),
+        };
+        let name = |waiting, dialling| {
+            Place::Abstract("mpa").address(&connection(waiting, dialling)).unwrap()
+        };
         let of = |text: &str| SocketAddrUnix::new_abstract_name(text.as_bytes()).unwrap();
-        assert_eq!(name("127.0.0.1:40000"), of("warpline/1/mpa/127.0.0.1:40000"));
-        assert_eq!(name("[::ffff:127.0.0.1]:40000"), of("warpline/1/mpa/127.0.0.1:40000"));
-        assert_eq!(name("[fe80::1%3]:7"), of("warpline/1/mpa/[fe80::1]:7"));
-        let longest = "[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().unwrap();
+        let plain = of("warpline/1/mpa/127.0.0.1:40000-7");
+        assert_eq!(name("127.0.0.1:40000", "127.0.0.1:7"), plain);
+        assert_eq!(name("[::ffff:127.0.0.1]:40000", "[::ffff:127.0.0.1]:7"), plain);
+        assert_ne!(name("127.0.0.1:40000", "127.0.0.1:8"), plain);
+        assert_eq!(name("[fe80::1%3]:7", "[fe80::2]:9"), of("warpline/1/mpa/[fe80::1]:7-9"));
+        let longest = "[2001:db8:1111:2222:3333:4444:5555:6666]:65535";
+        let longest = connection(longest, longest);
         let long = PathBuf::from(format!("/{}", "d".repeat(MAX_DIRECTORY - 1)));
         for place in [Place::Abstract("sock"), Place::Directory("sock", long)] {
-            place.address(longest).unwrap();
+            place.address(&longest).unwrap();
         }
     }
 

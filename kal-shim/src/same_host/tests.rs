@@ -103,7 +103,7 @@ fn a_directory_serves_as_place_and_keeps_no_file() {
     let left = || std::fs::read_dir(&directory).unwrap().count();
     assert_eq!(left(), 0);
     // As a killed process leaves it.
-    let file = directory.join(format!("test.1.{}", tcp.connection.waiting));
+    let file = directory.join(format!("test.1.{}", plain(tcp.connection)));
     let stale = raw();
     bind(&stale, &SocketAddrUnix::new(&file).unwrap()).unwrap();
     listen(&stale, 1).unwrap();
@@ -143,8 +143,13 @@ fn raw() -> OwnedFd {
     socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap()
 }
 
+/// The part of a name that belongs to the connection.
+fn plain(Connection { waiting, dialling }: Connection) -> String {
+    format!("{waiting}-{}", dialling.port())
+}
+
 fn name(connection: Connection) -> SocketAddrUnix {
-    let name = format!("warpline/1/test/{}", connection.waiting);
+    let name = format!("warpline/1/test/{}", plain(connection));
     SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()
 }
 
@@ -312,7 +317,7 @@ fn another_user_is_not_the_peer() {
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         let mut child = Command::new(&program)
             .args(["--exact", "same_host::tests::another_user_is_not_the_peer", "--nocapture"])
-            .env(NAME, format!("{what}warpline/1/test/{}", connection.waiting))
+            .env(NAME, format!("{what}warpline/1/test/{}", plain(connection)))
             .uid(4321)
             .current_dir("/")
             .stdin(Stdio::piped())

@@ -61,7 +61,7 @@ impl Waiting {
     /// # Errors
     /// Why the name cannot be bound.
     pub fn bind(place: Place, connection: Connection, wishes: u8) -> Result<Self, NotLocal> {
-        let bound = Some(place.bind(connection.waiting)?);
+        let bound = Some(place.bind(&connection)?);
         let last = NotLocal::PeerPlain;
         let (caller, met) = (None, None);
         Ok(Self { place, connection, wishes, bound, caller, strangers: 0, last, met })

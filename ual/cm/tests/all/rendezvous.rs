@@ -49,8 +49,9 @@ pub(crate) fn unix() -> OwnedFd {
     socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-pub(crate) fn name(of: SocketAddr) -> SocketAddrUnix {
-    SocketAddrUnix::new_abstract_name(format!("warpline/1/mpa/{of}").as_bytes()).unwrap()
+pub(crate) fn name(Ends(waiting, dialling): Ends) -> SocketAddrUnix {
+    let name = format!("warpline/1/mpa/{waiting}-{}", dialling.port());
+    SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()
 }
 
 fn say(socket: &OwnedFd, octets: &[u8]) {
@@ -136,7 +137,7 @@ fn a_false_peer_at_the_name_gets_the_reply_by_tcp() {
             let mut tcp = TcpStream::connect(listening.address).unwrap();
             let ends = Ends(tcp.local_addr().unwrap(), listening.address);
             let liar = unix();
-            bind(&liar, &name(ends.0)).unwrap();
+            bind(&liar, &name(ends)).unwrap();
             listen(&liar, 1).unwrap();
             tcp.write_all(REQUEST).unwrap();
             let request = next(&listening.requests, "request");
@@ -168,7 +169,7 @@ fn others_are_served_while_a_peer_is_silent() {
     for _ in 0..runs().min(100) {
         let mut tcp = TcpStream::connect(listening.address).unwrap();
         let liar = unix();
-        bind(&liar, &name(tcp.local_addr().unwrap())).unwrap();
+        bind(&liar, &name(Ends(tcp.local_addr().unwrap(), listening.address))).unwrap();
         listen(&liar, 1).unwrap();
         tcp.write_all(REQUEST).unwrap();
         let request = next(&listening.requests, "request");
@@ -194,7 +195,7 @@ fn a_peer_that_dies_at_any_step_is_an_end() {
             let mut tcp = TcpStream::connect(listening.address).unwrap();
             let ends = Ends(tcp.local_addr().unwrap(), listening.address);
             let liar = unix();
-            bind(&liar, &name(ends.0)).unwrap();
+            bind(&liar, &name(ends)).unwrap();
             listen(&liar, 1).unwrap();
             tcp.write_all(REQUEST).unwrap();
             let request = next(&listening.requests, "request");
@@ -252,7 +253,7 @@ type Call = fn(Ends) -> Vec<OwnedFd>;
 
 fn dialled(ends: Ends) -> OwnedFd {
     let caller = unix();
-    connect(&caller, &name(ends.0)).unwrap();
+    connect(&caller, &name(ends)).unwrap();
     caller
 }
 
@@ -408,7 +409,7 @@ fn a_crowd_at_a_name_ends_the_wait() {
         let Plain { mut tcp, ends, endpoint, events } = asked(&side, &listener);
         let gone = || {
             let caller = unix();
-            connect(&caller, &name(ends.0)).is_err()
+            connect(&caller, &name(ends)).is_err()
         };
         warpline_patience::until("the name to be given up", gone);
         tcp.write_all(REPLY).unwrap();
@@ -448,8 +449,9 @@ fn with_a_taken_name_the_stream_stays_on_tcp() {
         let free = side.machine.cm.bind(&[crate::common::anywhere()], ual_cm::Serves::Connections);
         let bound = free.unwrap();
         let squatter = unix();
-        bind(&squatter, &name(bound.addresses()[0])).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        bind(&squatter, &name(Ends(bound.addresses()[0], at))).unwrap();
         let (endpoint, events) = side.machine.endpoint();
         let params = ConnectParams::new(listener.local_addr().unwrap());
         side.machine.cm.connect_from(&as_connectee(&endpoint), bound, params).unwrap();
@@ -468,7 +470,7 @@ fn an_accept_can_be_cancelled_while_the_peer_is_met() {
     for _ in 0..runs() {
         let mut tcp = TcpStream::connect(listening.address).unwrap();
         let liar = unix();
-        bind(&liar, &name(tcp.local_addr().unwrap())).unwrap();
+        bind(&liar, &name(Ends(tcp.local_addr().unwrap(), listening.address))).unwrap();
         listen(&liar, 1).unwrap();
         tcp.write_all(REQUEST).unwrap();
         let request = next(&listening.requests, "request");

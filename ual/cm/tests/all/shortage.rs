@@ -114,7 +114,7 @@ fn children_keep_no_name() {
         let (endpoint, events) = side.machine.endpoint();
         side.machine.cm.connect(&as_connectee(&endpoint), ConnectParams::new(at)).unwrap();
         let (mut tcp, from) = listener.accept().unwrap();
-        let name = format!("warpline/1/mpa/{from}");
+        let name = format!("warpline/1/mpa/{from}-{}", at.port());
         let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
         let is_free = || {
             let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -217,14 +217,15 @@ fn at_the_limit_of_a_memory_cgroup_the_stream_stays_on_tcp() {
         let (pair, active, passive) = pair_of(&near, &far, "127.0.0.1:0");
         is_local(&near, &far, &pair, (active, passive));
         std::fs::write(group.join("cgroup.procs"), std::process::id().to_string()).unwrap();
-        // Less than a ring takes.
         let (used, most) = match v1 {
             true => ("memory.usage_in_bytes", "memory.limit_in_bytes"),
             false => ("memory.current", "memory.max"),
         };
-        let used: u64 = std::fs::read_to_string(group.join(used)).unwrap().trim().parse().unwrap();
-        std::fs::write(group.join(most), (used + (800 << 10)).to_string()).unwrap();
         for _ in 0..runs() {
+            // Less than a ring takes.
+            let used = std::fs::read_to_string(group.join(used)).unwrap();
+            let used: u64 = used.trim().parse().unwrap();
+            std::fs::write(group.join(most), (used + (800 << 10)).to_string()).unwrap();
             let (pair, active, passive) = pair_of(&near, &far, "127.0.0.1:0");
             assert_eq!(established(passive).local, Err(NotLocal::NoMemory));
             established(active).local.unwrap_err();

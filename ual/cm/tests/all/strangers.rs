@@ -13,7 +13,7 @@ use ual_cm::{AcceptParams, ConnectParams, NotLocal, Serves};
 
 use crate::common::{anywhere, as_connectee, next, runs};
 use crate::local::{Side, established, is_local, pair_of};
-use crate::rendezvous::{Plain, REPLY, REQUEST, asked, leave, name, policy, unix};
+use crate::rendezvous::{Ends, Plain, REPLY, REQUEST, asked, leave, name, policy, unix};
 
 const ROLE: &str = "WARPLINE_STRANGER";
 const NAME: &str = "strangers::another_user_at_a_name_gets_nothing";
@@ -45,9 +45,9 @@ impl Stranger {
         Self { process, stdin, out, program }
     }
 
-    /// Has it bind or dial the name of a TCP address, in place of what it did before.
-    fn does(&mut self, what: &str, of: SocketAddr) {
-        writeln!(self.stdin, "{what} {of}").unwrap();
+    /// Has it bind or dial the name of a connection, in place of what it did before.
+    fn does(&mut self, what: &str, Ends(waiting, dialling): Ends) {
+        writeln!(self.stdin, "{what} {waiting} {dialling}").unwrap();
         let mut line = String::new();
         while line.trim_end() != "done" {
             line.clear();
@@ -64,14 +64,18 @@ impl Drop for Stranger {
     }
 }
 
+fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
 /// The other user.
 fn is_told() {
     let mut now: Option<OwnedFd> = None;
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
-        let (what, of) = line.split_once(' ').unwrap();
+        let [what, waiting, dialling] = line.split(' ').collect::<Vec<_>>()[..] else { panic!() };
         drop(now.take());
-        let (socket, name) = (unix(), name(of.parse().unwrap()));
+        let (socket, name) = (unix(), name(Ends(at(waiting), at(dialling))));
         if what == "bind" {
             bind(&socket, &name).unwrap();
             listen(&socket, 4).unwrap();
@@ -97,10 +101,11 @@ fn another_user_at_a_name_gets_nothing() {
     let mut stranger = Stranger::start();
     let (side, near) = (Side::new(policy()), Side::new(policy()));
     let (listening, listener) = (side.machine.listener(), TcpListener::bind(anywhere()).unwrap());
+    let to = listener.local_addr().unwrap();
     for _ in 0..runs() {
         // On the name of a peer that asks for a connection.
         let mut tcp = TcpStream::connect(listening.address).unwrap();
-        stranger.does("bind", tcp.local_addr().unwrap());
+        stranger.does("bind", Ends(tcp.local_addr().unwrap(), listening.address));
         tcp.write_all(REQUEST).unwrap();
         let request = next(&listening.requests, "request");
         let (endpoint, events) = side.machine.endpoint();
@@ -114,9 +119,9 @@ fn another_user_at_a_name_gets_nothing() {
 
         // On this end's own name, before it asks.
         let bound = side.machine.cm.bind(&[anywhere()], Serves::Connections).unwrap();
-        stranger.does("bind", bound.addresses()[0]);
+        stranger.does("bind", Ends(bound.addresses()[0], to));
         let (endpoint, events) = side.machine.endpoint();
-        let params = ConnectParams::new(listener.local_addr().unwrap());
+        let params = ConnectParams::new(to);
         side.machine.cm.connect_from(&as_connectee(&endpoint), bound, params).unwrap();
         let mut tcp = listener.accept().unwrap().0;
         tcp.write_all(REPLY).unwrap();
@@ -125,7 +130,7 @@ fn another_user_at_a_name_gets_nothing() {
 
         // At this end's name, once it has asked.
         let Plain { mut tcp, ends, endpoint, events } = asked(&side, &listener);
-        stranger.does("dial", ends.0);
+        stranger.does("dial", ends);
         tcp.write_all(REPLY).unwrap();
         assert_eq!(established(next(&events, "event")).local, Err(NotLocal::OtherUser));
         leave(&side, &endpoint);
