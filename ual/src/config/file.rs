@@ -1,10 +1,11 @@
 //! The syntax of the configuration file: sections, keys, their bounds. Plain data.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::de::Error as _;
+use serde::de::{self, Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use vp_api::FpduSize;
 
@@ -27,11 +28,24 @@ struct Within<const LOW: u64, const HIGH: u64>(u64);
 
 impl<'de, const LOW: u64, const HIGH: u64> Deserialize<'de> for Within<LOW, HIGH> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let value = u64::deserialize(input)?;
-        if (LOW..=HIGH).contains(&value) {
-            return Ok(Self(value));
-        }
-        Err(D::Error::custom(format!("{value} is not between {LOW} and {HIGH}")))
+        input.deserialize_i64(Number::<LOW, HIGH>)
+    }
+}
+
+/// Names the bounds, whatever is wrong.
+struct Number<const LOW: u64, const HIGH: u64>;
+
+impl<const LOW: u64, const HIGH: u64> Visitor<'_> for Number<LOW, HIGH> {
+    type Value = Within<LOW, HIGH>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number between {LOW} and {HIGH}")
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
+        let bounds = LOW..=HIGH;
+        let within = u64::try_from(value).ok().filter(|value| bounds.contains(value));
+        within.map(Within).ok_or_else(|| E::invalid_value(Unexpected::Signed(value), &self))
     }
 }
 
