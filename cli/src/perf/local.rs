@@ -12,9 +12,9 @@ use ual::vp_api::ConnectionModel;
 
 use super::args::{LocalArgs, RunArgs, WhatArgs};
 use super::case::{Case, Mode, Op};
-use super::line::line_round_trip;
 use super::machine::{Machine, Usage, pin};
 use super::matrix;
+use super::meter::Summary;
 use super::plot::{self, Chart};
 use super::report::{Report, charts};
 use super::rounds::{Plan, Session};
@@ -36,17 +36,18 @@ pub(super) fn run(args: &RunArgs, out: &mut dyn Write) -> CliResult<()> {
 
 /// Measures against a second process.
 pub(super) fn local(args: &LocalArgs, out: &mut dyn Write) -> CliResult<()> {
-    let (cases, plan) = chosen(&args.what)?;
+    let (cases, mut plan) = chosen(&args.what)?;
     let mut machine = Machine::here();
     let pinned = !args.unpinned && cases.iter().all(|case| case.threads == 1);
     // Started before this process is pinned, because it inherits the affinity.
     let second = Second::start_at(args.address, pinned.then_some(1), args.what.device.as_deref())?;
     let several = std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
-    machine.line_us = (pinned && several).then(line_round_trip).flatten();
+    plan.line = pinned && several;
     machine.pinned = pinned && pin(0);
     let usage = Usage::start(Some(second.process()));
     let mut session = Session::connect(second.address(), args.what.device.as_deref())?;
     let figures = session.measure(&cases, plan)?;
+    machine.line_us = Summary::of(figures.lines());
     machine.foreign_cpu = Some(usage.foreign());
     show(&Report::new(&figures, machine), &args.what, out)
 }
@@ -83,7 +84,7 @@ fn chosen(what: &WhatArgs) -> CliResult<(Vec<Case>, Plan)> {
     let usual = if is_matrix { MATRIX } else { ONE };
     let in_all = is_matrix && what.duration.is_none();
     let time = what.duration.unwrap_or(usual);
-    Ok((cases, Plan { rounds: what.rounds, in_all, time, raw: !what.no_raw }))
+    Ok((cases, Plan { rounds: what.rounds, in_all, time, raw: !what.no_raw, line: false }))
 }
 
 /// Whether the device's connections begin with MPA, which has a CRC.

@@ -3,11 +3,13 @@
 
 use std::fs::read_to_string;
 use std::io::Write;
+use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+use super::meter::Summary;
 use crate::error::CliResult;
 use crate::output::wrapped;
 
@@ -25,9 +27,9 @@ pub(super) struct Machine {
     time: u64,
     /// Each process is pinned to its own processor.
     pub(super) pinned: bool,
-    /// Half a round trip of one cache line between the two processors, before the measurements.
+    /// Half a round trip of one cache line between the two processors.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) line_us: Option<f64>,
+    pub(super) line_us: Option<Summary>,
     /// The part of the machine, 0 to 1, that other processes used during the measurements.
     pub(super) foreign_cpu: Option<f64>,
 }
@@ -58,8 +60,9 @@ impl Machine {
         write!(out, "{}", wrapped(&line))?;
         let placed = if self.pinned { "each on its own processor" } else { "by the scheduler" };
         writeln!(out, "Processes placed {placed}.")?;
-        if let Some(line) = self.line_us {
-            writeln!(out, "Half a round trip of one cache line between the two: {line:.3} us.")?;
+        if let Some(Summary { median, min, max }) = self.line_us {
+            writeln!(out, "Half a round trip of one cache line between the two: {median:.3} us,")?;
+            writeln!(out, "{min:.3} to {max:.3} in the course of the measurements.")?;
         }
         if let Some(foreign) = self.foreign_cpu {
             writeln!(out, "Other processes used {:.0} % of the machine.", 100.0 * foreign)?;
@@ -75,11 +78,13 @@ fn line(path: &str) -> String {
     read_to_string(path).map_or_else(|_| "?".into(), |text| text.trim().into())
 }
 
-/// Pins this process to the `nth` of the processors that it may use; false if there are fewer. To be called
-/// before it has other threads. Otherwise the scheduler puts both sides on one processor in one round and on
-/// two in the next, which changes round trips tenfold.
+/// Pins this thread, and those that it starts, to the `nth` of the processors that the process was allowed to use
+/// at the first call; false if there are fewer. To be called before the process has other threads. Otherwise the
+/// scheduler puts both sides on one processor in one round and on two in the next, which changes round trips
+/// tenfold.
 pub(super) fn pin(nth: usize) -> bool {
-    let Ok(allowed) = sched_getaffinity(None) else { return false };
+    static ALLOWED: OnceLock<Option<CpuSet>> = OnceLock::new();
+    let Some(allowed) = ALLOWED.get_or_init(|| sched_getaffinity(None).ok()) else { return false };
     let processor = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).nth(nth);
     processor.is_some_and(|cpu| {
         let mut only = CpuSet::new();

@@ -1,5 +1,6 @@
 //! Counters, latency histograms and statistics of a measurement. Plain values of the thread that measures.
 
+use serde::Serialize;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -105,7 +106,7 @@ impl Rounds {
 }
 
 /// One figure over all rounds.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct Summary {
     /// The median.
     pub(super) median: f64,

@@ -5,6 +5,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::case::{Case, Mode, Op, Server};
+use super::line::Around;
 use super::machine::Machine;
 use super::meter::Summary;
 use super::plot::{Chart, Series};
@@ -43,6 +44,12 @@ pub(super) struct Outcome {
     pub(super) unit: &'static str,
     pub(super) min: f64,
     pub(super) max: f64,
+    /// Medians of the rounds in which a cache line went from one processor to the other by a cache that they
+    /// share, and by another way.
+    near: Option<f64>,
+    far: Option<f64>,
+    /// Half a round trip of such a line, in these rounds.
+    pub(super) line_us: Option<f64>,
     rounds: usize,
     pub(super) raw_max: Option<f64>,
     pub(super) ratio_max: Option<f64>,
@@ -168,6 +175,21 @@ const COLUMNS: &[Column] = &[
         of: |one| Some(format!("{:.0}%", 100.0 * (one.max - one.min) / one.value)),
     },
     Column {
+        name: "near",
+        meaning: "median of the rounds in which the processors shared a cache",
+        of: |one| one.case.local.and(one.near).map(number),
+    },
+    Column {
+        name: "far",
+        meaning: "median of the rounds in which they did not",
+        of: |one| one.case.local.and(one.far).map(number),
+    },
+    Column {
+        name: "line",
+        meaning: "half a round trip of one cache line, in microseconds, around these rounds",
+        of: |one| one.case.local.and(one.line_us).map(number),
+    },
+    Column {
         name: "/same",
         meaning: "median, divided by that of a plain raw TCP program of the same shape",
         of: |one| one.ratio_same.map(number),
@@ -235,6 +257,12 @@ impl Outcome {
         let both = |samples| Some(cpu(samples, &case, 0)? + cpu(samples, &case, 1)?);
         let [local, remote] = [0, 1].map(|side| cpu(&row.samples, &case, side).unwrap_or(f64::NAN));
         let gigabytes = 1e9 / f64::from(case.size);
+        let by_line = |near: bool| {
+            let is = |sample: &&Sample| sample.line.and_then(Around::is_near) == Some(near);
+            let values = row.samples.iter().filter(is).map(|sample| sample.value(&case));
+            Summary::of(values).map(|value| value.median)
+        };
+        let lines = row.samples.iter().filter_map(|sample| Some(sample.line?.0)).flatten();
         let time = |n: usize| {
             let times = row.samples.iter().filter_map(|sample| Some(sample.times?[n]));
             Some(Summary::of(times)?.median)
@@ -274,6 +302,9 @@ impl Outcome {
             unit: mode.unit(),
             min: value.min,
             max: value.max,
+            near: by_line(true),
+            far: by_line(false),
+            line_us: Summary::of(lines).map(|line| line.median),
             rounds: row.samples.len(),
             raw_max: best_value.map(|raw| raw.median),
             ratio_max: ratio(best_value),

@@ -10,6 +10,7 @@ use itapi::{Ia, RemoteRange};
 use super::case::{Case, Mode, Reference};
 use super::client::{self, Client};
 use super::control::{Answer, Control, Request};
+use super::line::{Around, line_round_trip};
 use super::machine::cpu_us;
 use super::meter::Count;
 use super::raw::{FRAME, Raw};
@@ -36,6 +37,8 @@ pub(super) struct Sample {
     pub(super) slowest: Option<f64>,
     /// Whether local streams carried it, as far as it is known.
     pub(super) local: Option<bool>,
+    /// The line meanwhile.
+    pub(super) line: Option<Around>,
 }
 
 impl Sample {
@@ -52,6 +55,7 @@ impl Sample {
                 .map(|times| times.map(|time| time * half)),
             slowest: count.slowest,
             local: None,
+            line: None,
         }
     }
 
@@ -145,6 +149,13 @@ impl Figures {
         }
     }
 
+    /// Of all measurements.
+    pub(super) fn lines(&self) -> impl Iterator<Item = f64> {
+        let rows = self.rows.iter().flat_map(|row| &row.samples);
+        let all = rows.chain(self.references.iter().flat_map(|(_, samples)| samples));
+        all.filter_map(|sample| Some(sample.line?.0)).flatten()
+    }
+
     fn add(&mut self, what: What, sample: Sample) {
         match what {
             What::Ours(case) => match self.rows.iter_mut().find(|row| row.case == case) {
@@ -168,6 +179,8 @@ pub(super) struct Plan {
     pub(super) time: Duration,
     /// Whether to measure raw TCP, too.
     pub(super) raw: bool,
+    /// The line, too, before and after each measurement.
+    pub(super) line: bool,
 }
 
 /// The client's connection to its server.
@@ -203,7 +216,11 @@ impl Session {
         let mut figures = Figures::default();
         for what in (0..plan.rounds).flat_map(|_| &order) {
             let slice = pace.next(*what);
-            figures.add(*what, self.one(*what, slice)?);
+            let line = || plan.line.then(line_round_trip).flatten();
+            let before = line();
+            let sample = self.one(*what, slice)?;
+            let line = before.zip(line()).map(|(before, after)| Around([before, after]));
+            figures.add(*what, Sample { line, ..sample });
         }
         Ok(figures)
     }

@@ -54,6 +54,11 @@ fn is_lat(o: &Outcome, sizes: &[u32]) -> bool {
     o.conns == 1 && o.mode == Mode::Lat && sizes.contains(&o.size)
 }
 
+/// Through shared memory, as it is without the CRC that a policy may require.
+fn is_local(o: &Outcome) -> bool {
+    o.local_stream == Some(true) && !o.crc
+}
+
 fn is_rate(o: &Outcome) -> bool {
     one(o) && o.mode == Mode::Rate && (8..=64).contains(&o.size) && o.depth >= 64
 }
@@ -159,6 +164,36 @@ const TARGETS: &[Target] = &[
         bound: Bound::AtMost(1.5),
         is_for: |o| is_lat(o, &[8, 64]) && o.fd && !o.op.is_answered(),
         figure: ratio_same,
+    },
+    Target {
+        name: "8 B through shared memory, polling, less one cache line, in us",
+        bound: Bound::AtMost(0.6),
+        is_for: |o| is_local(o) && is_lat(o, &[8]) && !o.wait && !o.op.is_answered(),
+        figure: |o| Some(o.value - o.line_us?),
+    },
+    Target {
+        name: "8 B through shared memory, polling, times raw_same",
+        bound: Bound::AtMost(0.25),
+        is_for: |o| is_local(o) && is_lat(o, &[8]) && !o.wait && !o.op.is_answered(),
+        figure: ratio_same,
+    },
+    Target {
+        name: "8 B through shared memory, spin off, times raw_same",
+        bound: Bound::AtMost(0.95),
+        is_for: |o| is_local(o) && is_lat(o, &[8]) && o.spin_us == Some(0) && !o.op.is_answered(),
+        figure: ratio_same,
+    },
+    Target {
+        name: "4 KiB through shared memory, polling, in GB/s",
+        bound: Bound::AtLeast(8.0),
+        is_for: |o| is_local(o) && is_bw(o, &[4 << 10]) && !o.wait && !o.op.is_answered(),
+        figure: |o| Some(o.value),
+    },
+    Target {
+        name: "64 KiB and 1 MiB through shared memory, polling, in GB/s",
+        bound: Bound::AtLeast(12.0),
+        is_for: |o| is_local(o) && is_bw(o, &[KIB64, MIB]) && !o.wait && !o.op.is_answered(),
+        figure: |o| Some(o.value),
     },
     Target {
         name: "CPU per 64 KiB, both sides, waiting, CRC off, times raw_max's",
