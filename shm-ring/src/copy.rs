@@ -1,25 +1,28 @@
 //! Copies octets into and out of a ring.
 //!
 //! A core that stores an octet has its line in its own cache, and the core that then loads it waits for the
-//! transfer of the line. Between cores that share no cache that made 2 GB/s. Non-temporal stores leave no line
+//! transfer of the line. Between cores that share no cache that made 1 to 2 GB/s. Non-temporal stores leave no line
 //! in a cache: 12 to 20 GB/s, wherever the cores are. For few octets the transfer of the line is faster. Measured
-//! once, with two pinned processes on an AMD EPYC of the Zen 4 class; not repeated on others.
+//! on an AMD EPYC of the Zen 4 class only; the program `ring_copy` of the benches repeats it, docs/findings.md has
+//! what it found.
 
 /// From so many octets on a copy into a ring bypasses the caches, on processors that can.
 pub const NON_TEMPORAL_MIN: usize = 4 << 10;
 
-/// Copies into a ring. The octets are visible to others before the next store of this thread.
+/// Copies into a ring, past the caches if there are at least `past_caches_from` octets. They are visible to others
+/// before the next store of this thread.
 ///
 /// # Safety
 ///
 /// `len` octets can be read at `from` and written at `to`, and do not overlap.
 #[inline]
-pub(crate) unsafe fn store(to: *mut u8, from: *const u8, len: usize) {
+pub(crate) unsafe fn store(to: *mut u8, from: *const u8, len: usize, past_caches_from: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if len >= NON_TEMPORAL_MIN {
+    if len >= past_caches_from {
         // SAFETY: the caller's promise.
         return unsafe { store_past_caches(to, from, len) };
     }
+    let _ = past_caches_from;
     // SAFETY: the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }

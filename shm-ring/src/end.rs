@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use kal_os::sync::fence;
 
+use crate::copy::NON_TEMPORAL_MIN;
 use crate::memory::{Mapping, Refused};
 use crate::page::{Way, take};
 
@@ -54,6 +55,8 @@ pub struct End {
     head: AtomicU32,
     /// The peer had written so many at the last check.
     written_by_peer: AtomicU32,
+    /// From so many octets on a copy into the ring bypasses the caches.
+    past_caches_from: usize,
 }
 
 impl fmt::Debug for End {
@@ -74,6 +77,13 @@ impl End {
         Mapping::new(memory).map(|memory| Self::new(memory, side))
     }
 
+    /// The same end, with copies that bypass the caches from so many octets on: for who measures what is best, instead of
+    /// [`NON_TEMPORAL_MIN`].
+    #[must_use]
+    pub fn past_caches_from(self, octets: usize) -> Self {
+        Self { past_caches_from: octets, ..self }
+    }
+
     pub(crate) fn new(memory: Memory, side: Side) -> Self {
         Self {
             memory,
@@ -85,6 +95,7 @@ impl End {
             read_by_peer: AtomicU32::new(0),
             head: AtomicU32::new(0),
             written_by_peer: AtomicU32::new(0),
+            past_caches_from: NON_TEMPORAL_MIN,
         }
     }
 
@@ -164,7 +175,7 @@ impl End {
                 let most = room.min(PUBLISH) as usize;
                 let now = len.min(most);
                 // SAFETY: the caller's promise for `now` of the piece's octets; the ring has at least `room`.
-                unsafe { octets.write(at, from, now) };
+                unsafe { octets.write(at, from, now, self.past_caches_from) };
                 at = at.wrapping_add(now as u32);
                 (from, len, room) = (from.wrapping_add(now), len - now, room - now as u32);
                 if at.wrapping_sub(published) >= PUBLISH {

@@ -18,7 +18,7 @@ impl Cells {
         &self.0[(position % SIZE) as usize]
     }
 
-    pub(crate) unsafe fn write(&self, position: u32, from: *const u8, len: usize) {
+    pub(crate) unsafe fn write(&self, position: u32, from: *const u8, len: usize, _: usize) {
         for at in 0..len {
             // SAFETY: the caller's promise.
             let octet = unsafe { from.add(at).read() };

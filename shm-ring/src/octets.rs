@@ -32,20 +32,28 @@ impl<'a> Octets<'a> {
         (self.base.wrapping_add(at), self.size as usize - at)
     }
 
-    /// Copies `len` octets to `position`.
+    /// Copies `len` octets to `position`, past the caches if they are at least `past_caches_from`.
     ///
     /// # Safety
     ///
     /// `len` octets at `from` can be read, are not in the ring, and are no more than the ring has.
     #[inline]
-    pub(crate) unsafe fn write(&self, position: u32, from: *const u8, len: usize) {
+    pub(crate) unsafe fn write(
+        &self,
+        position: u32,
+        from: *const u8,
+        len: usize,
+        past_caches_from: usize,
+    ) {
         let (at, most) = self.place(position);
         let first = len.min(most);
         // SAFETY: `first` octets from `at` on are in the ring; for the rest the caller's promise.
-        unsafe { copy::store(at, from, first) };
+        unsafe { copy::store(at, from, first, past_caches_from) };
         if first < len {
             // SAFETY: the same for what is left, which has its place at the beginning.
-            unsafe { copy::store(self.base, from.wrapping_add(first), len - first) };
+            unsafe {
+                copy::store(self.base, from.wrapping_add(first), len - first, past_caches_from)
+            };
         }
     }
 

@@ -43,6 +43,7 @@ const UNSAFE: &[&str] = &[
     // A program that plays an application, as tests do.
     "benches/src/bin/micro.rs",
     "benches/src/bin/instructions/verbs.rs",
+    "benches/src/bin/ring_copy.rs",
     // A provider touches registered memory.
     "examples/vendor-provider-rust/src/copy.rs",
     // Functions that C calls.
