@@ -341,7 +341,14 @@ fn a_peer_that_is_killed_ends_the_stream() {
 #[test]
 fn a_peer_that_sends_and_is_stopped_is_given_up() {
     for round in 0..rounds(2) {
-        assert_eq!(who_sends(round, Signal::STOP), AsyncEvent::ConnectionLost);
+        match who_sends(round, Signal::STOP) {
+            AsyncEvent::ConnectionLost => {}
+            // On a busy machine it has sent more than there are receives before.
+            AsyncEvent::TerminateSent(why) => {
+                assert_eq!((why.layer, why.etype, why.code), (1, 2, 2))
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }
 
