@@ -3,7 +3,7 @@
 //! Any thread may read the context; the queues are under the QP's lock. When the peer dies the protocol
 //! core has both queues flushed, through the host in `host.rs`.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock, Weak};
 
 use iwarp_proto::{AccessError, Slot, TaggedUse};
@@ -27,12 +27,10 @@ pub(crate) struct Context {
     pub(crate) me: Weak<SoftQp>,
     /// Nanoseconds for which a message waits for a receive; `None`: it ends the stream.
     pub(crate) hold: Option<u64>,
-    /// The identity with which the QP accesses memory; the rights of peers are in `allow`.
+    /// The identity with which the QP accesses memory for itself.
     pub(crate) caller: Caller,
     /// The same for receive buffers: an SRQ has its own PD. // [VERBS-26]
     pub(crate) receiver: Caller,
-    /// Bits of [`Access`]: rights that peers may use. Changed under the QP's lock, which those who check hold.
-    pub(crate) allow: AtomicU32,
     pub(crate) table: Arc<StagTable>,
     pub(crate) windows: Arc<AtomicU32>,
     pub(crate) send_cq: Arc<SoftCq>,
@@ -45,23 +43,6 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Resolves a source of the peer's RDMA Read.
-    pub(crate) fn read_source(
-        &self,
-        stag: iwarp_proto::Stag,
-        to: u64,
-        len: u32,
-    ) -> Result<Use<'_>, AccessError> {
-        self.table.resolve(Stag(stag.0), Need::RemoteRead, &self.peer(), to, len)
-    }
-
-    /// The caller of what the peer asks for.
-    #[inline]
-    pub(crate) fn peer(&self) -> Caller {
-        let allow = Access::from_bits_truncate(self.allow.load(Ordering::Relaxed));
-        Caller { allow, ..self.caller }
-    }
-
     /// A message took a receive; true if the limit event is due.
     pub(crate) fn hold_taken(&self) -> bool {
         self.outstanding.get().is_some_and(|receives| receives.take())
@@ -141,11 +122,12 @@ impl Tagged {
     pub(crate) fn resolve<'a>(
         &self,
         context: &'a Context,
+        peer: &Caller,
         offset: u32,
         len: u32,
     ) -> Result<Use<'a>, AccessError> {
         let to = self.to.checked_add(u64::from(offset)).ok_or(AccessError::Wrap)?;
-        context.table.resolve(self.stag, self.need, &context.peer(), to, len)
+        context.table.resolve(self.stag, self.need, peer, to, len)
     }
 }
 
@@ -163,6 +145,8 @@ pub(crate) struct Queues {
     /// Why the current receive could not be filled, if it could not.
     pub(crate) receive_fault: Option<AccessError>,
     pub(crate) tagged: Option<Tagged>,
+    /// The identity with which the peer accesses memory: that of the QP, with the rights that peers may use.
+    pub(crate) peer: Caller,
     /// The QP was destroyed: it adds no completions any more. // [VERBS-20]
     pub(crate) silent: bool,
     pub(crate) deferred: Deferred,
@@ -216,6 +200,17 @@ impl Queues {
             Some(srq) => srq.completed(context.recv_cq.id(), place),
             None => self.untaken_receives.add_signalled(place),
         }
+    }
+
+    /// Resolves a source of the peer's RDMA Read.
+    pub(crate) fn read_source<'a>(
+        &self,
+        context: &'a Context,
+        stag: iwarp_proto::Stag,
+        to: u64,
+        len: u32,
+    ) -> Result<Use<'a>, AccessError> {
+        context.table.resolve(Stag(stag.0), Need::RemoteRead, &self.peer, to, len)
     }
 
     /// Slots of the receive queue that are occupied.

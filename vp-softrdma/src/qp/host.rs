@@ -146,10 +146,9 @@ impl Host for View<'_> {
     ) -> Result<(), AccessError> {
         let tagged = Tagged::new(use_, stag, to);
         self.queues.tagged = Some(tagged);
-        let Context { table, .. } = self.context;
+        let (table, peer) = (&self.context.table, &self.queues.peer);
         let Tagged { need, stag, to } = tagged;
-        let peer = self.context.peer();
-        table.resolve_next(&mut self.checked, stag, need, &peer, to, len).map(drop)
+        table.resolve_next(&mut self.checked, stag, need, peer, to, len).map(drop)
     }
 
     fn place_tagged(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
@@ -158,25 +157,25 @@ impl Host for View<'_> {
         }
         // It was checked in an earlier call, and may have been revoked since.
         let tagged = self.queues.tagged.ok_or(AccessError::InvalidStag)?;
-        let sink = tagged.resolve(self.context, offset, octets.len() as u32)?;
+        let sink = tagged.resolve(self.context, &self.queues.peer, offset, octets.len() as u32)?;
         place::copy_in(&sink, 0, octets)
     }
 
     fn check_read_source(&mut self, stag: Stag, to: u64, len: u32) -> Result<(), AccessError> {
-        self.context.read_source(stag, to, len).map(drop)
+        self.queues.read_source(self.context, stag, to, len).map(drop)
     }
 
     fn execute_atomic(&mut self, stag: Stag, to: u64, op: AtomicOp) -> Result<u64, AccessError> {
         let stag = vp_api::Stag(stag.0);
-        let (peer, octets) = (self.context.peer(), size_of::<u64>() as u32);
-        let target = self.context.table.resolve(stag, Need::RemoteAtomic, &peer, to, octets)?;
+        let (peer, octets) = (&self.queues.peer, size_of::<u64>() as u32);
+        let target = self.context.table.resolve(stag, Need::RemoteAtomic, peer, to, octets)?;
         place::atomic_rmw(&target, op)
     }
 
     fn invalidate_remote(&mut self, stag: Stag) -> Result<(), AccessError> {
         self.release();
-        let Context { table, .. } = self.context;
-        let invalidated = invalidate::remote(table, &self.context.peer(), vp_api::Stag(stag.0));
+        let (table, peer) = (&self.context.table, &self.queues.peer);
+        let invalidated = invalidate::remote(table, peer, vp_api::Stag(stag.0));
         if invalidated.is_err() {
             self.queues.receive_fault = Some(AccessError::CannotInvalidate);
         }

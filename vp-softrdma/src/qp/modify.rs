@@ -4,7 +4,6 @@
 //! consequences (the peer's FIN, flushes) follow later, as events and completions.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use iwarp_proto::{RtrKind, State, StreamConfig, mpa};
 use vp_api::{
@@ -98,7 +97,7 @@ impl Inner {
                 self.core.close(context).map_err(|_| self.refuse(context, "Closing"))?;
             }
             QpChange::Drain => self.drain(context)?,
-            QpChange::Allow(rights) => context.allow.store(rights.bits(), Ordering::Relaxed),
+            QpChange::Allow(rights) => self.core.queues.peer.allow = rights,
             QpChange::Terminate => {
                 self.core.terminate(context).map_err(|_| self.refuse(context, "Terminate"))?;
             }

@@ -4,7 +4,7 @@
 //! push. When a peer dies the QP's flushed completions arrive like any others.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::{Duration, Instant};
 
 use kal_os::Spinner;
@@ -229,16 +229,15 @@ impl SoftCq {
 
     /// The same, whether the CQ has few QPs or many.
     fn flush_all(&self) {
-        match self.few_members() {
-            Some(few) => few.into_iter().flatten().for_each(|qp| qp.flush()),
-            None => self.flush(),
+        if !self.each_of_few(SoftQp::flush) {
+            self.flush();
         }
     }
 
     /// After an arm the engine's thread serves the sockets, and a poll only takes from the ring.
     fn begin_events(&self) {
         if self.mode.begin() {
-            self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.prepare_to_wait());
+            self.each_of_few(SoftQp::prepare_to_wait);
             self.engine.begin_events();
         }
         // `destroy` may have ended the mode before; it must stay ended.
@@ -283,17 +282,15 @@ impl SoftCq {
     /// Serves sockets in the calling thread, without sleeping.
     fn progress(&self) {
         self.engine.note_poll();
-        let Some(few) = self.few_members() else {
+        let (mut stalled, mut local) = (false, 0);
+        let few = self.each_of_few(|qp| match qp.poll() {
+            Polled::All => {}
+            Polled::Stalled => stalled = true,
+            Polled::Local => local += 1,
+        });
+        if !few {
             self.flush();
             return self.engine.poll();
-        };
-        let (mut stalled, mut local) = (false, 0);
-        for qp in few.iter().flatten() {
-            match qp.poll() {
-                Polled::All => {}
-                Polled::Stalled => stalled = true,
-                Polled::Local => local += 1,
-            }
         }
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
@@ -314,14 +311,20 @@ impl SoftCq {
         Ok(popped)
     }
 
+    /// Calls `f` for each QP if they are few, without the lock; false if they are many.
     #[inline]
-    fn few_members(&self) -> Option<[Option<Arc<SoftQp>>; DIRECT_QPS]> {
+    fn each_of_few(&self, mut f: impl FnMut(&SoftQp)) -> bool {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
-        let mut few = [const { None }; DIRECT_QPS];
-        for (slot, (_, qp)) in few.iter_mut().zip(members.iter()) {
-            *slot = qp.upgrade();
+        // Mostly there is one, which needs no list.
+        let [(_, one)] = &members[..] else {
+            return several(members).map(|few| few.iter().flatten().for_each(|qp| f(qp))).is_some();
+        };
+        let one = one.upgrade();
+        drop(members);
+        if let Some(qp) = one {
+            f(&qp);
         }
-        (members.len() <= DIRECT_QPS).then_some(few)
+        true
     }
 
     /// Before a sleep: polls the sockets for at most `spin`, then has the engine watch them. True if
@@ -330,7 +333,7 @@ impl SoftCq {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let found = self.spin(left.map_or(spin, |left| spin.min(left)), done);
         if !found {
-            self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.prepare_to_wait());
+            self.each_of_few(SoftQp::prepare_to_wait);
         }
         found
     }
@@ -348,6 +351,18 @@ impl SoftCq {
             }
         }
     }
+}
+
+/// The QPs of a CQ, if they are few.
+#[inline(never)]
+fn several(
+    members: RwLockReadGuard<'_, Vec<(QpId, Weak<SoftQp>)>>,
+) -> Option<[Option<Arc<SoftQp>>; DIRECT_QPS]> {
+    let mut few = [const { None }; DIRECT_QPS];
+    for (slot, (_, qp)) in few.iter_mut().zip(members.iter()) {
+        *slot = qp.upgrade();
+    }
+    (members.len() <= DIRECT_QPS).then_some(few)
 }
 
 impl Waited for SoftCq {

@@ -358,7 +358,7 @@ impl<'a> Sinks<'a> {
             }
             Destination::Tagged => {
                 let tagged = core.queues.tagged.ok_or(AccessError::InvalidStag)?;
-                sinks.add(tagged.resolve(context, offset, remaining)?);
+                sinks.add(tagged.resolve(context, &core.queues.peer, offset, remaining)?);
             }
         }
         Ok(sinks)

@@ -242,7 +242,8 @@ impl<'c> Source<'c, '_> {
                 self.queues.each_source(self.context, slot, start + offset, len, f)
             }
             Payload::Source { stag, to, .. } => {
-                f(self.context.read_source(stag, to + u64::from(offset), len)?)
+                let to = to + u64::from(offset);
+                f(self.queues.read_source(self.context, stag, to, len)?)
             }
         }
     }
