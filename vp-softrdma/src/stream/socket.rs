@@ -103,6 +103,7 @@ pub(crate) enum Fault {
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: OwnedFd,
+    remote: Option<SocketAddr>,
     local: Option<Box<Local>>,
 }
 
@@ -118,18 +119,18 @@ impl Stream {
     /// carries all there is).
     pub(crate) fn adopt(socket: OwnedFd, local: Option<LocalStream>) -> io::Result<Self> {
         Descriptors::take::<SoftRdmaFds>(socket.as_fd())?;
-        rustix::net::getpeername(&socket)?;
+        let remote = rustix::net::getpeername(&socket)?.and_then(|remote| remote.try_into().ok());
         rustix::io::ioctl_fionbio(&socket, true)?;
         // RFC 5044 5.1: FPDUs start segments when they can [MPA-32].
         sockopt::set_tcp_nodelay(&socket, true)?;
         let local = local.map(|local| Local::adopt(local).map(Box::new)).transpose()?;
-        Ok(Self { socket, local })
+        Ok(Self { socket, remote, local })
     }
 
     /// A socket of whatever kind.
     #[cfg(test)]
     pub(crate) fn of(socket: impl Into<OwnedFd>) -> Self {
-        Self { socket: socket.into(), local: None }
+        Self { socket: socket.into(), remote: None, local: None }
     }
 
     /// The shared memory, if octets go through it.
@@ -320,7 +321,7 @@ impl Stream {
 
     /// The peer's address.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
-        rustix::net::getpeername(&self.socket).ok().flatten().and_then(|a| a.try_into().ok())
+        self.remote
     }
 }
 
