@@ -45,9 +45,8 @@ use crate::lmr::Lmr;
 #[derive(Debug)]
 pub struct Buffer {
     /// Of a region that only buffers know.
-    span: Span,
+    span: Span<Lmr>,
     len: usize,
-    lmr: Lmr,
 }
 
 impl Pz {
@@ -64,13 +63,14 @@ impl Pz {
             Error::Argument(format!("{count} buffers of {capacity} octets exceed all memory"))
         })?;
         let mut list = room::list("buffers", count).map_err(Error::no_room)?;
-        let (region, spans) =
+        let messages =
             Region::messages(count, capacity).map_err(|source| Error::Memory { octets, source })?;
+        let region = messages.region().clone();
         // Local rights: peers have none, which is why a buffer may be a slice.
         let registered = self.ual().create_lmr(LmrInit::new(region.mem_range(), Access::LOCAL))?;
         let stag = registered.stag();
         let lmr = Lmr::wrap(registered, region, Addressing::Absolute, Access::LOCAL, stag);
-        list.extend(spans.map(|span| Buffer { span, len: 0, lmr: lmr.clone() }));
+        list.extend(messages.spans(lmr).map(|span| Buffer { span, len: 0 }));
         Ok(list)
     }
 }
@@ -139,7 +139,7 @@ impl Buffer {
 
     /// The first `len` octets, at most all, as a scatter/gather element.
     pub(crate) fn sge(&self, len: usize) -> Result<Sge> {
-        self.lmr.sge(self.span.start(), len.min(self.capacity()))
+        self.span.kept().sge(self.span.start(), len.min(self.capacity()))
     }
 
     /// What arrived, at most the capacity.

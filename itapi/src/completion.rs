@@ -68,6 +68,9 @@ pub struct Completion {
     pub earlier: Vec<Local>,
 }
 
+// Up to here a move of it is a few instructions in place, beyond it a call.
+const _: () = assert!(size_of::<Completion>() <= 128);
+
 impl Completion {
     /// Returns an error unless it succeeded.
     #[inline]

@@ -21,7 +21,7 @@ use vp_api::MemRange;
 use adopt::Adopted;
 use lend::Loan;
 pub use lend::lend;
-pub use span::{Span, Spans};
+pub use span::{Messages, Span, Spans};
 
 /// Memory that a peer may read and write once it is registered.
 ///

@@ -7,62 +7,91 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use super::{Origin, Region, map, page_size};
 
-/// Some octets of message memory: a slice for its owner.
-pub struct Span {
+/// Some octets of message memory: a slice for its owner. It keeps the mapping alive, and a `K` with it.
+pub struct Span<K> {
     /// Of message memory; `start + len` octets are inside.
-    region: Region,
+    mapping: Arc<Mapping<K>>,
     start: usize,
     len: usize,
 }
 
-/// The spans of one mapping, in order; each is handed out once.
-pub struct Spans {
+/// One allocation for both, so that a span is small: completions carry spans.
+struct Mapping<K> {
     region: Region,
+    kept: K,
+}
+
+/// Memory for messages that is not cut into spans yet.
+pub struct Messages {
+    region: Region,
+    count: usize,
+    len: usize,
+}
+
+/// The spans of one mapping, in order; each is handed out once.
+pub struct Spans<K> {
+    mapping: Arc<Mapping<K>>,
     next: usize,
     len: usize,
     left: usize,
 }
 
 impl Region {
-    /// Zeroed memory for `count` messages of `len` octets each: the region, for registration only, and
-    /// the spans of it.
-    pub fn messages(count: usize, len: usize) -> io::Result<(Self, Spans)> {
+    /// Zeroed memory for `count` messages of `len` octets each.
+    pub fn messages(count: usize, len: usize) -> io::Result<Messages> {
         let octets = count.checked_mul(len);
         let octets = octets.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let (addr, mapped) = map(octets, page_size())?;
-        let region = Self::of(addr, octets, Origin::Messages(mapped));
-        let spans = Spans { region: region.clone(), next: 0, len, left: count };
-        Ok((region, spans))
+        Ok(Messages { region: Self::of(addr, octets, Origin::Messages(mapped)), count, len })
     }
 }
 
-impl Iterator for Spans {
-    type Item = Span;
+impl Messages {
+    /// All of it, for registration only.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
 
-    fn next(&mut self) -> Option<Span> {
+    /// Its spans, each of which keeps `kept`: what the memory is registered as.
+    pub fn spans<K>(self, kept: K) -> Spans<K> {
+        let Self { region, count, len } = self;
+        Spans { mapping: Arc::new(Mapping { region, kept }), next: 0, len, left: count }
+    }
+}
+
+impl<K> Iterator for Spans<K> {
+    type Item = Span<K>;
+
+    fn next(&mut self) -> Option<Span<K>> {
         self.left = self.left.checked_sub(1)?;
         let start = self.next;
         // `count * len` did not overflow.
         self.next += self.len;
-        Some(Span { region: self.region.clone(), start, len: self.len })
+        Some(Span { mapping: self.mapping.clone(), start, len: self.len })
     }
 }
 
-impl Span {
+impl<K> Span<K> {
     /// Octets of the region before it.
     pub fn start(&self) -> usize {
         self.start
     }
 
+    /// What was given to [`Messages::spans`].
+    pub fn kept(&self) -> &K {
+        &self.mapping.kept
+    }
+
     fn addr(&self) -> *mut u8 {
-        self.region.base().as_ptr().wrapping_add(self.start)
+        self.mapping.region.base().as_ptr().wrapping_add(self.start)
     }
 }
 
-impl Deref for Span {
+impl<K> Deref for Span<K> {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
@@ -73,7 +102,7 @@ impl Deref for Span {
     }
 }
 
-impl DerefMut for Span {
+impl<K> DerefMut for Span<K> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `deref`; `self` is borrowed mutably, so no code reads either.
@@ -81,9 +110,9 @@ impl DerefMut for Span {
     }
 }
 
-impl std::fmt::Debug for Span {
+impl<K> std::fmt::Debug for Span<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Span({}+{} of {:?})", self.start, self.len, self.region)
+        write!(f, "Span({}+{} of {:?})", self.start, self.len, self.mapping.region)
     }
 }
 
@@ -93,13 +122,15 @@ mod tests {
 
     #[test]
     fn spans_do_not_overlap_and_exclude_other_copies() {
-        let (region, spans) = Region::messages(3, 5).unwrap();
-        let mut spans: Vec<Span> = spans.collect();
+        let messages = Region::messages(3, 5).unwrap();
+        let region = messages.region().clone();
+        let mut spans: Vec<Span<&str>> = messages.spans("kept").collect();
         spans.iter_mut().zip(1..).for_each(|(span, n)| span.fill(n));
         assert_eq!(spans.iter().map(Span::start).collect::<Vec<_>>(), [0, 5, 10]);
         assert_eq!(*spans[1], [2; 5]);
         assert!(region.write_at(0, b"x").is_err() && region.fill(0, 1, 9).is_err());
         drop(region);
+        assert_eq!(spans[2].kept(), &"kept");
         assert_eq!((*spans[0]).len() + spans[2].len(), 10);
         assert_eq!(*spans[2], [3; 5]);
     }
@@ -107,6 +138,6 @@ mod tests {
     #[test]
     fn impossible_sizes_are_errors() {
         assert!(Region::messages(usize::MAX, 2).is_err());
-        assert_eq!(Region::messages(2, 0).unwrap().1.count(), 2);
+        assert_eq!(Region::messages(2, 0).unwrap().spans(()).count(), 2);
     }
 }
