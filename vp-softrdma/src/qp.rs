@@ -197,6 +197,7 @@ impl SoftQp {
         if !received && readiness & (RECEIVES | LIFE_LINE) == 0 {
             return Served::Done;
         }
+        self.context.recv_cq.note_arrival();
         // Last: octets that follow the messages placed now may be a new event.
         if readiness & RECEIVES != 0 {
             inner.give_receives(&self.context);

@@ -22,7 +22,7 @@ use crate::queue::event_mode::{EventMode, InVain};
 use crate::queue::interrupts::Interrupts;
 use crate::queue::outstanding::OutstandingReceives;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
-use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, LOOK_AROUND};
+use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, LOOK_AROUND, RENEWALS};
 
 /// Work that a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
@@ -59,6 +59,8 @@ pub(crate) struct SoftCq {
     counts: AtomicBool,
     interrupts: Interrupts,
     looks: AtomicU32,
+    /// How often its QPs received, about.
+    arrivals: AtomicU32,
     mode: EventMode,
     spinner: Spinner,
 }
@@ -80,6 +82,7 @@ impl SoftCq {
             counts: AtomicBool::new(false),
             interrupts: Interrupts::default(),
             looks: AtomicU32::new(0),
+            arrivals: AtomicU32::new(0),
             mode: EventMode::default(),
             spinner: Spinner::default(),
         })
@@ -330,26 +333,41 @@ impl SoftCq {
     /// Before a sleep: polls the sockets for at most `spin`, then has the engine watch them. True if
     /// `done` returned true meanwhile.
     fn look(&self, spin: Duration, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
-        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        let found = self.spin(left.map_or(spin, |left| spin.min(left)), done);
+        let left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let found = self.spin(|| left().map_or(spin, |left| spin.min(left)), done);
         if !found {
             self.each_of_few(SoftQp::prepare_to_wait);
         }
         found
     }
 
-    /// Polls the sockets for at most `spin`; true if `done` returned true meanwhile.
-    fn spin(&self, spin: Duration, done: impl Fn() -> bool) -> bool {
-        let mut spin = self.spinner.begin(spin);
+    /// Polls the sockets for at most the time that `most` returns; true if `done` returned true meanwhile.
+    /// The time begins anew when a QP receives, at most [`RENEWALS`] times: a peer that reads or writes
+    /// completes nothing here, and is served without a sleep all the same.
+    fn spin(&self, most: impl Fn() -> Duration, done: impl Fn() -> bool) -> bool {
+        let (mut spin, mut renewals) = (self.spinner.begin(most()), RENEWALS);
         loop {
             if done() {
                 return true;
             }
+            let before = self.arrivals.load(Ordering::Relaxed);
             self.progress();
-            if !spin.again() {
+            let received = self.arrivals.load(Ordering::Relaxed) != before;
+            if received && renewals != 0 && !most().is_zero() {
+                renewals -= 1;
+                spin = self.spinner.begin(most());
+            } else if !spin.again() {
                 return done();
             }
         }
+    }
+
+    /// A QP of this CQ received.
+    #[inline]
+    pub(crate) fn note_arrival(&self) {
+        // A hint, so that no thread waits for another's cache line.
+        self.arrivals
+            .store(self.arrivals.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 }
 
