@@ -1,7 +1,7 @@
 //! Tests of hostile or unlucky peers of a local stream: one that writes anything anywhere in the shared memory
 //! at any moment, dies, or is stopped. The other end goes on, or ends with all its work completed.
 //!
-//! `WARPLINE_LOCAL_RUNS=1000` makes it the long form; without it there are a few rounds.
+//! `WARPLINE_LOCAL_RUNS=1000` makes a long run; without it there are a few rounds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -84,7 +84,7 @@ fn scribble(memory: &OwnedFd, random: &mut Random) {
     }
 }
 
-/// A message between two other queue pairs of the same adapters, by memory of their own.
+/// A message between two other queue pairs of the same adapters, through their own memory.
 fn others_are_served(near: &End, far: &End) {
     let other = |end: &End| End::on(end.rnic.clone(), CqInit { depth: 8, handler: None }, |_| {});
     let (near, far) = (other(near), other(far));

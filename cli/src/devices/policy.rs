@@ -1,4 +1,4 @@
-//! What the configuration says of local streams, for `warpline devices`. Pure text, no state.
+//! The configured policy of local streams, for `warpline devices`. Pure text, no state.
 
 use serde_json::{Value, json};
 use ual::{Config, LocalStreams, Policy};

@@ -27,7 +27,7 @@ fn serve(mut command: Command, at: &str) -> Server {
     Server { address: line.rsplit(' ').next().unwrap().to_owned(), process, _out: out }
 }
 
-/// What a client of a server says of its connection.
+/// The line about its carrier that a client of a server prints.
 fn ping(mut command: Command, server: &Server) -> String {
     let output = command.args(["ping", &server.address, "-c", "2", "-i", "0"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -62,7 +62,7 @@ fn a_client_says_what_carries_its_connection() {
 }
 
 #[test]
-fn devices_tell_the_policy() {
+fn devices_show_the_policy() {
     let config = TempFile::new(
         "local.toml",
         b"[policy.peers.\"10.0.0.0/8\"]\nlocal = \"off\"\n[softrdma]\nlocal_ring = 65536\n",

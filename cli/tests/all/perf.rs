@@ -42,7 +42,7 @@ fn serve() -> (Running, BufReader<ChildStdout>, String) {
 
 /// The policy decides where `--local` does not.
 #[test]
-fn what_carried_the_octets_is_said() {
+fn reports_say_what_carried_the_octets() {
     for (policy, is_local, line) in
         [("auto", true, "Connections are local streams."), ("off", false, "Connections are TCP.")]
     {

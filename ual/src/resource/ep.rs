@@ -138,7 +138,7 @@ impl Ep {
         self.connection.ends()
     }
 
-    /// What its present or last connection was established with.
+    /// The parameters of its present or last connection.
     pub fn established(&self) -> Option<Established> {
         self.connection.established()
     }

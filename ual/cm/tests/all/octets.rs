@@ -1,5 +1,5 @@
-//! What TCP carries between two ends that cannot have a local stream: octet for octet the same, whether their
-//! policies allow one or not. A relay between them, which each end takes for its peer, records it.
+//! Two ends that cannot have a local stream send the same octets by TCP, whether their policies allow one or
+//! not. A relay between them, which each end takes for its peer, records it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use vp_api::{
 use crate::common::{Machine, TestEndpoint, as_connectee, next};
 use crate::local::established;
 
-/// Of a message: one FPDU. How more are cut depends on what the socket has room for.
+/// Octets of a message: one FPDU. The sizes of more depend on the room of the socket.
 const LEN: usize = 1000;
 
 /// Octets of one direction, until its end.
@@ -36,7 +36,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// Passes one connection on; its address, and what went there and back.
+/// Relays one connection; returns its address, and the octets of both directions.
 fn relay(to: SocketAddr) -> (SocketAddr, JoinHandle<[Vec<u8>; 2]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -92,7 +92,7 @@ impl Adapter {
     }
 }
 
-/// One connection with an operation of every kind each way; what TCP carried there and back.
+/// One connection with an operation of every kind in each direction; returns the octets of both directions.
 fn carried(adapters: &[Adapter; 2], policies: [&Policy; 2]) -> [Vec<u8>; 2] {
     let due = policies.map(|own| match own.local {
         LocalStreams::Off => NotLocal::Policy,

@@ -16,7 +16,7 @@ use vp_api::{Data, QpState, RecvWr, SendFlags, SendOp, SendWr, WorkCompletion};
 use crate::common::{Machine, TestEndpoint, TestListener, as_connectee, next, runs};
 
 const ROLE: &str = "WARPLINE_PROCESS_ROLE";
-/// The peer goes on for so many microseconds at most behind its first connection: some connections.
+/// Longest time, in microseconds, that the peer runs after its first connection: enough for some connections.
 const LONGEST: u64 = 4000;
 /// Receives of an end of a connection.
 const RECEIVES: u64 = 2;
@@ -91,7 +91,7 @@ fn forget(at: &Machine, endpoint: &TestEndpoint) {
 struct End {
     endpoint: Arc<TestEndpoint>,
     events: Receiver<ConnEvent>,
-    /// Names its receives, of which so many have not completed.
+    /// Numbers its receives; counts those that have not completed.
     number: u64,
     due: u64,
     established: bool,
@@ -106,7 +106,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Accepts who asks, and takes what has happened.
+    /// Accepts requests, and takes completions and events.
     fn serve(&mut self, at: &Machine, listener: &TestListener) {
         if let Ok(request) = listener.requests.recv_timeout(Duration::from_micros(200)) {
             let (endpoint, events) = at.endpoint();
@@ -151,7 +151,7 @@ impl Ends {
     fn completions(&mut self, at: &Machine) {
         let mut out = [WorkCompletion::BLANK];
         while at.cq.poll(&mut out).unwrap() == 1 {
-            // Of an end that was never established none is due.
+            // An end that was never established gets no event.
             if let Some(end) = self.open.iter_mut().find(|end| end.number == out[0].wr_id) {
                 end.due = end.due.checked_sub(1).expect("a receive completes once");
             }
@@ -310,21 +310,21 @@ fn who_accepts(signal: Signal) {
 }
 
 #[test]
-fn who_connects_is_killed_at_any_moment() {
+fn an_initiator_is_killed_at_any_moment() {
     who_connects(Signal::KILL);
 }
 
 #[test]
-fn who_connects_is_stopped_at_any_moment() {
+fn an_initiator_is_stopped_at_any_moment() {
     who_connects(Signal::STOP);
 }
 
 #[test]
-fn who_accepts_is_killed_at_any_moment() {
+fn an_acceptor_is_killed_at_any_moment() {
     who_accepts(Signal::KILL);
 }
 
 #[test]
-fn who_accepts_is_stopped_at_any_moment() {
+fn an_acceptor_is_stopped_at_any_moment() {
     who_accepts(Signal::STOP);
 }

@@ -1,4 +1,4 @@
-//! A process of another user that sits on the name of an end of the rendezvous, or dials it: it gets nothing, and
+//! A process of another user that binds the name of an end of the rendezvous, or dials it: it gets nothing, and
 //! the connection is one over TCP with the reason.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use crate::rendezvous::{Ends, Plain, REPLY, REQUEST, asked, leave, name, policy,
 const ROLE: &str = "WARPLINE_STRANGER";
 const NAME: &str = "strangers::another_user_at_a_name_gets_nothing";
 
-/// A process of another user, which does what it is told.
+/// A process of another user that runs the test's commands.
 struct Stranger {
     process: Child,
     stdin: ChildStdin,
@@ -81,7 +81,7 @@ fn is_told() {
             listen(&socket, 4).unwrap();
         } else {
             connect(&socket, &name).unwrap();
-            // It may have been sent away.
+            // It may have been rejected.
             let _ = send(&socket, b"hello", SendFlags::NOSIGNAL);
         }
         now = Some(socket);
