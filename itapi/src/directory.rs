@@ -5,10 +5,9 @@
 //! removed. A reader may keep an old list for a moment, and with it the memory of a destroyed endpoint; the
 //! provider no longer uses that memory.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
 use vp_api::{QpId, VpResult, room};
 
 use crate::outstanding::Flights;
@@ -22,31 +21,18 @@ type List = Vec<(QpId, Arc<Flights>)>;
 #[derive(Default)]
 pub(crate) struct Directory([ArcSwap<List>; SHARDS]);
 
-/// The flights of an endpoint, and the list that keeps them.
-pub(crate) struct Found {
-    list: Guard<Arc<List>>,
-    at: usize,
-}
-
-impl Deref for Found {
-    type Target = Flights;
-    #[inline]
-    fn deref(&self) -> &Flights {
-        &self.list[self.at].1
-    }
-}
-
 impl Directory {
     fn shard(&self, qp: QpId) -> &ArcSwap<List> {
         &self.0[qp.0 as usize % SHARDS]
     }
 
-    /// The requests of an endpoint; `None` also if the endpoint is not registered.
+    /// Calls `with` on an endpoint's requests and returns its result; `None` also if the endpoint is not
+    /// registered.
     #[inline]
-    pub(crate) fn find(&self, qp: QpId) -> Option<Found> {
+    pub(crate) fn with<T>(&self, qp: QpId, with: impl FnOnce(&Flights) -> Option<T>) -> Option<T> {
         let list = self.shard(qp).load();
         let at = list.binary_search_by_key(&qp, |(id, _)| *id).ok()?;
-        Some(Found { list, at })
+        with(&list[at].1)
     }
 
     /// Errors: there is no memory for a longer list.
@@ -86,7 +72,7 @@ mod tests {
     #[test]
     fn endpoints_come_and_go() {
         let directory = Directory::default();
-        let known = |qp| directory.find(QpId(qp)).is_some();
+        let known = |qp| directory.with(QpId(qp), |_| Some(())).is_some();
         for qp in [40, 8, 24, 9, 24] {
             directory.add(QpId(qp), &Flights::idle()).unwrap();
         }
@@ -103,7 +89,7 @@ mod tests {
         directory.add(QpId(8), &first).unwrap();
         first.mark_gone();
         directory.add(QpId(24), &second).unwrap();
-        assert!(directory.find(QpId(8)).is_none());
-        assert!(directory.find(QpId(24)).is_some());
+        assert!(directory.with(QpId(8), |_| Some(())).is_none());
+        assert!(directory.with(QpId(24), |_| Some(())).is_some());
     }
 }

@@ -92,9 +92,8 @@ impl Evd {
     pub fn poll(&self) -> Result<Option<Completion>> {
         let mut one = [WorkCompletion::BLANK];
         while self.ual().poll(&mut one)? == 1 {
-            let completion = self.complete(&one[0]);
-            if completion.is_some() {
-                return Ok(completion);
+            if let Some(completion) = self.complete(&one[0]) {
+                return Ok(Some(completion));
             }
         }
         Ok(None)
@@ -112,9 +111,10 @@ impl Evd {
         let same_queue =
             |a: &WorkCompletion, b: &WorkCompletion| a.qp == b.qp && is_receive(a) == is_receive(b);
         for run in batch[..found].chunk_by(same_queue) {
-            if let Some(flights) = self.0.directory.find(run[0].qp) {
+            self.0.directory.with(run[0].qp, |flights| {
                 flights.complete_run(run, out);
-            }
+                Some(())
+            });
         }
         let failed = |completion: &&mut Completion| completion.status != WcStatus::Success;
         out[before..].iter_mut().filter(failed).for_each(|completion| self.explain(completion));
@@ -155,18 +155,11 @@ impl Evd {
     /// The completion with the memory of its request; `None` if its endpoint was destroyed.
     #[inline]
     fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
-        match wc.status {
-            // With nothing behind it, so that it is not moved.
-            WcStatus::Success => self.0.directory.find(wc.qp)?.complete(wc),
-            _ => self.complete_failed(wc),
+        let mut complete = self.0.directory.with(wc.qp, |flights| flights.complete(wc));
+        if wc.status != WcStatus::Success {
+            complete.iter_mut().for_each(|completion| self.explain(completion));
         }
-    }
-
-    #[cold]
-    fn complete_failed(&self, wc: &WorkCompletion) -> Option<Completion> {
-        let mut completion = self.0.directory.find(wc.qp)?.complete(wc)?;
-        self.explain(&mut completion);
-        Some(completion)
+        complete
     }
 
     #[cold]

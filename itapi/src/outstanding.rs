@@ -82,7 +82,6 @@ impl Flights {
         if is_receive(wc) { self.received(wc) } else { sent(&mut self.send(), wc) }
     }
 
-    #[inline(never)] // its own function, so that a request of the send queue needs fewer registers
     fn received(&self, wc: &WorkCompletion) -> Option<Completion> {
         match &self.recv {
             Receives::Datagrams(_, ep) => datagram(&mut self.recv(), ep, wc),
