@@ -34,6 +34,10 @@ pub fn run(input: &[u8]) {
     assert_eq!(frames.iter().map(|frame| frame.length).sum::<usize>(), octets.len());
 }
 
+/// RFC 5044 4.1 and 4.3: length field, ULPDU, padding, CRC; a marker of 4 octets for each 508 of these, and one
+/// more.
+const LONGEST_FPDU: usize = 65_544 + 4 * (65_544 / 508 + 1);
+
 type Received = (Vec<Vec<u8>>, Option<ProtocolError>);
 
 /// All ULPDUs, `chunk` octets arriving at a time, and the error that ended the stream.
@@ -51,7 +55,7 @@ fn receive(mut rx: Rx, octets: &[u8], chunk: usize) -> Received {
             }
             Parsed::Bad(error) => return (ulpdus, Some(error)),
             Parsed::Need(need) => {
-                assert!(need > end - start && need < 66_000);
+                assert!(need > end - start && need <= LONGEST_FPDU);
                 if end == octets.len() {
                     return (ulpdus, None);
                 }
