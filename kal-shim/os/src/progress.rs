@@ -1,20 +1,41 @@
-//! Arbiter of progress: the sockets are watched by the thread that owns them, a leader among the waiting
-//! threads, or threads that poll.
+//! Progress: which thread serves the sockets, and who wakes it.
 //!
-//! One [`Progress`] for each thread that serves sockets: that of a provider's engine, and that of a
-//! connection manager. Each time before it waits, the thread decides how ([`Mode`]); other threads
-//! announce what they do:
+//! Two threads of ours serve sockets: a provider's engine those of its queue pairs, the thread of a connection
+//! manager those of start-ups and listeners. Threads of the application serve the same sockets while they are
+//! inside the library. Each of our two threads has a [`Progress`]. Each time before it waits it decides how
+//! ([`Mode`]), by what the others announced:
 //!
-//! - a thread that polls serves the sockets itself ([`Progress::note_poll`]): the thread backs off, so
-//!   as not to compete for them;
-//! - a leader sleeps on the sockets in the thread's place: the thread sleeps until its timer;
-//! - a thread that relies on notifications sleeps elsewhere ([`Progress::rely`], until
-//!   [`Progress::withdraw`]): the thread watches, whatever others poll.
+//! | another thread | what it does | what our thread does |
+//! |---|---|---|
+//! | polls ([`Progress::note_poll`]) | serves the sockets, does not sleep | backs off, so as not to compete: serves what is ready, then stays away for a moment |
+//! | leads ([`Leadership`]; at the engine) | one of those that wait for completions sleeps on the sockets and serves them; the others follow, each on a futex | sleeps until its timer |
+//! | relies on notifications ([`Progress::rely`], until [`Progress::withdraw`]) | sleeps elsewhere: on the descriptor of an armed CQ, or on a dispatcher of connection events | watches, whatever others poll |
+//! | none of these | | watches: sleeps on the sockets and serves them |
 //!
-//! No lock, and no thread waits for the other. No wake-up is lost: a thread that relies, or a leader that
-//! leaves, announces it, *then* checks whether the sockets are watched; the thread announces that it does not
+//! Who wakes whom:
+//!
+//! | event | wakes |
+//! |---|---|
+//! | a thread begins to rely | our thread, unless it watches |
+//! | the leader leaves | a follower, which leads; without followers our thread, unless it watches, a moment later, because the leader mostly comes back |
+//! | a completion is published | of the threads that wait for that CQ, the leader and every follower |
+//! | a command is sent to the connection manager, by a caller or by the engine ([`WakeState`]) | its thread, unless it is awake |
+//! | a connection event is delivered | the threads that wait at its dispatcher; one that leads the engine meanwhile sleeps on a descriptor of its own, too |
+//!
+//! A back-off ends by its time at the latest; the owner chooses it (`tuning.rs` of SoftRDMA and of `ual-cm`).
+//!
+//! No lock, and no thread waits for another. No wake-up is lost: a thread that relies, or a leader that
+//! leaves, announces it, *then* checks whether the sockets are watched; our thread announces that it does not
 //! watch, *then* looks for leaders and for threads that rely on it. Both execute a sequentially consistent
-//! fence between the two steps, so at least one sees the other. Peers play no part.
+//! fence between the two steps, so at least one sees the other. Leaders and commands follow the same rule.
+//! Peers play no part. One model has all of it at once: an engine, a connection manager, a peer, and a thread that
+//! connects, receives and waits for the end (`progress/loom_tests.rs`).
+
+mod leader;
+mod wake;
+
+pub use leader::{Departure, Leadership, Waited, Waker};
+pub use wake::WakeState;
 
 use crate::sync::{AtomicBool, AtomicU32, Ordering, fence};
 
@@ -210,3 +231,7 @@ mod loom_tests {
         });
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "progress/loom_tests.rs"]
+mod both_loom_tests;

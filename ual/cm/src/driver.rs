@@ -7,7 +7,7 @@
 //! thread that releases the lock delivers the events ([`crate::deliveries`]). A peer that dies has
 //! no state here.
 //!
-//! While callers serve the sockets and none sleeps, the thread backs off ([`crate::wake`]): otherwise
+//! While callers serve the sockets and none sleeps, the thread backs off ([`WakeState`]): otherwise
 //! sockets would wake it for work that a caller already does. A command, or a caller that goes to sleep,
 //! ends the back-off.
 
@@ -18,14 +18,13 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use kal_os::Spinner;
-use kal_os::progress::Mode;
+use kal_os::progress::{Mode, WakeState};
 use kal_shim::reactor::{Fired, Interest, Ready, Sleeper, ready_within};
 
 use crate::deliveries::Deliveries;
 use crate::mailbox::{Command, Mailbox};
 use crate::table::ConnectionTable;
 use crate::tuning::{BACK_OFF, PAUSE};
-use crate::wake::WakeState;
 
 /// The connection table, its lock, and its thread's commands.
 pub(crate) struct Driver {

@@ -54,7 +54,6 @@ mod table;
 mod testing;
 mod tuning;
 mod types;
-mod wake;
 
 pub use connection::{ConnState, Connectee, Connection};
 pub use counters::CmCounters;

@@ -1,11 +1,12 @@
 //! Commands to the manager's table: from callers, from the provider, and from tables of other adapters.
 //!
 //! An unbounded channel: each command stands for a call, or for an event that the provider reports once.
-//! The connection thread is signalled unless it is awake ([`crate::wake`]).
+//! The connection thread is signalled unless it is awake ([`WakeState`]).
 
 use std::sync::{Arc, Weak};
 
 use crossbeam_channel::Sender;
+use kal_os::progress::WakeState;
 use kal_shim::Notifier;
 use vp_api::{
     AsyncEvent, AsyncHandler, EventSource, NativeEvent, QpId, ServiceEvent, ServiceHandler,
@@ -20,7 +21,6 @@ use crate::startup::passive::Passive;
 use crate::startup::socket::Conversion;
 use crate::startup::tcp::Started;
 use crate::types::{AcceptParams, ConnectParams, Disconnect};
-use crate::wake::WakeState;
 
 /// A command to the table.
 pub(crate) enum Command {

@@ -162,7 +162,7 @@ impl Waited for Queue {
 }
 
 fn is_wakeup_set(engine: &Engine) -> bool {
-    let mut fds = [PollFd::new(&engine.leadership.gate().0, PollFlags::IN)];
+    let mut fds = [PollFd::new(&engine.leadership.waker().0, PollFlags::IN)];
     poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
 }
 
@@ -193,8 +193,8 @@ fn the_wakeup_stays_set_until_the_leader_has_seen_it() {
 #[test]
 fn a_poller_clears_a_wakeup_without_a_leader() {
     let engine = engine();
-    let wakeup = engine.leadership.gate();
-    super::Gate::wake(wakeup);
+    let wakeup = engine.leadership.waker();
+    super::Waker::wake(wakeup);
     assert!(is_wakeup_set(&engine));
     engine.poll();
     assert!(!is_wakeup_set(&engine));

@@ -6,7 +6,7 @@
 //! serve it:
 //!
 //! - pollers ([`Engine::poll`]): never sleep;
-//! - the leader among the waiters ([`Engine::wait`], [`Engine::lead`], [`leader`]): sleeps in `epoll_wait`;
+//! - the leader among the waiters ([`Engine::wait`], [`Engine::lead`]): sleeps in `epoll_wait`;
 //! - the engine's own thread: watches while no other thread does ([`kal_os::progress`]), and runs the timers.
 //!
 //! Event mode: a consumer that arms a CQ sleeps in an epoll of its own, where the engine cannot see it. From
@@ -17,7 +17,6 @@
 
 mod alarm;
 mod descriptor;
-mod leader;
 mod thread;
 mod timers;
 mod unregistered;
@@ -39,13 +38,12 @@ use crate::stream::socket::Stream;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::tuning;
 use alarm::Alarm;
-use kal_os::progress::Progress;
-use leader::{Departure, Gate, Leadership};
+use kal_os::progress::{Departure, Leadership, Progress, Waker};
 use timers::Timers;
 use unregistered::Unregistered;
 
 pub(crate) use kal_os::Slept;
-pub(crate) use leader::Waited;
+pub(crate) use kal_os::progress::Waited;
 pub(crate) use timers::Timer;
 
 /// What the engine serves: a QP, a lingering stream, or the netlink socket of the ports.
@@ -94,7 +92,7 @@ const LIFE_LINE: u64 = 1 << 32;
 /// The wake-up eventfd in the epoll set, level-triggered.
 struct WakeupFd(Ours<OwnedFd>);
 
-impl Gate for WakeupFd {
+impl Waker for WakeupFd {
     fn wake(&self) {
         // The counter cannot overflow in practice; if it did, it would be readable all the same.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
@@ -452,7 +450,7 @@ impl Engine {
         }
         for event in ready {
             match event.data.u64() {
-                WAKEUP if by == By::Leader => self.leadership.gate().clear(),
+                WAKEUP if by == By::Leader => self.leadership.waker().clear(),
                 // The wake-up is meant for the leader, if there is one.
                 WAKEUP => self.leadership.without_leader(WakeupFd::clear),
                 token => self.serve_member(token, event.flags),

@@ -5,7 +5,7 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::*;
-use kal_os::sync::lock;
+use crate::sync::lock;
 
 /// What wakes the thread.
 #[derive(Default)]

@@ -1,17 +1,17 @@
-//! Wake-ups of the connection thread: whether it watches ([`Progress`]), and whether a command must
-//! signal it.
+//! Wake-ups of a thread that serves sockets and executes commands, as that of a connection manager: whether
+//! it watches ([`Progress`]), and whether a command must signal it.
 //!
-//! One per adapter, without a lock. A caller announces its next step, and gets whether the
+//! One per thread, without a lock. A caller announces its next step, and gets whether the
 //! thread must be signalled; the thread gets how to wait. A command is sent, *then* its sender checks
 //! whether the thread is awake; the thread announces that it waits, *then* looks for commands: at least
 //! one sees the other.
 
-use kal_os::progress::{Mode, Progress};
-use kal_os::sync::{AtomicBool, Ordering, fence};
+use super::{Mode, Progress};
+use crate::sync::{AtomicBool, Ordering, fence};
 
-/// The wake-up state of one connection thread.
+/// The wake-up state of one such thread.
 #[derive(Default)]
-pub(crate) struct WakeState {
+pub struct WakeState {
     /// The thread looks for commands before it waits.
     awake: AtomicBool,
     progress: Progress,
@@ -20,38 +20,39 @@ pub(crate) struct WakeState {
 impl WakeState {
     /// A command was sent, or the manager stops: true if the thread must be signalled.
     #[must_use]
-    pub(crate) fn request_wake(&self) -> bool {
+    pub fn request_wake(&self) -> bool {
         // Against `begin_wait`: the command comes before the look at the thread.
         fence(Ordering::SeqCst);
         !self.awake.swap(true, Ordering::AcqRel)
     }
 
     /// A caller serves the sockets itself.
-    pub(crate) fn note_poll(&self) {
+    pub fn note_poll(&self) {
         self.progress.note_poll();
     }
 
     /// A caller goes to sleep: true if the thread must be signalled.
     #[must_use]
-    pub(crate) fn rely(&self) -> bool {
+    pub fn rely(&self) -> bool {
         self.progress.rely()
     }
 
     /// The caller is awake again.
-    pub(crate) fn withdraw(&self) {
+    pub fn withdraw(&self) {
         self.progress.withdraw();
     }
 
     /// For the thread: how to wait; `None` if there is work. [`WakeState::end_wait`] follows.
-    pub(crate) fn begin_wait(&self, is_busy: impl Fn() -> bool) -> Option<Mode> {
-        self.awake.store(false, Ordering::Release);
+    pub fn begin_wait(&self, is_busy: impl Fn() -> bool) -> Option<Mode> {
+        // A swap: what the last sender did before its own is seen from here on.
+        self.awake.swap(false, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         // No caller is a leader: those that sleep rely on the thread.
         (!is_busy()).then(|| self.progress.decide(|| false))
     }
 
     /// For the thread, when it is awake.
-    pub(crate) fn end_wait(&self) {
+    pub fn end_wait(&self) {
         self.progress.end_wait();
         self.awake.store(true, Ordering::Release);
     }
