@@ -38,6 +38,7 @@ mod rendezvous;
 mod restart;
 mod send;
 mod start;
+mod tuning;
 mod unsupported;
 pub mod verbs;
 mod wc;

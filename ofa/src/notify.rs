@@ -23,10 +23,7 @@ use vp_api::VpStatus;
 
 use crate::errno::Errno;
 use crate::restart;
-
-/// A reader serves the device's sockets for this long; then it leaves them to the device's own thread
-/// and sleeps where its thread can be cancelled.
-const LEAD: Duration = Duration::from_millis(100);
+use crate::tuning::LEAD;
 
 unsafe extern "C-unwind" {
     fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: libc::c_int) -> libc::c_int;

@@ -1,13 +1,8 @@
 //! Copies octets into and out of a ring.
 //!
 //! A core that stores an octet has its line in its own cache, and the core that then loads it waits for the
-//! transfer of the line. Between cores that share no cache that made 1 to 2 GB/s. Non-temporal stores leave no line
-//! in a cache: 12 to 20 GB/s, wherever the cores are. For few octets the transfer of the line is faster. Measured
-//! on an AMD EPYC of the Zen 4 class only; the program `ring_copy` of the benches repeats it, docs/findings.md has
-//! what it found.
-
-/// From so many octets on a copy into a ring bypasses the caches, on processors that can.
-pub const NON_TEMPORAL_MIN: usize = 4 << 10;
+//! transfer of the line. Non-temporal stores leave no line in a cache. For few octets the transfer of the line is
+//! faster (`tuning.rs` has the figures).
 
 /// Copies into a ring, past the caches if there are at least `past_caches_from` octets. They are visible to others
 /// before the next store of this thread.

@@ -9,12 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use kal_os::sync::fence;
 
-use crate::copy::NON_TEMPORAL_MIN;
 use crate::memory::{Mapping, Refused};
 use crate::page::{Way, take};
-
-/// After so many octets they are published to the other end, while more are copied.
-const PUBLISH: u32 = 16 << 10;
+use crate::tuning::{NON_TEMPORAL_MIN, PUBLISH};
 
 /// The sides of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -35,10 +35,11 @@ mod end;
 mod memory;
 mod octets;
 mod page;
+mod tuning;
 
-pub use copy::NON_TEMPORAL_MIN;
 pub use end::{Corrupt, End, Side};
 pub use memory::{MAX_RING, MIN_RING, Refused, create, verify};
+pub use tuning::NON_TEMPORAL_MIN;
 
 #[cfg(test)]
 #[cfg(loom)]

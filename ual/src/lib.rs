@@ -42,6 +42,7 @@ pub mod resource;
 mod secure;
 mod shared_posted;
 mod tag;
+mod tuning;
 
 pub use cm::{
     AcceptParams, Bound, BrokenCause, CmCounters, ConnEvent, ConnRequest, ConnectError,

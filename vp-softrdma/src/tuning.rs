@@ -78,6 +78,12 @@ pub(crate) const RENEWALS: u32 = 64;
 /// 768 octets of stack.
 pub(crate) const EVENTS: usize = 64;
 
+/// Deadlines nearer than this are exact; others are shared, at most an eighth of the wait later.
+///
+/// *Not measured*: the exact ones are those of coalescing and of back-offs, which are shorter; probes and time-outs
+/// are longer, and those of many idle connections then wake the engine once.
+pub(crate) const EXACT_TIMER_NS: u64 = 1 << 20;
+
 // Coalescing.
 
 /// Octets of payload that are worth a system call of their own: with so many deferred, a post transmits.
@@ -141,6 +147,11 @@ pub(crate) const SEND_BUDGET: usize = BATCH_OCTETS;
 /// *Measured*: 4096: 1.02, never: 0.98; where a connection has just begun, never: 0.93 (docs/findings.md).
 pub(crate) const LONG_SEND: usize = 64 << 10;
 
+/// Buffers of each size that a thread keeps.
+///
+/// *Not measured*: a thread serves one QP at a time; the others are for QPs whose FPDUs are not whole yet.
+pub(crate) const KEPT_BUFFERS: usize = 4;
+
 // Receive.
 
 /// Octets of one read from the socket: as many as still stay in the cache.
@@ -173,18 +184,51 @@ pub(crate) const PLACE_READS: u8 = 2;
 /// *Measured*: 0: 0.99 here, 0.91 on an AMD EPYC (docs/performance.md); 512: 0.99.
 pub(crate) const PAUSES: u32 = 64;
 
+// Streams that their QPs have left.
+
+/// Reads before other QPs are served.
+///
+/// *Not measured*: what arrives there is dropped.
+pub(crate) const LINGER_READS: u32 = 4;
+
+/// Time between two checks whether everything has arrived: at first, doubling.
+///
+/// *Not measured*: a few round trips of a near peer. The check is a system call that only such streams make.
+pub(crate) const LINGER_CHECK_NS: u64 = 500_000;
+
+/// The same at most.
+///
+/// *Not measured*: 20 checks a second; the descriptor is held this much too long.
+pub(crate) const MAX_LINGER_CHECK_NS: u64 = 50_000_000;
+
 // Local streams.
 
 /// Octets of ULPDU of an FPDU in shared memory: 32 KiB of payload, and its header.
+///
+/// *Not measured*: an eighth of the default ring, so that both ends copy at the same time.
 pub(crate) const LOCAL_ULPDU: u16 = (32 << 10) + 64;
 
 /// As [`PLACE_MIN`], where a read costs no system call.
+///
+/// *Not measured*: a read in pieces is then a few instructions more, which copying 2 KiB twice exceeds.
 pub(crate) const LOCAL_PLACE_MIN: u32 = 2 << 10;
 
 /// Octets read after a large payload, where a read costs no system call: a header.
+///
+/// *Not measured*: the longest header of a next FPDU fits; octets of its payload would be copied twice.
 pub(crate) const LOCAL_SIDE: usize = 128;
 
 // CRC32c.
+
+/// Runs of each candidate when the fastest kernel is chosen, once per process.
+///
+/// *Not measured*: the first few bring wide vectors up to speed; the best counts. All of it takes some 100 us.
+pub(crate) const CRC_TRIALS: usize = 10;
+
+/// Octets of such a run: they fit into the first-level cache.
+///
+/// *Not measured*: a quarter of a large FPDU, so that what happens once per call hardly counts.
+pub(crate) const CRC_TRIAL_OCTETS: usize = 16 << 10;
 
 /// Below so many octets, to copy first and sum then is as fast as both at once.
 ///

@@ -24,10 +24,8 @@ use crate::object_table::{destroyed, lock};
 use crate::owned::{Owned, done, refused};
 use crate::qp::Routes;
 use crate::ring::Taken;
+use crate::tuning::POLL_BATCH;
 use ibv_sys::*;
-
-/// Completions taken from the device in one go.
-const BATCH: usize = 16;
 
 /// A completion queue.
 pub(crate) struct VerbsCq {
@@ -145,14 +143,14 @@ impl VerbsCq {
 
     fn fetch(&self, state: &mut State) -> Result<(), VpStatus> {
         loop {
-            let mut batch = [ibv_wc::default(); BATCH];
+            let mut batch = [ibv_wc::default(); POLL_BATCH];
             let got = self.device_poll(state, &mut batch)?;
             for wc in batch.iter().take(got) {
                 let mut behind = VecDeque::new();
                 let told = self.routes.translate(wc, Taken::Later, &mut behind);
                 state.backlog.extend(told.into_iter().chain(behind));
             }
-            if got < BATCH {
+            if got < POLL_BATCH {
                 return Ok(());
             }
         }
@@ -168,8 +166,8 @@ impl VerbsCq {
                 given += 1;
                 continue;
             }
-            let mut batch = [ibv_wc::default(); BATCH];
-            let asked = BATCH.min(most - given);
+            let mut batch = [ibv_wc::default(); POLL_BATCH];
+            let asked = POLL_BATCH.min(most - given);
             let got = match self.device_poll(&state, &mut batch[..asked]) {
                 // Completions already taken are returned; the next poll returns the error.
                 Err(_) if given > 0 => break,

@@ -42,6 +42,7 @@ mod device;
 mod device_objects;
 mod dl;
 mod events;
+mod hardware;
 mod machine;
 mod map;
 mod mr;
@@ -56,6 +57,7 @@ mod ring;
 mod rnic;
 mod srq;
 mod thread;
+mod tuning;
 mod ud;
 mod wire;
 

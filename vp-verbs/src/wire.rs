@@ -9,18 +9,17 @@ use vp_api::{AtomicOp, Data, SendFlags, SendOp, SendWr, Sge, Stag, VpStatus};
 
 use crate::map;
 use crate::mw::Memory;
+use crate::tuning::POST_BATCH;
 use ibv_sys::*;
 
-/// Work requests handed over at once.
-const WRS: usize = 8;
 /// Scatter/gather elements of a batch: one request may use them all.
 pub(crate) const SGES: usize = 32;
 
 /// A chain of one kind of work request.
 pub(crate) struct Batch<W> {
-    wrs: [W; WRS],
+    wrs: [W; POST_BATCH],
     /// First element of each request.
-    starts: [usize; WRS],
+    starts: [usize; POST_BATCH],
     used: usize,
     sges: [ibv_sge; SGES],
     sges_used: usize,
@@ -77,8 +76,8 @@ impl Link for ibv_recv_wr {
 impl<W: Link> Batch<W> {
     pub(crate) fn new() -> Self {
         Self {
-            wrs: [W::BLANK; WRS],
-            starts: [0; WRS],
+            wrs: [W::BLANK; POST_BATCH],
+            starts: [0; POST_BATCH],
             used: 0,
             sges: [ibv_sge::default(); SGES],
             sges_used: 0,
@@ -95,7 +94,7 @@ impl<W: Link> Batch<W> {
 
     /// Whether a request with so many elements still fits.
     pub(crate) fn fits(&self, sges: usize) -> bool {
-        self.used < WRS && self.sges_used + sges <= SGES
+        self.used < POST_BATCH && self.sges_used + sges <= SGES
     }
 
     /// Adds a request that fits.

@@ -14,11 +14,11 @@ use crate::access;
 use crate::caps;
 use crate::errno::{EBUSY, EINVAL, Errno};
 use crate::qp_state;
+use crate::tuning::STATE_CHECK;
 use crate::verbs::context::PORT;
 
 /// A stream that was reset ends within this time.
 const SETTLE: Duration = Duration::from_secs(3);
-const LOOK: Duration = Duration::from_millis(1);
 
 impl Qp {
     /// ibv_modify_qp.
@@ -107,7 +107,7 @@ impl Qp {
             if begin.elapsed() >= SETTLE {
                 return Err(error);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(STATE_CHECK);
         }
         self.attributed.store(false, Ordering::Release);
         self.lost.store(false, Ordering::Release);

@@ -6,7 +6,7 @@
 //! asked for, comes when the provider has none left, which is looked at now and then.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ibv_sys::*;
 use kal_os::lock;
@@ -14,10 +14,8 @@ use vp_api::{PostFailure, SendWr, VpStatus};
 
 use super::Qp;
 use crate::rendezvous::Retry;
+use crate::tuning::STATE_CHECK;
 use crate::wr_list::List;
-
-/// Between looks at a queue that drains.
-const LOOK: Duration = Duration::from_millis(1);
 
 impl Qp {
     /// Keeps requests, as many as the queue is deep.
@@ -69,7 +67,7 @@ impl Qp {
         let this: Weak<Self> = Arc::downgrade(self);
         let later = || {
             let adapter = self.adapter().ok()?;
-            adapter.points().retries.at(Instant::now() + LOOK, this).then_some(())
+            adapter.points().retries.at(Instant::now() + STATE_CHECK, this).then_some(())
         };
         // Without a thread that checks, the event comes too early rather than never.
         if !self.drains() || later().is_none() {

@@ -22,12 +22,8 @@ use crate::rendezvous::name::{Hello, IMMEDIATES, Name, parts};
 use crate::rendezvous::point::{self, Came};
 use crate::rendezvous::retry::Retry;
 use crate::rendezvous::steady::Steady;
+use crate::tuning::{FIRST_ATTEMPT, LONGEST_ATTEMPT, PEER_CHECK};
 
-/// The pause between attempts; it doubles each time.
-const FIRST: Duration = Duration::from_millis(5);
-const LONGEST: Duration = Duration::from_millis(100);
-/// The interval of checks while it waits for its peer.
-const LOOK: Duration = Duration::from_millis(250);
 /// The shortest time that a send waits for a peer.
 const LEAST: Duration = Duration::from_secs(2);
 /// The longest, if the program waits without end.
@@ -145,12 +141,12 @@ impl Meeting {
             return;
         }
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
-        self.later(FIRST.saturating_mul(1 << attempt.min(8)).min(LONGEST));
+        self.later(FIRST_ATTEMPT.saturating_mul(1 << attempt.min(8)).min(LONGEST_ATTEMPT));
     }
 
     /// Has the waiting time checked now and then, until the peer has come.
     pub(crate) fn wait(self: &Arc<Self>) {
-        self.later(LOOK);
+        self.later(PEER_CHECK);
     }
 
     /// Tries again after a pause, unless a send has waited too long.

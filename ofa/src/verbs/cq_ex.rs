@@ -16,6 +16,7 @@ use kal_os::lock;
 
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::object;
+use crate::tuning::ITERATION;
 use crate::verbs::context::context_of;
 use crate::verbs::cq::{Cq, channel_of, create};
 
@@ -23,9 +24,6 @@ use crate::verbs::cq::{Cq, channel_of, create};
 const SERVED: u64 = IBV_WC_STANDARD_FLAGS
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
-
-/// Completions that an iteration takes at once.
-const AHEAD: usize = 16;
 
 /// The state of an iteration.
 #[derive(Default)]
@@ -96,13 +94,13 @@ fn advance(cq: &Cq) -> Result<Option<ibv_wc>, Errno> {
     if let Some(wc) = cq.walk.next() {
         return Ok(Some(wc));
     }
-    let mut batch = [ibv_wc::default(); AHEAD];
+    let mut batch = [ibv_wc::default(); ITERATION];
     let mut found = 0;
     let mut put = |wc| {
         batch[found] = wc;
         found += 1;
     };
-    cq.poll(AHEAD, &mut put)?;
+    cq.poll(ITERATION, &mut put)?;
     match &batch[..found] {
         [] => Ok(None),
         [first, rest @ ..] => {

@@ -10,13 +10,9 @@ use vp_api::{WcOpcode, WcStatus, WorkCompletion};
 use crate::adapter::Adapter;
 use crate::errno::Errno;
 use crate::object;
+use crate::tuning::{POLL_BATCH, POLLS_PER_YIELD};
 use crate::verbs::cq::Cq;
 use crate::wc;
-
-/// Completions taken from the provider at once. Each poll initialises room for them, also one that finds none.
-const BATCH: usize = 8;
-/// Empty polls until the processor is yielded once: with few processors, the peer may need it.
-const MISSES: u32 = 1000;
 
 pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, out: *mut ibv_wc) -> c_int {
     // SAFETY: the caller's completion queue.
@@ -44,7 +40,7 @@ impl Cq {
             + match wanted {
                 0 => 0,
                 1 => self.poll_by::<1>(adapter, wanted, put)?,
-                _ => self.poll_by::<BATCH>(adapter, wanted, put)?,
+                _ => self.poll_by::<POLL_BATCH>(adapter, wanted, put)?,
             };
         match found {
             0 => self.missed(),
@@ -95,7 +91,7 @@ impl Cq {
     #[inline]
     fn missed(&self) {
         let misses = self.misses.load(Ordering::Relaxed) + 1;
-        if misses >= MISSES {
+        if misses >= POLLS_PER_YIELD {
             self.misses.store(0, Ordering::Relaxed);
             std::thread::yield_now();
         } else {

@@ -12,9 +12,8 @@ use crate::errno::{EINVAL, Errno};
 use crate::object;
 use crate::qp::{Qp, takes_receives, takes_sends};
 use crate::send::{self, Op};
+use crate::tuning::POST_LIST;
 
-/// Requests passed at once.
-const LIST: usize = 16;
 /// Elements of a request, at most; the provider accepts no more either.
 const SGES: usize = 16;
 /// Octets of inline data that are copied for one request, at most.
@@ -141,8 +140,8 @@ const NOWHERE: Remote = Remote { stag: Stag(0), to: 0 };
 /// is passed on. Returns how many of the piece the provider accepted.
 #[inline(never)]
 unsafe fn post_piece(qp: &Qp, from: *mut ibv_send_wr) -> (usize, Result<(), VpStatus>) {
-    let mut sges = [const { Elements::new() }; LIST];
-    let mut list = [const { MaybeUninit::<SendWr<'_>>::uninit() }; LIST];
+    let mut sges = [const { Elements::new() }; POST_LIST];
+    let mut list = [const { MaybeUninit::<SendWr<'_>>::uninit() }; POST_LIST];
     let (mut next, mut count, mut refused) = (from, 0, Ok(()));
     for (elements, room) in sges.iter_mut().zip(&mut list) {
         // SAFETY: the caller's list, which ends with NULL.
@@ -297,9 +296,9 @@ unsafe fn post_receives(
         error.0
     };
     while !next.is_null() {
-        let mut elements = [const { Elements::new() }; LIST];
-        let mut list = [const { MaybeUninit::<RecvWr<'_>>::uninit() }; LIST];
-        let mut places = [std::ptr::null_mut(); LIST];
+        let mut elements = [const { Elements::new() }; POST_LIST];
+        let mut list = [const { MaybeUninit::<RecvWr<'_>>::uninit() }; POST_LIST];
+        let mut places = [std::ptr::null_mut(); POST_LIST];
         let (mut count, mut refused) = (0, None);
         for (elements, room) in elements.iter_mut().zip(&mut list) {
             // SAFETY: the caller's list, which ends with NULL.
@@ -321,7 +320,7 @@ unsafe fn post_receives(
         // SAFETY: so many were written.
         let list = unsafe { std::slice::from_raw_parts(first, count) };
         if let Err(PostFailure { posted, status }) = post(list) {
-            return refuse(places[posted.min(LIST - 1)], status.into());
+            return refuse(places[posted.min(POST_LIST - 1)], status.into());
         }
         if let Some((at, status)) = refused {
             return refuse(at, status.into());

@@ -18,7 +18,8 @@ use crate::startup::tcp::{self, Started, check_connect, policy_for};
 use crate::tuning::END_CHECK;
 use crate::types::{AcceptParams, ConnectParams, Disconnect, RequestId};
 
-/// On a busy machine it may end later than its bound.
+/// How much longer than the close time-out a reset waits for the end of the stream: on a busy machine the provider
+/// may notice its own time-out late. A time-out of ARCHITECTURE.md.
 const SETTLE: Duration = Duration::from_secs(1);
 
 impl Cm {

@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Members that are compared; the one whose source has the most goes.
-const LOOKS: u64 = 16;
+use crate::tuning::HALF_OPEN_SAMPLE;
 
 /// Members with a common source share the limit: an IPv4 address, or the first 64 bits of an IPv6
 /// address, since a host with one of these addresses has them all.
@@ -78,8 +77,8 @@ impl HalfOpen {
 
     /// The member to be dropped.
     fn choose(&mut self) -> Option<u64> {
-        let looks = 0..LOOKS.min(self.members.len() as u64);
-        let drawn: Vec<u64> = looks.map(|_| self.draw()).collect();
+        let sample = 0..HALF_OPEN_SAMPLE.min(self.members.len() as u64);
+        let drawn: Vec<u64> = sample.map(|_| self.draw()).collect();
         let candidates = drawn.iter().filter_map(|place| self.members.get(*place as usize));
         let most = candidates.max_by_key(|(_, source)| self.sizes.get(source));
         most.map(|(token, _)| *token)

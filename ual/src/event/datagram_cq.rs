@@ -15,9 +15,7 @@ use vp_api::{Cq, CqId, DatagramSource, QpId, VpResult, VpStatus, WorkCompletion}
 
 use crate::resource::{Map, Senders};
 use crate::sync::{AtomicBool, Ordering};
-
-/// Completions polled at once with their senders.
-const BATCH: usize = 16;
+use crate::tuning::DATAGRAM_BATCH;
 
 /// The provider's queue, and the senders by endpoint.
 pub(super) struct DatagramCq {
@@ -38,8 +36,8 @@ impl DatagramCq {
     }
 
     fn poll_from(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        let mut from: [Option<DatagramSource>; BATCH] = [None; BATCH];
-        let most = out.len().min(BATCH);
+        let mut from: [Option<DatagramSource>; DATAGRAM_BATCH] = [None; DATAGRAM_BATCH];
+        let most = out.len().min(DATAGRAM_BATCH);
         let found = self.cq.poll_from(&mut out[..most], &mut from[..most])?;
         for (completion, source) in out[..found].iter().zip(from) {
             if let (Some(source), Some(of_ep)) = (source, self.senders.get(completion.qp)) {

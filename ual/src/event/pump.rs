@@ -9,9 +9,7 @@ use vp_api::{Cq, QpId, VpStatus, WorkCompletion};
 use super::event_queue::EventQueue;
 use super::{Event, is_notification};
 use crate::sync::{AtomicBool, Mutex, Ordering, lock};
-
-/// Completions moved in one go.
-const BATCH: usize = 32;
+use crate::tuning::STAGED_BATCH;
 
 /// Where completions come from: the part of a [`Cq`] that the pump needs.
 pub(super) trait CompletionSource {
@@ -80,11 +78,11 @@ impl Pump {
         source: &impl CompletionSource,
         queue: &EventQueue<Event>,
     ) -> Result<bool, VpStatus> {
-        let room = queue.take_with(|state| state.room_for(BATCH));
+        let room = queue.take_with(|state| state.room_for(STAGED_BATCH));
         if room == 0 {
             return Ok(false);
         }
-        let mut batch = [WorkCompletion::BLANK; BATCH];
+        let mut batch = [WorkCompletion::BLANK; STAGED_BATCH];
         let found = source.poll(&mut batch[..room])?;
         if found > 0 {
             queue.add(|state| {

@@ -17,11 +17,8 @@ use super::state::State;
 use super::{Event, Stream};
 use crate::error::{Error, Object, Result};
 use crate::sync::{AtomicU32, Ordering};
+use crate::tuning::CONNECTION_SPINS;
 use ual_cm::Asleep;
-
-/// A connection needs two messages and an action of the peer's application in between: a wait for one
-/// spins this many times as long as a wait for a completion.
-const CONNECTION: u32 = 2;
 
 /// An event, and the dispatcher that it was added to first, if that is another one.
 type Origin = (Event, Option<Arc<Evd>>);
@@ -192,7 +189,7 @@ impl Evd {
         if !matches!(self.stream(), Stream::Connection | Stream::Request) {
             return None;
         }
-        let most = self.spin.saturating_mul(CONNECTION);
+        let most = self.spin.saturating_mul(CONNECTION_SPINS);
         let spin = wait.left().map_or(most, |left| left.min(most));
         self.ia().cm().attend(spin, || queue.read(State::is_ready) || queue.check(wait).is_err())
     }

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::sync::{Mutex, lock};
+use crate::tuning::EXACT_TIMER_NS;
 
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,14 +27,11 @@ pub(crate) enum Timer {
     Hold,
 }
 
-/// A wait shorter than this is exact.
-const EXACT_NS: u64 = 1 << 20;
-
 /// The deadline that replaces `at`: later by at most an eighth of the wait, so that the deadlines of
 /// many idle QPs wake the engine once.
 pub(super) fn shared(at: u64, now: u64) -> u64 {
     match at.saturating_sub(now) {
-        wait if wait < EXACT_NS => at,
+        wait if wait < EXACT_TIMER_NS => at,
         wait => at.checked_next_multiple_of(1 << (wait.ilog2() - 3)).unwrap_or(at),
     }
 }
@@ -192,8 +190,8 @@ mod tests {
         }
         assert_eq!(shared(u64::MAX, 0), u64::MAX);
         // Short waits are exact.
-        assert_eq!(shared(EXACT_NS, 1), EXACT_NS);
-        assert_eq!(shared(EXACT_NS + 1, 1), EXACT_NS + EXACT_NS / 8);
+        assert_eq!(shared(EXACT_TIMER_NS, 1), EXACT_TIMER_NS);
+        assert_eq!(shared(EXACT_TIMER_NS + 1, 1), EXACT_TIMER_NS + EXACT_TIMER_NS / 8);
     }
 
     #[test]

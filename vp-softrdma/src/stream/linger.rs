@@ -13,12 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::engine::{Engine, Member, Ready, Timer};
 use crate::stream::pool;
 use crate::stream::socket::{Received, Stream};
-
-/// Reads before other QPs are served.
-const READS: u32 = 4;
-/// Time between two checks whether everything has arrived: the first, and the longest.
-const LOOK_NS: u64 = 500_000;
-const MAX_LOOK_NS: u64 = 50_000_000;
+use crate::tuning;
 
 /// How a lingering stream ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +51,8 @@ impl Linger {
     ) {
         let mut lingering = None;
         engine.let_linger(qp, &stream.clone(), |id, generation| {
-            let state = Mutex::new(State { stream: Some(stream), look_ns: LOOK_NS });
+            let state =
+                Mutex::new(State { stream: Some(stream), look_ns: tuning::LINGER_CHECK_NS });
             let linger = Arc::new(Self { id, generation, engine: engine.clone(), ending, state });
             lingering = Some(linger.clone());
             linger
@@ -76,7 +72,7 @@ impl Linger {
     /// Reads and drops; returns true when the stream is over.
     fn drain(&self, stream: &Stream) -> bool {
         pool::with_staging(|staging| {
-            for _ in 0..READS {
+            for _ in 0..tuning::LINGER_READS {
                 match stream.recv(staging) {
                     Received::Octets(_) => {}
                     Received::Empty => return false,
@@ -97,7 +93,7 @@ impl Linger {
             return self.end(state);
         }
         self.set_timer(self.engine.now() + state.look_ns, Timer::Probe);
-        state.look_ns = (2 * state.look_ns).min(MAX_LOOK_NS);
+        state.look_ns = (2 * state.look_ns).min(tuning::MAX_LINGER_CHECK_NS);
     }
 
     fn end(&self, state: &mut State) {

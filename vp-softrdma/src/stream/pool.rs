@@ -18,8 +18,6 @@ const STAGING_WITHOUT_MEMORY: usize = 4 << 10;
 const LARGE: usize = 68 << 10;
 /// The same for FPDUs of an Ethernet segment.
 const SMALL: usize = 2 << 10;
-/// Buffers of each size that a thread keeps.
-const KEPT: usize = 4;
 
 thread_local! {
     static STAGED: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
@@ -68,7 +66,7 @@ pub(crate) fn give_tail(tail: Box<[u8]>) {
     let class = usize::from(tail.len() > SMALL);
     let _ = TAILS.try_with(|tails| {
         let kept = &mut tails.borrow_mut()[class];
-        if kept.len() < KEPT {
+        if kept.len() < tuning::KEPT_BUFFERS {
             kept.push(tail);
         }
     });
@@ -98,11 +96,11 @@ mod tests {
     // Otherwise a buffer would be too short, or a thread would keep any number of them.
     #[test]
     fn a_thread_keeps_few_tails_and_takes_none_that_is_too_short() {
-        (0..=KEPT).for_each(|_| give_tail(room::try_filled(LARGE, 0).unwrap()));
-        assert_eq!(TAILS.with(|tails| tails.borrow()[1].len()), KEPT);
+        (0..=tuning::KEPT_BUFFERS).for_each(|_| give_tail(room::try_filled(LARGE, 0).unwrap()));
+        assert_eq!(TAILS.with(|tails| tails.borrow()[1].len()), tuning::KEPT_BUFFERS);
         assert_eq!(take_tail(LARGE + 1).unwrap().len(), LARGE + 1);
         assert_eq!(take_tail(LARGE).unwrap().len(), LARGE);
-        assert_eq!(TAILS.with(|tails| tails.borrow()[1].len()), KEPT - 2);
+        assert_eq!(TAILS.with(|tails| tails.borrow()[1].len()), tuning::KEPT_BUFFERS - 2);
     }
 
     #[test]

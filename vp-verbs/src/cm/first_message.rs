@@ -14,11 +14,10 @@ use vp_api::QpId;
 
 use super::{Cm, Stage, step};
 use crate::object_table::lock;
+use crate::tuning::FIRST_MESSAGE_CHECK;
 
 /// How long an initiator's first Write may take: a round trip from the reply.
 const GREETING: Duration = Duration::from_millis(20);
-/// How often the completions are checked meanwhile.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// Accepted connections that are not reported to their consumers yet.
 #[derive(Default)]
@@ -40,7 +39,7 @@ impl Awaiting {
 impl Cm {
     /// When the event thread must check again without an event.
     pub(crate) fn patience(&self) -> Option<Duration> {
-        (!lock(&self.awaiting.0).is_empty()).then_some(LOOK)
+        (!lock(&self.awaiting.0).is_empty()).then_some(FIRST_MESSAGE_CHECK)
     }
 
     /// Reports connections that may be used now.

@@ -18,7 +18,7 @@ use crate::invalid_stag_ends::is_guess;
 use crate::node::Ends;
 use crate::types::{BrokenCause, ConnEvent, Disconnect, FailReason, Lost};
 
-/// How much longer than the provider's time-out a disconnect may take.
+/// How much longer than twice the provider's time-out a disconnect may take. A time-out of ARCHITECTURE.md.
 const GRACE: Duration = Duration::from_secs(1);
 
 impl ConnectionTable {

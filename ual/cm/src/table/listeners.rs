@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kal_shim::clock::after;
 use kal_shim::reactor::Interest;
@@ -17,14 +17,7 @@ use crate::half_open::HalfOpen;
 use crate::listener::{Listener, Listening, Service};
 use crate::requests;
 use crate::startup::tcp::options;
-use crate::tuning::{ACCEPTS, PAUSE};
-
-/// A listener that cannot accept reports it at most this often.
-const QUIET: Duration = Duration::from_secs(10);
-
-/// Memory that must be available to accept a connection: more than its start-up takes, and more than a
-/// block of the C library's reserve.
-const START_UP: usize = 33 << 10;
+use crate::tuning::{ACCEPTS, PAUSE, SHORTAGE_REPORTS, START_UP_MEMORY};
 
 impl ConnectionTable {
     pub(super) fn on_listen(&mut self, listening: Listening, service: Service) {
@@ -63,7 +56,7 @@ impl ConnectionTable {
         let mut short = None;
         for socket in &listener.sockets {
             for _ in 0..ACCEPTS {
-                if room::try_list::<u8>(START_UP).is_none() {
+                if room::try_list::<u8>(START_UP_MEMORY).is_none() {
                     short = Some((socket.address, Shortage::Memory));
                     break;
                 }
@@ -99,7 +92,7 @@ impl ConnectionTable {
         }
         self.reactor.set_timer(token, after(PAUSE));
         let now = Instant::now();
-        if listener.warned_at.is_none_or(|warned| now.duration_since(warned) >= QUIET) {
+        if listener.warned_at.is_none_or(|warned| now.duration_since(warned) >= SHORTAGE_REPORTS) {
             listener.warned_at = Some(now);
             let event = AsyncEvent::ListenShortage { listener: address, lacks };
             tracing::warn!("{event}");

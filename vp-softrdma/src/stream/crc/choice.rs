@@ -8,12 +8,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Octets of a run: they fit into the first-level cache.
-pub(super) const TRIAL: usize = 16 << 10;
+use crate::tuning::{CRC_TRIAL_OCTETS, CRC_TRIALS};
+
 /// The octets to sum; not on the stack, since the thread that posts first may have a small one.
-pub(super) static OCTETS: [u8; TRIAL] = [0x5a; TRIAL];
-/// Runs of each candidate. Processors need the first ones to bring wide vectors up to speed.
-const ROUNDS: usize = 10;
+pub(super) static OCTETS: [u8; CRC_TRIAL_OCTETS] = [0x5a; CRC_TRIAL_OCTETS];
 
 /// A kernel or copier, and its name.
 #[derive(Clone, Copy)]
@@ -35,19 +33,19 @@ pub(crate) struct Chosen<F> {
     pub(crate) name: &'static str,
     /// The function.
     pub(crate) run: F,
-    /// The best run over [`TRIAL`] octets.
+    /// The best run over [`CRC_TRIAL_OCTETS`] octets.
     best: Duration,
 }
 
 impl<F> Chosen<F> {
     /// Octets per ns, which is GB/s.
     pub(crate) fn rate(&self) -> f64 {
-        TRIAL as f64 / self.best.as_nanos().max(1) as f64
+        CRC_TRIAL_OCTETS as f64 / self.best.as_nanos().max(1) as f64
     }
 }
 
 /// The fastest of `candidates`; it must be a twentieth faster to be preferred to an earlier one. `run`
-/// makes it work on [`TRIAL`] octets.
+/// makes it work on [`CRC_TRIAL_OCTETS`] octets.
 pub(super) fn fastest<F: Copy>(
     candidates: &[Candidate<F>],
     mut run: impl FnMut(F),
@@ -65,7 +63,7 @@ fn best_of<F: Copy>(
 ) -> Option<Chosen<F>> {
     let chosen = |of: &Candidate<F>| Chosen { name: of.name, run: of.run, best: Duration::MAX };
     let mut all: Vec<_> = candidates.iter().map(chosen).collect();
-    for _ in 0..ROUNDS {
+    for _ in 0..CRC_TRIALS {
         for one in &mut all {
             one.best = one.best.min(time(one.run));
         }

@@ -9,6 +9,7 @@ use vp_api::room;
 
 use super::choice::{self, Candidate};
 use super::portable;
+use crate::tuning::CRC_TRIAL_OCTETS;
 
 /// Copies octets and continues a CRC over the octets that it wrote; faster than one after the other.
 ///
@@ -22,12 +23,12 @@ pub(crate) fn copier() -> Option<Copier> {
     static CHOSEN: OnceLock<Option<Copier>> = OnceLock::new();
     *CHOSEN.get_or_init(|| {
         let working: Vec<_> = copiers().filter(|copier| copies(copier.run)).collect();
-        let Some(mut to) = room::try_filled(choice::TRIAL, 0) else {
+        let Some(mut to) = room::try_filled(CRC_TRIAL_OCTETS, 0) else {
             return working.first().map(|copier| copier.run);
         };
         let run = |copier: Copier| {
             let from = std::hint::black_box(&choice::OCTETS).as_ptr();
-            // SAFETY: both are `TRIAL` octets, of a static and of a live box.
+            // SAFETY: both are `CRC_TRIAL_OCTETS` octets, of a static and of a live box.
             let crc = unsafe { copier(0, from, &mut to) };
             std::hint::black_box((crc, &to));
         };

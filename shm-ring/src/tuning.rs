@@ -1,0 +1,14 @@
+//! Tuning constants of this crate, each with the measurement that chose it, or the reason for its value.
+
+/// After so many octets they are published to the other end, while more are copied.
+///
+/// *Not measured by itself*: a sixteenth of the default ring, so that the other end copies out while this one copies
+/// in; each publication is a store that the other core fetches. Sizes of rings: docs/findings.md, "Local streams".
+pub(crate) const PUBLISH: u32 = 16 << 10;
+
+/// From so many octets on a copy into a ring bypasses the caches, on processors that can.
+///
+/// *Measured* by `cargo run --release -p warpline-benches --bin ring_copy`, on an AMD EPYC of the Zen 4 class only:
+/// between cores that share no cache, copies through it made 1 to 2 GB/s, non-temporal stores 12 to 20 GB/s wherever
+/// the cores are; for few octets the transfer of the line is faster (docs/findings.md).
+pub const NON_TEMPORAL_MIN: usize = 4 << 10;
