@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use ual_cm::error_text as text;
-use vp_api::{Unavailable, VpError, VpStatus};
+use vp_api::{PostFailure, Unavailable, VpError, VpStatus};
 
 use crate::config::ConfigError;
 
@@ -203,6 +203,12 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// A post that was refused as a whole.
+#[cold]
+pub(crate) fn unposted(status: VpStatus) -> PostFailure {
+    PostFailure { posted: 0, status }
 }
 
 #[cfg(test)]

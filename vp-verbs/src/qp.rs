@@ -17,7 +17,7 @@ mod routes;
 use std::ffi::c_void;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use vp_api::{
@@ -27,11 +27,13 @@ use vp_api::{
 
 use crate::cq::VerbsCq;
 use crate::device::Context;
+use crate::hardware::{Hardware, Slot};
 use crate::mw::Memory;
 use crate::object_table::{InUse, destroyed, lock};
 use crate::owned::{Owned, done, refused};
 use crate::queue::Queue;
 use crate::srq::{SERIAL, VerbsSrq};
+use crate::tuning::END_CHECK;
 use crate::wire;
 use binds::Binds;
 use ibv_sys::*;
@@ -40,13 +42,6 @@ pub(crate) use routes::Routes;
 
 /// How long a reset waits until the end of the connection was reported.
 const TELLING: Duration = Duration::from_millis(100);
-/// How often it checks.
-const LOOK: Duration = Duration::from_millis(1);
-
-/// Marks the number of a receive.
-pub(crate) const RECV: u64 = 1 << 63;
-/// Marks the number of a request that is not the consumer's, see `VerbsQp::mark_end`.
-pub(crate) const MARK: u64 = 1 << 61;
 
 /// The connection manager, as a queue pair needs it.
 pub(crate) trait Manager: Send + Sync {
@@ -80,7 +75,7 @@ pub(crate) struct VerbsQp {
     id: QpId,
     init: QpInit,
     parts: QpParts,
-    hardware: RwLock<Option<Hardware>>,
+    hardware: Slot,
     /// The serial of the present life, and the state, as [`packed`].
     state: AtomicU64,
     /// Ends of its connection that the connection manager has not handled.
@@ -102,14 +97,6 @@ unsafe impl Send for VerbsQp {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for VerbsQp {}
 
-/// The device's queue pair of the present life.
-struct Hardware {
-    raw: Owned<ibv_qp>,
-    number: u32,
-    /// Distinguishes completions of this life from those of an earlier one.
-    serial: u32,
-}
-
 impl VerbsQp {
     pub(crate) fn create(
         parts: QpParts,
@@ -125,7 +112,7 @@ impl VerbsQp {
             id: QpId(id),
             init: init.clone(),
             parts,
-            hardware: RwLock::new(None),
+            hardware: Slot::default(),
             state: AtomicU64::new(packed(0, QpState::Idle)),
             ending: AtomicU32::new(0),
             send: Queue::new(init.send_depth)?,
@@ -150,8 +137,7 @@ impl VerbsQp {
         // SAFETY: just made; the number never changes.
         let number = unsafe { (*raw.as_ptr()).qp_num };
         self.to_init(raw.as_ptr(), 1).map_err(refused("initialise the queue pair"))?;
-        *self.hardware.write().unwrap_or_else(PoisonError::into_inner) =
-            Some(Hardware { raw, number, serial });
+        self.hardware.put(Hardware { raw, number, serial });
         self.parts.routes.add(number, self.clone());
         self.state.store(packed(serial, QpState::Idle), Ordering::Release);
         Ok(())
@@ -203,10 +189,6 @@ impl VerbsQp {
         done(unsafe { (self.parts.context.api.ibv.ibv_modify_qp)(raw, attr, mask) })
     }
 
-    fn hardware(&self) -> RwLockReadGuard<'_, Option<Hardware>> {
-        self.hardware.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn queue(&self, is_recv: bool) -> &Queue {
         if is_recv { &self.recv } else { &self.send }
     }
@@ -217,7 +199,7 @@ impl VerbsQp {
 
     /// The number that peers know; `None` once destroyed.
     pub(crate) fn number(&self) -> Option<u32> {
-        self.hardware().as_ref().map(|hardware| hardware.number)
+        self.hardware.number()
     }
 
     /// For the connection manager: INIT on the port of the connection.
@@ -231,7 +213,7 @@ impl VerbsQp {
     }
 
     fn with(&self, f: impl FnOnce(*mut ibv_qp) -> io::Result<()>) -> io::Result<()> {
-        match self.hardware().as_ref() {
+        match self.hardware.read().as_ref() {
             Some(hardware) => f(hardware.raw.as_ptr()),
             None => Err(io::Error::from_raw_os_error(libc::ENODEV)),
         }
@@ -338,14 +320,9 @@ impl VerbsQp {
     }
 
     fn end_life(&self) -> VpResult<()> {
-        let mut slot = self.hardware.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(Hardware { raw, number, serial }) = slot.take() else { return Ok(()) };
-        if let Err((raw, error)) = raw.destroy() {
-            *slot = Some(Hardware { raw, number, serial });
-            return Err(refused("destroy the queue pair")(error));
+        if let Some(number) = self.hardware.end("queue pair")? {
+            self.parts.routes.remove(number, self);
         }
-        drop(slot);
-        self.parts.routes.remove(number, self);
         Ok(())
     }
 
@@ -369,7 +346,7 @@ impl VerbsQp {
                 let detail = "the end of the connection is being reported";
                 return Err(VpError::new(VpStatus::StillFlushing, detail));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(END_CHECK);
         }
         let this = self.itself()?;
         if let Some(cm) = self.parts.cm.upgrade() {

@@ -9,15 +9,15 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use vp_api::{AsyncEvent, Cq, QpId, VpStatus};
+use vp_api::{AsyncEvent, Cq, PostFailure, QpId, RecvWr, VpStatus};
 
 use super::callback::Callback;
 use super::completion::Completions;
 use super::dispatch::{CALL, Job, PUMP, Served};
 use super::event_queue::{Control, EventQueue};
 use super::state::Push;
-use super::{AsyncSource, EvdInit, Event, Stream};
-use crate::error::{Error, Object, Result};
+use super::{AsyncSource, EvdInit, Event, NOTIFY, Stream};
+use crate::error::{Error, Object, Result, unposted};
 use crate::life::{InUse, Life, Living};
 use crate::resource::{Ia, Resource};
 use crate::sync::{AtomicU32, Mutex, Ordering, lock};
@@ -191,6 +191,18 @@ impl Evd {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Before receives are posted that complete here.
+    #[inline]
+    pub(crate) fn expect_receives(
+        &self,
+        wrs: &[RecvWr<'_>],
+    ) -> std::result::Result<(), PostFailure> {
+        if wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0) {
+            self.expect_uncounted().map_err(unposted)?;
+        }
+        Ok(())
     }
 
     /// A queue pair that completed here was destroyed.

@@ -22,7 +22,7 @@ use crate::cm::{
     AcceptParams, Bound, ConnEvent, ConnectParams, ConnectionEnd, ConvertError, ConvertParams,
     Disconnect, RequestId,
 };
-use crate::error::{Error, Object, Result};
+use crate::error::{Error, Object, Result, unposted};
 use crate::event::{AsyncSource, Evd, Event, NOTIFY, Stream};
 use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
@@ -259,9 +259,7 @@ impl Ep {
     /// Posts receives; allowed in every state.
     #[inline]
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
-        if wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0) {
-            self.recv_evd.expect_uncounted().map_err(unposted)?;
-        }
+        self.recv_evd.expect_receives(wrs)?;
         self.qp.post_recv(wrs)
     }
 
@@ -363,10 +361,6 @@ impl Connectee for Ep {
             }
         });
     }
-}
-
-fn unposted(status: VpStatus) -> PostFailure {
-    PostFailure { posted: 0, status }
 }
 
 impl Living for Ep {

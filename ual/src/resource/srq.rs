@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use vp_api::{PostFailure, RecvWr, SrqId, SrqInfo, SrqInit, VpStatus, room};
 
 use super::{Ia, Pz, Resource};
-use crate::error::{Error, Object, Result};
+use crate::error::{Error, Object, Result, unposted};
 use crate::event::{AsyncSource, Evd, NOTIFY};
 use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
@@ -87,7 +87,7 @@ impl Srq {
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
         let quiet = wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0);
         if quiet && !self.quiet.load(Ordering::Acquire) {
-            self.expect_uncounted().map_err(|status| PostFailure { posted: 0, status })?;
+            self.expect_uncounted().map_err(unposted)?;
         }
         self.srq.post_recv(wrs)
     }

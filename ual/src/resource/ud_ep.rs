@@ -12,7 +12,7 @@ use vp_api::{
 };
 
 use super::{AddressHandle, Ia, Pz, Resource, Senders};
-use crate::error::{Error, Object, Result};
+use crate::error::{Error, Object, Result, unposted};
 use crate::event::{AsyncSource, Evd, NOTIFY};
 use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
@@ -189,9 +189,7 @@ impl UdEp {
     /// Posts receives: [`vp_api::GRH_OCTETS`] octets and the message. Their `wr_id`s must differ until
     /// the completions were examined.
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
-        if wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0) {
-            self.recv_evd.expect_uncounted().map_err(unposted)?;
-        }
+        self.recv_evd.expect_receives(wrs)?;
         self.qp.post_recv(wrs)
     }
 
@@ -228,11 +226,6 @@ impl UdEp {
         self.pz.release();
         Ok(())
     }
-}
-
-#[cold]
-fn unposted(status: VpStatus) -> PostFailure {
-    PostFailure { posted: 0, status }
 }
 
 impl Resource for UdEp {}

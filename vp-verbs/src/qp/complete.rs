@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 
 use vp_api::{QpState, Stag, VpStatus, WcOpcode, WcStatus, WorkCompletion};
 
-use super::{MARK, RECV, VerbsQp};
+use super::VerbsQp;
 use crate::completed::{Completed, flushed};
+use crate::hardware::{MARK, RECV};
 use crate::map;
 use crate::object_table::lock;
 use crate::ring::{Posted, Taken, Untaken};
@@ -26,7 +27,7 @@ impl VerbsQp {
     ) -> Option<Completed> {
         let is_recv = wc.wr_id & (RECV | SHARED) != 0;
         let status = map::status(wc.status);
-        let life = self.hardware().as_ref().map(|hardware| hardware.serial)?;
+        let life = self.hardware.read().as_ref().map(|hardware| hardware.serial)?;
         let (posted, untaken) = match shared {
             Some((wr_id, untaken)) => {
                 (Posted { wr_id, opcode: WcOpcode::Recv, signaled: true }, Some(untaken))

@@ -4,7 +4,8 @@
 
 use vp_api::{PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
 
-use super::{Hardware, MARK, RECV, VerbsQp, each};
+use super::{VerbsQp, each};
+use crate::hardware::Hardware;
 use crate::object_table::lock;
 use crate::owned::done;
 use crate::ring::{Posted, Ring};
@@ -13,7 +14,7 @@ use ibv_sys::*;
 
 impl VerbsQp {
     pub(super) fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
-        let hardware = self.hardware();
+        let hardware = self.hardware.read();
         let unposted = |posted| move |status| PostFailure { posted, status };
         let live = hardware.as_ref().ok_or(VpStatus::InvalidHandle).map_err(unposted(0))?;
         let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
@@ -29,36 +30,22 @@ impl VerbsQp {
     }
 
     pub(super) fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
-        let hardware = self.hardware();
+        let hardware = self.hardware.read();
         let mut ring = self.recv.ring();
         each(wrs, |wr| self.post_one_recv(hardware.as_ref(), &mut ring, wr))
     }
 
-    /// Posts a request of its own after quiet ones when the device only flushes: those that had
-    /// succeeded end without a completion, and what is posted late waits for them. There is room, since
-    /// what fills a queue is never quiet: in the queue, and so in a CQ as deep as its queues.
+    /// See [`Hardware::post_mark`].
     pub(super) fn mark_end(&self) {
         if self.parts.context.keeps_late {
             return self.end_without_device();
         }
-        let hardware = self.hardware();
+        let hardware = self.hardware.read();
         let mut ring = self.send.ring();
         let (Some(live), true) = (hardware.as_ref(), ring.ends_quietly()) else { return };
-        let Some(post) = self.parts.context.ops().post_send else { return };
-        let (number, told) = ring.next(true);
-        let wr_id = MARK | u64::from(live.serial) << 32 | u64::from(number);
-        let mut batch = Batch::new();
-        let opcode = IBV_WR_RDMA_WRITE;
-        let send_flags = IBV_SEND_SIGNALED;
-        let mark = ibv_send_wr { wr_id, opcode, send_flags, ..ibv_send_wr::BLANK };
-        batch.add(mark, std::iter::empty());
-        ring.next_is_ours();
-        ring.push(Posted { wr_id: 0, opcode: WcOpcode::Write, signaled: false }, told);
-        // SAFETY: the queue pair is alive under the lock, the chain during the call.
-        if batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) }).is_err() {
-            // The device accepts nothing any more: it reports that elsewhere.
-            ring.unpush();
-        }
+        let mark = ibv_send_wr { opcode: IBV_WR_RDMA_WRITE, ..ibv_send_wr::BLANK };
+        let posted = Posted { wr_id: 0, opcode: WcOpcode::Write, signaled: false };
+        live.post_mark(&self.parts.context, &mut ring, mark, posted);
     }
 
     fn post_one_recv(
@@ -68,28 +55,10 @@ impl VerbsQp {
         wr: &RecvWr<'_>,
     ) -> Result<(), VpStatus> {
         let live = hardware.ok_or(VpStatus::InvalidHandle)?;
-        if ring.room() == 0 {
-            return Err(VpStatus::TooManyWrs);
-        }
-        if wr.sgl.len() > SGES.min(self.init.max_recv_sge as usize) {
-            return Err(VpStatus::InvalidSgl);
-        }
-        let post = self.parts.context.ops().post_recv.ok_or(VpStatus::Unsupported)?;
-        let (number, told) = ring.next(true);
-        let mut batch = Batch::new();
-        let wr_id = RECV | u64::from(live.serial) << 32 | u64::from(number);
-        let memory = &self.parts.memory;
-        batch.add(
-            ibv_recv_wr { wr_id, ..ibv_recv_wr::BLANK },
-            wire::sink(memory, wr.sgl, self.parts.context.iwarp),
-        );
-        ring.push(Posted { wr_id: wr.wr_id, opcode: WcOpcode::Recv, signaled: true }, told);
-        // SAFETY: the queue pair is alive under the lock, the chain during the call.
-        let done = batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) });
-        done.map_err(|(_, status)| {
-            ring.unpush();
-            status
-        })
+        let context = &self.parts.context;
+        let sink = wire::sink(&self.parts.memory, wr.sgl, context.iwarp);
+        let posted = Posted { wr_id: wr.wr_id, opcode: WcOpcode::Recv, signaled: true };
+        live.post_recv(context, ring, (wr, self.init.max_recv_sge), sink, posted)
     }
 }
 
@@ -129,7 +98,7 @@ impl Chain<'_> {
         }
         let signaled = wr.flags.contains(SendFlags::SIGNALED);
         let (number, told) = ring.next(signaled);
-        let wr_id = u64::from(self.live.serial) << 32 | u64::from(number);
+        let wr_id = self.live.wr_id(number);
         let posted = Posted { wr_id: wr.wr_id, opcode: wr.op.completion(), signaled };
         if let Some((mw, bind_info)) = memory.wide(&wr.op)? {
             // The library posts this one itself: what is before it goes first.
@@ -176,25 +145,13 @@ impl Chain<'_> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let before = ring.len();
-        let count = self.batch.len();
-        let post = self.qp.parts.context.ops().post_send;
-        let raw = self.live.raw.as_ptr();
-        let posted = self.batch.submit(|wrs, bad| match post {
-            // SAFETY: the queue pair is alive under the lock, the chain during the call.
-            Some(post) => unsafe { post(raw, wrs, bad) },
-            None => libc::EOPNOTSUPP,
-        });
-        match posted {
-            Ok(()) => {
-                self.taken += count;
+        match self.live.submit(&self.qp.parts.context, &mut self.batch, ring) {
+            Ok(taken) => {
+                self.taken += taken;
                 Ok(())
             }
             Err((taken, status)) => {
                 self.taken += taken;
-                while ring.len() > before - (count - taken) {
-                    ring.unpush();
-                }
                 self.take_back_binds(ring);
                 Err(PostFailure { posted: self.taken, status })
             }

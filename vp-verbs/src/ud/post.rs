@@ -7,8 +7,9 @@ use std::sync::Arc;
 use vp_api::{GRH_OCTETS, PostFailure, RecvWr, SendFlags, Sge, UdSendWr, VpStatus, WcOpcode};
 
 use super::ah::Ah;
-use super::qp::{Hardware, Receive, VerbsUdQp};
-use crate::qp::{MARK, RECV, each};
+use super::qp::{Receive, VerbsUdQp};
+use crate::hardware::Hardware;
+use crate::qp::each;
 use crate::ring::{Posted, Ring};
 use crate::wire::{self, Batch, Link, SGES};
 use ibv_sys::*;
@@ -17,7 +18,7 @@ type Sends = Ring<(Posted, Arc<Ah>)>;
 
 impl VerbsUdQp {
     pub(super) fn post_sends(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure> {
-        let hardware = self.hardware();
+        let hardware = self.hardware.read();
         let unposted = |posted| move |status| PostFailure { posted, status };
         let live = hardware.as_ref().ok_or(VpStatus::InvalidHandle).map_err(unposted(0))?;
         let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
@@ -32,33 +33,20 @@ impl VerbsUdQp {
     }
 
     pub(super) fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
-        let hardware = self.hardware();
+        let hardware = self.hardware.read();
         let mut ring = self.recv.ring();
         each(wrs, |wr| self.post_one_recv(hardware.as_ref(), &mut ring, wr))
     }
 
-    /// As for connected queue pairs: a request of its own after quiet ones. The device only flushes:
-    /// nothing of it is sent.
+    /// See [`Hardware::post_mark`]. The device only flushes: nothing of it is sent.
     pub(super) fn mark_end(&self, live: &Hardware) {
         let mut ring = self.send.ring();
-        let Some(post) = self.parts.context.ops().post_send else { return };
         let Some((_, ah)) = ring.newest().filter(|_| ring.ends_quietly()) else { return };
         let ah = ah.clone();
-        let (number, told) = ring.next(true);
-        let wr_id = MARK | u64::from(live.serial) << 32 | u64::from(number);
         let wr = wr_union { ud: wr_ud { ah: ah.as_ptr(), remote_qpn: 0, remote_qkey: 0 } };
-        let send_flags = IBV_SEND_SIGNALED;
-        let mut batch = Batch::new();
-        let mark = ibv_send_wr { wr_id, wr, send_flags, ..ibv_send_wr::BLANK };
-        batch.add(mark, std::iter::empty());
-        ring.next_is_ours();
-        ring.push((Posted { wr_id: 0, opcode: WcOpcode::Send, signaled: false }, ah), told);
-        // SAFETY: the queue pair is alive under the lock, the chain and, through the ring, its handle
-        // during the call.
-        if batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) }).is_err() {
-            // The device takes nothing any more: it says so in other ways.
-            ring.unpush();
-        }
+        let posted = Posted { wr_id: 0, opcode: WcOpcode::Send, signaled: false };
+        let mark = ibv_send_wr { wr, ..ibv_send_wr::BLANK };
+        live.post_mark(&self.parts.context, &mut ring, mark, (posted, ah));
     }
 
     fn post_one_recv(
@@ -68,27 +56,11 @@ impl VerbsUdQp {
         wr: &RecvWr<'_>,
     ) -> Result<(), VpStatus> {
         let live = hardware.ok_or(VpStatus::InvalidHandle)?;
-        if ring.room() == 0 {
-            return Err(VpStatus::TooManyWrs);
-        }
-        if wr.sgl.len() > SGES.min(self.init.max_recv_sge as usize) {
-            return Err(VpStatus::InvalidSgl);
-        }
-        let post = self.parts.context.ops().post_recv.ok_or(VpStatus::Unsupported)?;
-        let (number, told) = ring.next(true);
-        let wr_id = RECV | u64::from(live.serial) << 32 | u64::from(number);
-        let mut batch = Batch::new();
-        let sink = wire::sink(&self.parts.memory, wr.sgl, false);
-        batch.add(ibv_recv_wr { wr_id, ..ibv_recv_wr::BLANK }, sink);
         let whole = |front: &&Sge| front.len as usize >= GRH_OCTETS;
         let front = wr.sgl.first().filter(whole).copied().unwrap_or_default();
-        ring.push(Receive { wr_id: wr.wr_id, front }, told);
-        // SAFETY: the queue pair is alive under the lock, the chain during the call.
-        let done = batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) });
-        done.map_err(|(_, status)| {
-            ring.unpush();
-            status
-        })
+        let sink = wire::sink(&self.parts.memory, wr.sgl, false);
+        let posted = Receive { wr_id: wr.wr_id, front };
+        live.post_recv(&self.parts.context, ring, (wr, self.init.max_recv_sge), sink, posted)
     }
 }
 
@@ -122,7 +94,7 @@ impl Chain<'_> {
         let signaled = wr.flags.contains(SendFlags::SIGNALED);
         let (number, told) = ring.next(signaled);
         let mut out = request(wr, &ah);
-        out.wr_id = u64::from(self.live.serial) << 32 | u64::from(number);
+        out.wr_id = self.live.wr_id(number);
         out.send_flags |= if told { IBV_SEND_SIGNALED } else { 0 };
         if !self.batch.fits(sgl.len() + 1) {
             self.submit(ring).map_err(|failure| failure.status)?;
@@ -133,24 +105,11 @@ impl Chain<'_> {
     }
 
     fn submit(&mut self, ring: &mut Sends) -> Result<(), PostFailure> {
-        let (before, count) = (ring.len(), self.batch.len());
-        let post = self.qp.parts.context.ops().post_send;
-        let raw = self.live.raw.as_ptr();
-        let posted = self.batch.submit(|wrs, bad| match post {
-            // SAFETY: the queue pair is alive under the lock, the chain and, through the ring, its
-            // handles during the call.
-            Some(post) => unsafe { post(raw, wrs, bad) },
-            None => libc::EOPNOTSUPP,
-        });
-        let Err((taken, status)) = posted else {
-            self.taken += count;
-            return Ok(());
-        };
+        let submitted = self.live.submit(&self.qp.parts.context, &mut self.batch, ring);
+        let (Ok(taken) | Err((taken, _))) = submitted;
         self.taken += taken;
-        while ring.len() > before - (count - taken) {
-            ring.unpush();
-        }
-        Err(PostFailure { posted: self.taken, status })
+        let posted = self.taken;
+        submitted.map(drop).map_err(|(_, status)| PostFailure { posted, status })
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex};
 
 use vp_api::{
     DatagramSource, PostFailure, QpId, RecvWr, Sge, UdAddress, UdQp, UdQpInfo, UdQpInit, UdSendWr,
@@ -18,11 +18,12 @@ use super::path::Port;
 use crate::completed::{Completed, flushed};
 use crate::cq::VerbsCq;
 use crate::device::Context;
+use crate::hardware::{Hardware, MARK, RECV, Slot};
 use crate::map;
 use crate::mw::Memory;
 use crate::object_table::{InUse, destroyed, lock};
 use crate::owned::{Owned, done, refused};
-use crate::qp::{MARK, RECV, Routes, each, mark};
+use crate::qp::{Routes, each, mark};
 use crate::queue::Queue;
 use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::SERIAL;
@@ -46,7 +47,7 @@ pub(crate) struct VerbsUdQp {
     pub(super) init: UdQpInit,
     pub(super) parts: Parts,
     qkey: u32,
-    hardware: RwLock<Option<Hardware>>,
+    pub(super) hardware: Slot,
     failed: AtomicBool,
     /// With the handle, which lives until its send is done.
     pub(super) send: Queue<(Posted, Arc<Ah>)>,
@@ -59,14 +60,6 @@ pub(crate) struct VerbsUdQp {
 unsafe impl Send for VerbsUdQp {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for VerbsUdQp {}
-
-/// The device's queue pair of the present life.
-pub(super) struct Hardware {
-    pub(super) raw: Owned<ibv_qp>,
-    number: u32,
-    /// Distinguishes completions of this life from those of an earlier one.
-    pub(super) serial: u32,
-}
 
 /// A posted receive.
 pub(super) struct Receive {
@@ -87,7 +80,7 @@ impl VerbsUdQp {
             init: init.clone(),
             parts,
             qkey: init.qkey.unwrap_or(RDMA_UDP_QKEY),
-            hardware: RwLock::new(None),
+            hardware: Slot::default(),
             failed: AtomicBool::new(false),
             send: Queue::new(init.send_depth)?,
             recv: Queue::new(init.recv_depth)?,
@@ -104,8 +97,7 @@ impl VerbsUdQp {
         // SAFETY: just made; the number never changes.
         let number = unsafe { (*raw.as_ptr()).qp_num };
         self.ready(raw.as_ptr()).map_err(refused("initialise the queue pair for datagrams"))?;
-        *self.hardware.write().unwrap_or_else(PoisonError::into_inner) =
-            Some(Hardware { raw, number, serial });
+        self.hardware.put(Hardware { raw, number, serial });
         self.parts.routes.add_ud(number, self.clone());
         Ok(())
     }
@@ -155,17 +147,13 @@ impl VerbsUdQp {
         done(unsafe { (self.parts.context.api.ibv.ibv_modify_qp)(raw, attr, mask) })
     }
 
-    pub(super) fn hardware(&self) -> RwLockReadGuard<'_, Option<Hardware>> {
-        self.hardware.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn number(&self) -> Option<u32> {
-        self.hardware().as_ref().map(|hardware| hardware.number)
+        self.hardware.number()
     }
 
     /// The device reports that it failed, in that life; false: it had ended before.
     pub(crate) fn broke(&self, life: u32) -> bool {
-        let hardware = self.hardware();
+        let hardware = self.hardware.read();
         let Some(live) = hardware.as_ref().filter(|live| live.serial == life) else { return false };
         // It flushes, or did already.
         let _ = self.fail(live);
@@ -194,14 +182,9 @@ impl VerbsUdQp {
     }
 
     fn end_life(&self) -> VpResult<()> {
-        let mut slot = self.hardware.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(Hardware { raw, number, serial }) = slot.take() else { return Ok(()) };
-        if let Err((raw, error)) = raw.destroy() {
-            *slot = Some(Hardware { raw, number, serial });
-            return Err(refused("destroy the queue pair for datagrams")(error));
+        if let Some(number) = self.hardware.end("queue pair for datagrams")? {
+            self.parts.routes.remove_ud(number, self);
         }
-        drop(slot);
-        self.parts.routes.remove_ud(number, self);
         Ok(())
     }
 
@@ -237,7 +220,7 @@ impl VerbsUdQp {
         taken: Taken,
         behind: &mut VecDeque<Completed>,
     ) -> Option<Completed> {
-        let serial = self.hardware().as_ref().map(|hardware| hardware.serial)?;
+        let serial = self.hardware.read().as_ref().map(|hardware| hardware.serial)?;
         if serial != (wc.wr_id >> 32) as u32 & SERIAL {
             return None;
         }
@@ -358,7 +341,7 @@ impl UdQp for VerbsUdQp {
             return Err(destroyed("queue pair"));
         }
         match (to, self.failed.load(Ordering::Acquire)) {
-            (UdState::Error, _) => match self.hardware().as_ref() {
+            (UdState::Error, _) => match self.hardware.read().as_ref() {
                 Some(live) => self.fail(live).map_err(refused("flush the queue pair")),
                 None => Err(destroyed("queue pair")),
             },

@@ -1,0 +1,139 @@
+//! The device's queue pair behind a queue pair of ours: its handle, its number, and posting to it.
+//!
+//! Owner: a queue pair, connected or for datagrams, in a [`Slot`]. Any thread posts, with the slot locked shared
+//! and the queue's ring locked; who destroys it locks the slot alone. Each life of a queue pair has a device's queue
+//! pair of its own: what ended cannot begin again on every device.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use vp_api::{RecvWr, VpResult, VpStatus};
+
+use crate::device::Context;
+use crate::owned::{Owned, refused};
+use crate::ring::Ring;
+use crate::wire::{Batch, Link, SGES};
+use ibv_sys::*;
+
+/// Marks the number of a receive.
+pub(crate) const RECV: u64 = 1 << 63;
+/// Marks the number of a request that is not the consumer's, see [`Hardware::post_mark`].
+pub(crate) const MARK: u64 = 1 << 61;
+
+/// The device's queue pair of the present life.
+pub(crate) struct Hardware {
+    pub(crate) raw: Owned<ibv_qp>,
+    pub(crate) number: u32,
+    /// Distinguishes completions of this life from those of an earlier one.
+    pub(crate) serial: u32,
+}
+
+/// The place for it; empty before the first life and once it is destroyed.
+#[derive(Default)]
+pub(crate) struct Slot(RwLock<Option<Hardware>>);
+
+impl Slot {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Option<Hardware>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn put(&self, hardware: Hardware) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(hardware);
+    }
+
+    /// The number that peers know; `None` once destroyed.
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.read().as_ref().map(|hardware| hardware.number)
+    }
+
+    /// Destroys the device's queue pair, `what`, and returns its number; on an error it stays.
+    pub(crate) fn end(&self, what: &str) -> VpResult<Option<u32>> {
+        let mut slot = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(Hardware { raw, number, serial }) = slot.take() else { return Ok(None) };
+        match raw.destroy() {
+            Ok(()) => Ok(Some(number)),
+            Err((raw, error)) => {
+                *slot = Some(Hardware { raw, number, serial });
+                Err(refused(&format!("destroy the {what}"))(error))
+            }
+        }
+    }
+}
+
+impl Hardware {
+    /// What the device returns in the completion of the request with this number in its ring.
+    pub(crate) fn wr_id(&self, number: u32) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(number)
+    }
+
+    /// Hands the chain over, and returns how many requests the device took. On an error those that it did not
+    /// take leave the ring.
+    pub(crate) fn submit<P>(
+        &self,
+        context: &Context,
+        batch: &mut Batch<ibv_send_wr>,
+        ring: &mut Ring<P>,
+    ) -> Result<usize, (usize, VpStatus)> {
+        let (before, count) = (ring.len(), batch.len());
+        let post = context.ops().post_send;
+        let posted = batch.submit(|wrs, bad| match post {
+            // SAFETY: the queue pair is alive under the slot's lock; the chain is during the call, and, through the
+            // ring, so are the address handles that it names.
+            Some(post) => unsafe { post(self.raw.as_ptr(), wrs, bad) },
+            None => libc::EOPNOTSUPP,
+        });
+        posted.map(|()| count).inspect_err(|(taken, _)| {
+            while ring.len() > before - (count - taken) {
+                ring.unpush();
+            }
+        })
+    }
+
+    /// Posts a request of its own after quiet ones when the device only flushes: those that had succeeded
+    /// end without a completion, and what is posted late waits for them. There is room, since what fills a queue is
+    /// never quiet: in the queue, and so in a CQ as deep as its queues.
+    pub(crate) fn post_mark<P>(
+        &self,
+        context: &Context,
+        ring: &mut Ring<P>,
+        mut wr: ibv_send_wr,
+        posted: P,
+    ) {
+        let (number, told) = ring.next(true);
+        (wr.wr_id, wr.send_flags) = (MARK | self.wr_id(number), IBV_SEND_SIGNALED);
+        let mut batch = Batch::new();
+        batch.add(wr, std::iter::empty());
+        ring.next_is_ours();
+        ring.push(posted, told);
+        // Refused: the device accepts nothing any more, which it reports elsewhere.
+        let _ = self.submit(context, &mut batch, ring);
+    }
+
+    /// Posts one receive, with at most `most` elements, into the memory that `sink` names.
+    pub(crate) fn post_recv<P>(
+        &self,
+        context: &Context,
+        ring: &mut Ring<P>,
+        (wr, most): (&RecvWr<'_>, u32),
+        sink: impl Iterator<Item = ibv_sge>,
+        posted: P,
+    ) -> Result<(), VpStatus> {
+        if ring.room() == 0 {
+            return Err(VpStatus::TooManyWrs);
+        }
+        if wr.sgl.len() > SGES.min(most as usize) {
+            return Err(VpStatus::InvalidSgl);
+        }
+        let post = context.ops().post_recv.ok_or(VpStatus::Unsupported)?;
+        let (number, told) = ring.next(true);
+        let wr_id = RECV | self.wr_id(number);
+        let mut batch = Batch::new();
+        batch.add(ibv_recv_wr { wr_id, ..ibv_recv_wr::BLANK }, sink);
+        ring.push(posted, told);
+        // SAFETY: the queue pair is alive under the slot's lock, the chain during the call.
+        let done = batch.submit(|wrs, bad| unsafe { post(self.raw.as_ptr(), wrs, bad) });
+        done.map_err(|(_, status)| {
+            ring.unpush();
+            status
+        })
+    }
+}
