@@ -1,38 +1,37 @@
 //! A verbs provider over rdma-core: every InfiniBand, RoCE and iWARP device that the kernel
 //! offers, opened through `libibverbs.so.1`, connected through `librdmacm.so.1`.
 //!
-//! Both libraries are loaded at run time ([`Verbs`]): nothing of rdma-core is needed to build, and
-//! where it, a device, a kernel module or a permission is missing, the provider says which. It has
+//! Both libraries are loaded at run time ([`Verbs`]): building needs nothing of rdma-core, and
+//! if it, a device, a kernel module or a permission is missing, the provider reports which. It has
 //! its own connection manager ([`vp_api::ConnectionModel::Native`]).
 //!
-//! What differs from SoftRDMA and is visible: capabilities and limits are the device's. Windows
-//! need a device with windows; registering through the queue, zero-based addresses and privileged
-//! STags are the kernel's alone; Immediate Data has 4 octets.
+//! Visible differences from SoftRDMA: capabilities and limits are the device's. Windows
+//! need a device with windows; registration through the queue, zero-based addresses and privileged
+//! STags are for the kernel only; Immediate Data has 4 octets.
 //!
-//! # Handling of differences
+//! # Differences between InfiniBand and iWARP
 //!
-//! `vp-verbs` brings the devices of rdma-core, whose libraries are loaded when they are there. What
-//! InfiniBand does otherwise than iWARP is reconciled there or said by capabilities and limits,
-//! which IT-API passes on in `it_ia_info_t`; [a C program](tests/c/hardware.c) holds its answers
-//! against what the calls do.
+//! The bridge hides differences where it can; others show in capabilities and limits,
+//! which IT-API passes on in `it_ia_info_t`; [a C program](tests/c/hardware.c) compares these
+//! with the results of the calls.
 //!
-//! | topic | handling |
+//! | topic | what the bridge does |
 //! |---|---|
-//! | transport | `IT_IB_TRANSPORT` for InfiniBand and RoCE, `IT_IWARP_TCP_TRANSPORT` for iWARP; a device says it as it is listed. Connections are addressed by IP everywhere |
-//! | sink of a read | a right of its own on iWARP, the local one on InfiniBand: `rdma_read_requires_remote_write` |
-//! | windows as sinks, sinks that a read invalidates | processes cannot: `rdma_read_local_extensions` is no, the calls return "not supported" |
-//! | a request that fails | ends the connection on the wire at once; rdma-core reports it in the completion only, so the event comes when a thread polls or waits at that dispatcher. An event without a poll would need queues that are always armed for solicited completions: an event of the kernel for each solicited message, on siw for each one |
-//! | first message | the initiator on iWARP greets with a Write of no octets as soon as it is connected; the acceptor reports its connection after a completed receive, or after 20 ms, because the kernel does not report a first message |
-//! | three-way handshake | made by the provider; the application sees two ways |
-//! | private data | 53, 193 and 145 octets on InfiniBand, whose padding is taken off again; 252 each on iWARP: `*_private_data_len` |
-//! | IRD, ORD | the least of what both ends want; rdma_cm counts to 254 |
-//! | windows | type 1 is wide, type 2 narrow: `rmr_types_supported`. Of type 1 the device picks the key, and the link returns that one; unlinking is a bind of no octets |
-//! | invalidation | windows only: regions are invalidated by the kernel alone |
-//! | registering through the queue, zero-based addresses, STag 0, sockets | the kernel's alone, or not there: said, and refused |
-//! | atomics | plain ones where the device has them |
+//! | transport | `IT_IB_TRANSPORT` for InfiniBand and RoCE, `IT_IWARP_TCP_TRANSPORT` for iWARP; the list of devices has it. Connections use IP addresses on all |
+//! | sink of a read | needs the remote write right on iWARP, the local one on InfiniBand: `rdma_read_requires_remote_write` |
+//! | windows as sinks, sinks that a read invalidates | not available to processes: `rdma_read_local_extensions` is no, the calls return "not supported" |
+//! | a request that fails | ends the connection on the wire at once; rdma-core reports it in the completion only, so the event is delivered when a thread polls or waits at that dispatcher. Otherwise queues would have to be armed for solicited completions all the time: an event of the kernel for each solicited message, on siw for each message |
+//! | first message | the initiator on iWARP sends a zero-length Write as soon as it is connected; the acceptor gets its connection event when a receive has completed, or after 20 ms, because the kernel does not report the first message |
+//! | three-way handshake | the provider performs it; the application sees a two-way one |
+//! | private data | 53, 193 and 145 octets on InfiniBand, whose padding is removed; 252 each on iWARP: `*_private_data_len` |
+//! | IRD, ORD | the smaller value of both ends; rdma_cm has at most 254 |
+//! | windows | type 1 is wide, type 2 narrow: `rmr_types_supported`. For type 1 the device chooses the key, and the link returns it; unlinking is a zero-length bind |
+//! | invalidation | of windows only: invalidation of regions is for the kernel only |
+//! | registering through the queue, zero-based addresses, STag 0, sockets | for the kernel only, or not available: the capabilities say so, and the calls are refused |
+//! | atomics | standard ones where the device has them |
 //! | limit of a QP's own receive queue | no device has it: `soft_hi_watermark_support` is no |
-//! | datagrams | InfiniBand and RoCE have them, iWARP not. The address of a sender is read from the header in its receive. Services are rdma_cm's (SIDR): a request has 177 octets of private data, a response 128; ours carry the key and the refusal, of which rdma_cm passes on one each, behind the data. `supported_service_types` says so, see *Datagrams*; on iWARP the calls return "not supported" |
-//! | QP states | a QP of the device is made anew for each Error to Idle, under the same id |
+//! | datagrams | InfiniBand and RoCE have them, iWARP not. The path back to a sender is taken from the header in its receive. Services are those of rdma_cm (SIDR): a request has 177 octets of private data, a reply 128; ours also carry, behind the data, the key and the reason of a refusal, of which rdma_cm passes on only one. See `supported_service_types` and *Datagrams*; on iWARP the calls return "not supported" |
+//! | QP states | Error to Idle makes a new QP of the device, under the same id |
 
 mod addr;
 mod cm;

@@ -49,7 +49,7 @@ fn programs(old: &str, seen: &[(Program, String)]) -> String {
 /// For each version node that applications use, how many symbols work, and which do not.
 fn symbols() -> String {
     let all = SymbolTable::own().unwrap();
-    let mut table = "| node | work | answer EOPNOTSUPP |\n|---|---|---|\n".to_owned();
+    let mut table = "| node | work | return EOPNOTSUPP |\n|---|---|---|\n".to_owned();
     for library in Library::ALL {
         let mut nodes = all.nodes(library);
         nodes.retain(|node| !node.contains("PRIVATE"));
