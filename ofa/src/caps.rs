@@ -95,7 +95,7 @@ pub(crate) fn port(adapter: &Adapter, ports: &[PortInfo]) -> ibv_port_attr {
         state: if main.is_some() { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
         max_mtu: mtu(u32::MAX),
         active_mtu: active,
-        gid_tbl_len: 2,
+        gid_tbl_len: int(ual::gid::COUNT),
         port_cap_flags: 0,
         max_msg_sz: adapter.attrs().max_message,
         bad_pkey_cntr: 0,

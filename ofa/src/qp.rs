@@ -240,18 +240,35 @@ impl Qp {
         self.state.load(Ordering::Acquire)
     }
 
-    /// Sets the state: the owner's stream exists, or the application asked for the change.
+    /// Sets the state, whatever it was: the owner's stream exists or is over, or the application asked for
+    /// ERR or RESET.
     pub fn set_state(&self, state: u32) {
-        let mut kept = lock(&self.kept);
-        if state != IBV_QPS_SQD {
-            self.post_kept(&mut kept, state);
-        }
-        self.state.store(state, Ordering::Release);
-        drop(kept);
-        self.mirror.set(state);
+        self.store_state(&mut lock(&self.kept), state);
         if state == IBV_QPS_ERR {
             self.release();
         }
+    }
+
+    /// Changes the state that the application knows.
+    ///
+    /// # Errors
+    /// EINVAL: it is no longer `from`, because the stream ended meanwhile.
+    fn change_state(&self, from: u32, to: u32) -> Result<(), Errno> {
+        let mut kept = lock(&self.kept);
+        if self.state() != from {
+            return Err(EINVAL);
+        }
+        self.store_state(&mut kept, to);
+        Ok(())
+    }
+
+    /// `kept`: held, so that one change follows the other.
+    fn store_state(&self, kept: &mut List, state: u32) {
+        if state != IBV_QPS_SQD {
+            self.post_kept(kept, state);
+        }
+        self.state.store(state, Ordering::Release);
+        self.mirror.set(state);
     }
 
     /// The stream is over, or none was established: from now on posts complete as flushed.

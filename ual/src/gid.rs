@@ -9,10 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use vp_api::PortInfo;
 
+/// Entries of the table.
+pub const COUNT: usize = 2;
+
 /// The table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gids {
-    table: [[u8; 16]; 2],
+    table: [[u8; 16]; COUNT],
     address: IpAddr,
 }
 
@@ -41,7 +44,7 @@ impl Gids {
     }
 
     /// The whole table.
-    pub fn table(&self) -> &[[u8; 16]; 2] {
+    pub fn table(&self) -> &[[u8; 16]; COUNT] {
         &self.table
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ibv_sys::*;
 use kal_os::lock;
+use ual::gid;
 use ual_cm::{ConnState, Connectee, Disconnect};
 use vp_api::{Access, Capabilities, QpChange};
 
@@ -24,7 +25,8 @@ impl Qp {
     /// ibv_modify_qp.
     ///
     /// # Errors
-    /// EINVAL: the change, its attributes, or their values. EBUSY: a reset while the stream is still ending.
+    /// EINVAL: the change, its attributes, or their values, or the stream ended meanwhile. EBUSY: a reset
+    /// while the stream is still ending. Nothing has changed then.
     pub fn modify(self: &Arc<Self>, attr: &ibv_qp_attr, mask: i32) -> Result<(), Errno> {
         self.adapter()?;
         let _one = lock(&self.changing);
@@ -35,28 +37,50 @@ impl Qp {
         match to {
             IBV_QPS_ERR if mask & IBV_QP_STATE != 0 => self.fail(owner)?,
             IBV_QPS_RESET if mask & IBV_QP_STATE != 0 => self.reset(owner)?,
-            _ => {}
+            _ => {
+                let meets = (now, to) == (IBV_QPS_INIT, IBV_QPS_RTR) && !by_id;
+                return self.change(attr, mask, (now, to), meets);
+            }
         }
-        if mask & IBV_QP_ACCESS_FLAGS != 0 {
+        self.set_state(to);
+        Ok(())
+    }
+
+    /// Attributes, rights and state: all are changed, or none.
+    fn change(
+        self: &Arc<Self>,
+        attr: &ibv_qp_attr,
+        mask: i32,
+        (now, to): (u32, u32),
+        meets: bool,
+    ) -> Result<(), Errno> {
+        let rights = mask & IBV_QP_ACCESS_FLAGS != 0;
+        if rights {
             self.allow(access::of_peers(attr.qp_access_flags))?;
         }
+        let before = *lock(&self.attr);
         merge(&mut lock(&self.attr), attr, mask);
-        if to != now || to == IBV_QPS_RESET {
-            self.set_state(to);
-        }
-        if to == IBV_QPS_SQD
+        let changed = self.change_state(now, to).and_then(|()| match meets {
+            true => self.meet().inspect_err(|_| {
+                self.part();
+                // It may have gone to ERR by itself.
+                let _ = self.change_state(to, now);
+            }),
+            false => Ok(()),
+        });
+        if changed.is_err() {
+            *lock(&self.attr) = before;
+            if rights {
+                // As it was allowed before.
+                let _ = self.allow(access::of_peers(before.qp_access_flags));
+            }
+        } else if to == IBV_QPS_SQD
             && mask & IBV_QP_EN_SQD_ASYNC_NOTIFY != 0
             && attr.en_sqd_async_notify != 0
         {
             self.tell_when_drained();
         }
-        if (now, to) == (IBV_QPS_INIT, IBV_QPS_RTR) && !by_id {
-            self.meet().inspect_err(|_| {
-                self.part();
-                self.set_state(now);
-            })?;
-        }
-        Ok(())
+        changed
     }
 
     /// What peers may do from now on. On a device that cannot change that, what memory grants.
@@ -73,6 +97,8 @@ impl Qp {
         let fits = |reads: u8, limit: u16| i32::from(reads) <= caps::max_reads(limit);
         if wrong(IBV_QP_PORT, attr.port_num == PORT)
             || wrong(IBV_QP_PKEY_INDEX, attr.pkey_index == 0)
+            || wrong(IBV_QP_AV, fits_port(&attr.ah_attr))
+            || wrong(IBV_QP_TIMEOUT, attr.timeout < 32)
             || wrong(IBV_QP_PATH_MTU, (1..=5).contains(&attr.path_mtu))
             || wrong(IBV_QP_MAX_QP_RD_ATOMIC, fits(attr.max_rd_atomic, attrs.max_ord))
             || wrong(IBV_QP_MAX_DEST_RD_ATOMIC, fits(attr.max_dest_rd_atomic, attrs.max_ird))
@@ -144,6 +170,11 @@ impl Qp {
         };
         (attr, cap)
     }
+}
+
+/// Whether a path begins at the port, and at one of its GIDs.
+fn fits_port(path: &ibv_ah_attr) -> bool {
+    path.port_num == PORT && (path.is_global == 0 || usize::from(path.grh.sgid_index) < gid::COUNT)
 }
 
 /// Stores the attributes that were set.

@@ -61,6 +61,33 @@ fn each_end_gets_one_event_however_it_ends() {
     }
 }
 
+/// A change that begins before the end must not put the queue pair back into a state that it has left.
+#[test]
+fn an_end_during_changes_of_state_stays() {
+    for _ in 0..20 {
+        let pair = Pair::new();
+        let qp = shown(pair.active).qp;
+        let address = qp.expose_provenance();
+        let changer = thread::spawn(move || {
+            let qp = with_exposed_provenance_mut(address);
+            let states = [IBV_QPS_SQD, IBV_QPS_RTS].into_iter().cycle();
+            let change = |qp_state| {
+                let mut attr = ibv_qp_attr { qp_state, ..ibv_qp_attr::default() };
+                call!(warpline_ibv_modify_qp(qp, &raw mut attr, IBV_QP_STATE))
+            };
+            states.map(change).find(|refused| *refused != 0)
+        });
+        done!(warpline_rdma_disconnect(pair.passive));
+        expect(pair.near, RDMA_CM_EVENT_DISCONNECTED);
+        expect(pair.far, RDMA_CM_EVENT_DISCONNECTED);
+        warpline_patience::until("a change to be refused", || changer.is_finished());
+        assert_eq!(changer.join().unwrap(), Some(libc::EINVAL));
+        // SAFETY: the identifier's queue pair; the library writes its state.
+        assert_eq!(unsafe { (&raw const (*qp).state).read_volatile() }, IBV_QPS_ERR);
+        pair.end();
+    }
+}
+
 #[test]
 fn the_peer_gets_an_event_when_an_identifier_is_destroyed() {
     let pair = Pair::new();

@@ -9,7 +9,10 @@
 
 mod common;
 mod connections;
+mod descriptors;
 mod endpoints;
 mod ends;
 mod misuse;
 mod ports;
+#[path = "../common/watch.rs"]
+mod watch;

@@ -88,14 +88,6 @@ fn unsupported_calls_are_refused() {
 }
 
 #[test]
-fn a_nonblocking_channel_without_events_returns_eagain() {
-    let channel = channel();
-    rustix::fs::fcntl_setfl(descriptor(channel), rustix::fs::OFlags::NONBLOCK).unwrap();
-    refused!(libc::EAGAIN, warpline_rdma_get_cm_event(channel, &mut null_mut()));
-    call!(warpline_rdma_destroy_event_channel(channel));
-}
-
-#[test]
 fn devices_are_open_and_stay_so() {
     let mut count = 0;
     let list = call!(warpline_rdma_get_devices(&raw mut count));

@@ -7,16 +7,12 @@ use std::sync::mpsc::channel;
 use ibv_sys::*;
 use ofa::verbs::async_event::*;
 use ofa::verbs::channel::*;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::OFlags;
 
 use crate::lab::*;
+use crate::watch;
 
 fn readable(fd: i32) -> bool {
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    let none = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&none)).unwrap() == 1
+    watch::readable(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
 /// The next asynchronous event.
@@ -61,16 +57,6 @@ fn a_channel_notifies_once_per_arming() {
     }
     destroy(a);
     destroy(b);
-}
-
-#[test]
-fn a_nonblocking_channel_returns_eagain() {
-    let lab = Lab::new();
-    let fd = unsafe { BorrowedFd::borrow_raw((*lab.channel).fd) };
-    rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).unwrap();
-    let (mut cq, mut context) = (null_mut(), null_mut());
-    let got = unsafe { warpline_ibv_get_cq_event(lab.channel, &mut cq, &mut context) };
-    assert_eq!((got, errno()), (-1, libc::EAGAIN));
 }
 
 #[test]

@@ -200,6 +200,13 @@ pub(crate) fn modify(qp: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: c_int) -> c_
     unsafe { warpline_ibv_modify_qp(qp, attr, mask) }
 }
 
+/// What ibv_query_qp returns.
+pub(crate) fn query(qp: *mut ibv_qp) -> ibv_qp_attr {
+    let (mut attr, mut init) = (ibv_qp_attr::default(), unsafe { std::mem::zeroed() });
+    assert_eq!(unsafe { warpline_ibv_query_qp(qp, &mut attr, c_int::MAX, &mut init) }, 0);
+    attr
+}
+
 pub(crate) fn to_init(qp: *mut ibv_qp) {
     let mut attr = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,

@@ -7,7 +7,9 @@
 )]
 // A test plays an application in C, and fails loudly.
 
+mod changes;
 mod data;
+mod descriptors;
 mod events;
 mod extended;
 mod fork;
@@ -18,3 +20,5 @@ mod processes;
 mod rendezvous;
 mod signals;
 mod states;
+#[path = "../common/watch.rs"]
+mod watch;

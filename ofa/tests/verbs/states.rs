@@ -25,13 +25,6 @@ fn drained(lab: &Lab, qp: *mut ibv_qp) {
     events::acknowledge(&mut event);
 }
 
-fn query(qp: *mut ibv_qp) -> ibv_qp_attr {
-    let (mut attr, mut init) = (ibv_qp_attr::default(), unsafe { std::mem::zeroed() });
-    let all = i32::MAX;
-    assert_eq!(unsafe { ofa::verbs::qp::warpline_ibv_query_qp(qp, &mut attr, all, &mut init) }, 0);
-    attr
-}
-
 #[test]
 fn sends_wait_while_the_queue_is_drained() {
     let (near, far) = (Lab::new(), Lab::new());

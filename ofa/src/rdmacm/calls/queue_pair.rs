@@ -314,8 +314,8 @@ pub unsafe extern "C" fn warpline_rdma_init_qp_attr(
             // A queue pair that is connected already is past it.
             IBV_QPS_INIT if private.is_joined() => {}
             IBV_QPS_INIT => {
-                attr.port_num = 1;
-                *mask |= IBV_QP_STATE | IBV_QP_PORT;
+                (attr.port_num, attr.pkey_index) = (1, 0);
+                *mask |= IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX;
             }
             IBV_QPS_RTR | IBV_QPS_RTS => {}
             _ => return Err(EINVAL),

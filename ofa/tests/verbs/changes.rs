@@ -1,0 +1,64 @@
+//! Changes of a queue pair that are refused, which change nothing, and what a transition requires.
+
+use ibv_sys::*;
+
+use crate::lab::*;
+
+/// The attributes that a change to RTR could have set.
+fn attributes(qp: *mut ibv_qp) -> String {
+    let now = query(qp);
+    let (path, reads) = (now.ah_attr, now.max_dest_rd_atomic);
+    format!("{} {} {path:?} {reads} {}", now.qp_state, now.dest_qp_num, now.qp_access_flags)
+}
+
+#[test]
+fn a_change_that_is_refused_leaves_everything_as_it_was() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = (near.qp(), far.qp());
+    to_init(a);
+    to_init(b);
+    let before = attributes(b);
+    let good = rtr(near.gid(), number(a));
+    let with = |change: fn(&mut ibv_qp_attr)| {
+        let mut attr = ibv_qp_attr { qp_access_flags: 0, ..good };
+        change(&mut attr);
+        attr
+    };
+    for (what, mut attr) in [
+        ("a number of more than 24 bits", with(|attr| attr.dest_qp_num = 1 << 24)),
+        ("a LID", with(|attr| (attr.ah_attr.is_global, attr.ah_attr.dlid) = (0, 1))),
+        ("another port", with(|attr| attr.ah_attr.port_num = 2)),
+        ("a GID of this end that is not there", with(|attr| attr.ah_attr.grh.sgid_index = 2)),
+        ("too many reads", with(|attr| attr.max_dest_rd_atomic = 255)),
+        ("an MTU that is none", with(|attr| attr.path_mtu = 6)),
+    ] {
+        let refused = modify(b, &mut attr, RTR | IBV_QP_ACCESS_FLAGS);
+        assert_eq!((refused, attributes(b)), (libc::EINVAL, before.clone()), "{what}");
+        assert_eq!(state(b), IBV_QPS_INIT, "{what}");
+    }
+    // Peers may do what they might before, and the queue pair meets the right one.
+    meet(b, near.gid(), number(a));
+    meet(a, far.gid(), number(b));
+    near.fill(0, b"as before");
+    let mut sge = near.sge(0, 9);
+    let mut write = wr(1, IBV_WR_RDMA_WRITE, &mut sge);
+    write.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(64), rkey: far.rkey() } };
+    assert_eq!(near.send(a, &mut write), 0);
+    near.success(1);
+    warpline_patience::until("the Write", || far.read(64, 9) == b"as before");
+    destroy(a);
+    destroy(b);
+}
+
+#[test]
+fn a_first_change_names_port_key_and_rights() {
+    let lab = Lab::new();
+    let qp = lab.qp();
+    let mut attr = ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: 1, ..ibv_qp_attr::default() };
+    for flag in [IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_ACCESS_FLAGS] {
+        assert_eq!(modify(qp, &mut attr, INIT & !flag), libc::EINVAL, "without {flag:#x}");
+        assert_eq!(state(qp), IBV_QPS_RESET);
+    }
+    assert_eq!(modify(qp, &mut attr, INIT), 0);
+    destroy(qp);
+}
