@@ -13,7 +13,7 @@ pub(crate) const FLAGS: u32 = IBV_DEVICE_CURR_QP_STATE_MOD
     | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 
 /// The most concurrent reads that are reported: programs keep the number in an octet.
-pub(crate) const MAX_READS: i32 = 128;
+const MAX_READS: i32 = 128;
 /// Of `vendor_id`: the prefix of locally administered addresses.
 const VENDOR: u32 = 0x02_0000;
 

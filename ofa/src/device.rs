@@ -153,6 +153,14 @@ impl Device {
         self.ports().is_ok_and(|ports| ports.iter().any(own))
     }
 
+    /// The index of the interface with an address; 0: none has it, or there is no sysfs.
+    pub(crate) fn interface_of(&self, address: IpAddr) -> u32 {
+        let ports = self.ports().unwrap_or_default();
+        let own = ports.iter().find(|port| port.addresses.contains(&address));
+        let text = own.and_then(|port| sysfs(&port.interface, "ifindex"));
+        text.and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+
     /// Opens it, or returns the adapter that is open already.
     pub fn open(&'static self) -> Result<Arc<Adapter>, Errno> {
         let mut opened = lock(&self.opened);
@@ -167,10 +175,16 @@ impl Device {
     }
 }
 
+/// What sysfs says of an interface.
+fn sysfs(interface: &str, file: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{file}")).ok()?;
+    Some(text.trim().to_owned())
+}
+
 /// The hardware address of an interface, as sysfs has it; none for loopback.
 fn hardware_address(interface: &str) -> Option<[u8; 6]> {
-    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).ok()?;
-    let octets = text.trim().split(':').map(|octet| u8::from_str_radix(octet, 16));
+    let text = sysfs(interface, "address")?;
+    let octets = text.split(':').map(|octet| u8::from_str_radix(octet, 16));
     let octets: Vec<u8> = octets.collect::<Result<_, _>>().ok()?;
     octets.try_into().ok().filter(|octets| *octets != [0; 6])
 }

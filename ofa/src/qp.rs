@@ -109,13 +109,17 @@ impl Qp {
     /// Creates one, in RESET.
     ///
     /// # Errors
-    /// EINVAL: sizes beyond the device's, or objects of different contexts. EOPNOTSUPP: an unsupported
+    /// EINVAL: sizes beyond the device's, objects of different contexts, or an unreliable connection with a
+    /// shared receive queue (ibv_create_qp(3)). EOPNOTSUPP: an unsupported
     /// type. ENOMEM.
     pub fn create(init: Init) -> Result<Arc<Self>, Errno> {
         if !matches!(init.kind, IBV_QPT_RC | IBV_QPT_UC) {
             return Err(EOPNOTSUPP);
         }
         let adapter = init.pd.adapter()?.clone();
+        if !fits(&init, &adapter) {
+            return Err(EINVAL);
+        }
         let own = |context: &Arc<Context>| Arc::ptr_eq(context, &init.pd.context);
         let of_srq = init.srq.as_ref().is_none_or(|srq| own(srq.context()));
         if !(own(init.send_cq.context()) && own(init.recv_cq.context()) && of_srq) {
@@ -306,6 +310,13 @@ impl Qp {
         self.mirror.end();
         Ok(())
     }
+}
+
+/// Whether the device has such queue pairs.
+fn fits(init: &Init, adapter: &Adapter) -> bool {
+    let (cap, attrs) = (&init.cap, adapter.attrs());
+    cap.max_send_wr.max(cap.max_recv_wr) <= attrs.max_wr_per_qp
+        && !(init.srq.is_some() && init.kind == IBV_QPT_UC)
 }
 
 fn provider_init(init: &Init, adapter: &Adapter) -> QpInit {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kal_os::lock;
 use vp_api::{Data, PostFailure, SendFlags, SendOp, SendWr, Sge};
 
-use crate::errno::{EINVAL, Errno};
+use crate::errno::{EINVAL, ENOMEM, Errno};
 
 /// The list of one queue pair.
 #[derive(Default)]
@@ -79,15 +79,18 @@ impl WrList {
     /// Posts the list, and ends it.
     ///
     /// # Errors
-    /// The first of its requests', before any is posted; or the provider's, with those before posted.
+    /// Of its requests the first that is refused, or ENOMEM for more than `most`, before any is posted; or
+    /// the provider's, with those before posted.
     pub(crate) fn complete(
         &self,
         ready: Result<(), Errno>,
+        most: u32,
         post: impl Fn(&[SendWr<'_>]) -> Result<(), PostFailure>,
     ) -> Result<(), Errno> {
         let result = {
             let list = lock(&self.list);
-            ready.and(list.refused.map_or(Ok(()), Err)).and_then(|()| list.post(post))
+            let fits = if list.len() > most as usize { Err(ENOMEM) } else { Ok(()) };
+            ready.and(list.refused.map_or(Ok(()), Err)).and(fits).and_then(|()| list.post(post))
         };
         self.building.store(false, Ordering::Release);
         result

@@ -8,6 +8,7 @@ use kal_os::lock;
 use ual_cm::{AcceptParams, ConnectParams, Disconnect};
 
 use super::endpoint::IdEndpoint;
+use super::event::Conn;
 use super::id::{Id, Inner, State};
 use super::port;
 use crate::adapter::Adapter;
@@ -56,8 +57,11 @@ impl Id {
             let asked = inner.asked.as_ref().ok_or(EINVAL)?;
             let (request, adapter) = (asked.request().ok_or(EINVAL)?, asked.adapter.clone());
             // rdma_accept(3): those of the request, limited by the device.
-            wish.responder_resources.get_or_insert(asked.conn.responder_resources);
-            wish.initiator_depth.get_or_insert(asked.conn.initiator_depth);
+            let info = qp.vp().query()?;
+            let within = |reads: u8, most: u16| u16::from(reads).min(most) as u8;
+            let Conn { responder_resources: inbound, initiator_depth: outbound, .. } = asked.conn;
+            wish.responder_resources.get_or_insert(within(inbound, info.ird));
+            wish.initiator_depth.get_or_insert(within(outbound, info.ord));
             let party = inner.join(self, &adapter, qp, &wish)?;
             let params = AcceptParams { private_data: wish.data, ird: None, ord: None };
             (party, request, params)
@@ -135,7 +139,7 @@ impl Id {
 }
 
 impl Inner {
-    /// Joins with a queue pair, pending.
+    /// Joins with a queue pair, pending. EINVAL: more reads than the device has.
     fn join(
         &mut self,
         id: &Arc<Id>,
@@ -144,9 +148,12 @@ impl Inner {
         wish: &Wish,
     ) -> Result<Arc<IdEndpoint>, Errno> {
         let info = qp.vp().query()?;
-        let most = |wish: Option<u8>, most: u16| wish.map_or(most, |wish| most.min(wish.into()));
+        let within = |wish: Option<u8>, most: u16| match wish.map_or(most, u16::from) {
+            wish if wish <= most => Ok(wish),
+            _ => Err(EINVAL),
+        };
         let reads =
-            (most(wish.responder_resources, info.ird), most(wish.initiator_depth, info.ord));
+            (within(wish.responder_resources, info.ird)?, within(wish.initiator_depth, info.ord)?);
         let party = IdEndpoint::join(id, adapter, qp, reads)?;
         // The peer's first message may come before the event, and the application may reply to it.
         party.qp().set_state(IBV_QPS_RTS);

@@ -7,9 +7,9 @@
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ibv_sys::*;
 use kal_os::lock;
@@ -20,10 +20,10 @@ use crate::tuning::ITERATION;
 use crate::verbs::context::context_of;
 use crate::verbs::cq::{Cq, channel_of, create};
 
-/// The fields that are supported. Time stamps are taken when they are read.
-const SERVED: u64 = IBV_WC_STANDARD_FLAGS
-    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
-    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+/// The fields that are supported. A time stamp is of the moment at which the iteration comes to the completion.
+const SERVED: u64 = IBV_WC_STANDARD_FLAGS | STAMPS;
+const STAMPS: u64 =
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
 /// The state of an iteration.
 #[derive(Default)]
@@ -32,12 +32,42 @@ pub(crate) struct Walk {
     /// Taken from the provider, and not returned yet.
     staged: Mutex<VecDeque<ibv_wc>>,
     count: AtomicUsize,
+    /// Completions get time stamps.
+    stamped: AtomicBool,
     /// The present completion.
     current: Current,
 }
 
 #[derive(Default)]
-struct Current(UnsafeCell<ibv_wc>);
+struct Current(UnsafeCell<Shown>);
+
+/// A completion, and when it was seen.
+#[derive(Clone, Copy, Default)]
+struct Shown {
+    wc: ibv_wc,
+    /// By the device's clock.
+    ticks: u64,
+    wallclock_ns: u64,
+}
+
+impl Shown {
+    fn stamped(wc: ibv_wc) -> Self {
+        let wallclock = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            wc,
+            ticks: ticks(),
+            wallclock_ns: wallclock.map_or(0, |since| since.as_nanos() as u64),
+        }
+    }
+}
+
+/// Of the device's clock in kHz: it counts nanoseconds, and never goes back.
+pub(super) const CLOCK_KHZ: u64 = 1_000_000;
+
+fn ticks() -> u64 {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    BEGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
 
 // SAFETY: only the thread that iterates accesses it.
 unsafe impl Sync for Current {}
@@ -118,8 +148,10 @@ unsafe fn step(cq: *mut ibv_cq_ex) -> c_int {
     let Ok(private) = (unsafe { object::with(cq.cast::<ibv_cq>()) }) else { return libc::EINVAL };
     match advance(private) {
         Ok(Some(wc)) => {
+            let stamped = private.walk.stamped.load(Ordering::Relaxed);
+            let shown = if stamped { Shown::stamped(wc) } else { Shown { wc, ..Shown::default() } };
             // SAFETY: only this thread walks.
-            unsafe { private.walk.current.0.get().write(wc) };
+            unsafe { private.walk.current.0.get().write(shown) };
             // SAFETY: the caller's structure.
             unsafe { (*cq).wr_id = wc.wr_id };
             // SAFETY: as above.
@@ -161,19 +193,19 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 }
 
 /// The present completion.
-unsafe fn current(cq: *mut ibv_cq_ex) -> ibv_wc {
+unsafe fn current(cq: *mut ibv_cq_ex) -> Shown {
     // SAFETY: the caller's completion queue.
     match unsafe { object::with(cq.cast::<ibv_cq>()) } {
         // SAFETY: the caller walks the queue, and no other thread does.
         Ok(private) => unsafe { private.walk.current.0.get().read() },
-        Err(_) => ibv_wc::default(),
+        Err(_) => Shown::default(),
     }
 }
 
 macro_rules! readers {
     ($($name:ident: $ty:ty = $read:expr;)*) => {$(
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $ty {
-            let read: fn(ibv_wc) -> $ty = $read;
+            let read: fn(Shown) -> $ty = $read;
             // SAFETY: the caller's completion queue, which it walks through.
             read(unsafe { current(cq) })
         }
@@ -181,24 +213,20 @@ macro_rules! readers {
 }
 
 readers! {
-    read_opcode: c_uint = |wc| wc.opcode;
-    read_vendor_err: u32 = |wc| wc.vendor_err;
-    read_byte_len: u32 = |wc| wc.byte_len;
-    read_imm_data: u32 = |wc| wc.imm_or_rkey;
-    read_qp_num: u32 = |wc| wc.qp_num;
-    read_src_qp: u32 = |wc| wc.src_qp;
-    read_wc_flags: c_uint = |wc| wc.wc_flags;
-    read_slid: u32 = |wc| wc.slid.into();
-    read_sl: u8 = |wc| wc.sl;
-    read_dlid_path_bits: u8 = |wc| wc.dlid_path_bits;
-    read_completion_ts: u64 = |_| now();
+    read_opcode: c_uint = |shown| shown.wc.opcode;
+    read_vendor_err: u32 = |shown| shown.wc.vendor_err;
+    read_byte_len: u32 = |shown| shown.wc.byte_len;
+    read_imm_data: u32 = |shown| shown.wc.imm_or_rkey;
+    read_qp_num: u32 = |shown| shown.wc.qp_num;
+    read_src_qp: u32 = |shown| shown.wc.src_qp;
+    read_wc_flags: c_uint = |shown| shown.wc.wc_flags;
+    read_slid: u32 = |shown| shown.wc.slid.into();
+    read_sl: u8 = |shown| shown.wc.sl;
+    read_dlid_path_bits: u8 = |shown| shown.wc.dlid_path_bits;
+    read_completion_ts: u64 = |shown| shown.ticks;
     read_cvlan: u16 = |_| 0;
     read_flow_tag: u32 = |_| 0;
-    read_completion_wallclock_ns: u64 = |_| now();
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+    read_completion_wallclock_ns: u64 = |shown| shown.wallclock_ns;
 }
 
 unsafe extern "C" fn read_tm_info(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
@@ -263,18 +291,11 @@ pub(super) unsafe extern "C" fn create_cq_ex(
         let channel = unsafe { channel_of(attr.channel) }?;
         let depth = c_int::try_from(attr.cqe).map_err(|_| EINVAL)?;
         let vector = c_int::try_from(attr.comp_vector).map_err(|_| EINVAL)?;
-        create(context, depth, attr.cq_context, channel, vector)
+        let cq = create(context, depth, attr.cq_context, channel, vector)?;
+        // SAFETY: made just now.
+        let walk = &unsafe { object::with(cq) }?.walk;
+        walk.stamped.store(attr.wc_flags & STAMPS != 0, Ordering::Relaxed);
+        Ok(cq)
     });
     errno::pointer(made).cast()
-}
-
-/// Moderation is accepted and has no effect.
-pub(super) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    // SAFETY: the caller's structure.
-    let mask = unsafe { attr.as_ref() }.map(|attr| attr.attr_mask);
-    // SAFETY: the caller's completion queue.
-    errno::code(unsafe { object::with(cq) }.and(match mask {
-        Some(mask) if mask & !IBV_CQ_ATTR_MODERATE == 0 => Ok(()),
-        _ => Err(EINVAL),
-    }))
 }

@@ -93,11 +93,12 @@ unsafe fn device_of(device: *mut ibv_device) -> Result<&'static Device, Errno> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_ibv_get_device_list(num: *mut c_int) -> *mut *mut ibv_device {
-    errno::pointer(table().map(|table| {
-        if !num.is_null() {
-            // SAFETY: the caller's integer.
-            unsafe { *num = table.len() as c_int }
-        }
+    let table = table();
+    if !num.is_null() {
+        // SAFETY: the caller's integer.
+        unsafe { *num = table.as_ref().map_or(0, |table| table.len() as c_int) }
+    }
+    errno::pointer(table.map(|table| {
         let mut list: Vec<*mut ibv_device> = table.iter().map(|shown| shown.cast()).collect();
         list.push(null_mut());
         Box::into_raw(list.into_boxed_slice()).cast()
@@ -146,7 +147,7 @@ pub unsafe extern "C" fn warpline_ibv_open_device(device: *mut ibv_device) -> *m
 pub unsafe extern "C" fn warpline_ibv_close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: the caller's context.
     let private = unsafe { object::with(context) };
-    errno::code(private.and_then(|private| {
+    errno::minus(private.and_then(|private| {
         // A child must not close what it inherited: the parent continues to use it.
         private.adapter()?;
         // SAFETY: the caller gives it up.

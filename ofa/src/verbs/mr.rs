@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use ibv_sys::*;
 use kal_os::lock;
-use vp_api::{Addressing, MemRange, MrInit, Stag};
+use vp_api::{Addressing, MemRange, MrInit, Stag, VpStatus};
 
 use crate::access;
 use crate::errno::{self, EINVAL, Errno};
@@ -28,6 +28,8 @@ struct Region {
     length: usize,
     iova: u64,
     flags: c_uint,
+    /// A re-registration failed and took it away (RDMAC 9.2.6): its STag may be another region's.
+    is_gone: bool,
 }
 
 impl Handle for ibv_mr {
@@ -60,7 +62,7 @@ fn init(
         (_, iova) if iova == addr.addr() as u64 => Addressing::Absolute,
         (_, iova) => Addressing::Based(iova),
     };
-    let at = NonNull::new(addr.cast()).ok_or(EINVAL)?;
+    let at = NonNull::new(addr.cast()).filter(|_| length > 0).ok_or(EINVAL)?;
     // SAFETY: contract of ibv_reg_mr: the memory is the caller's until the region is deregistered, and what
     // is not mapped is refused or, if unmapped later, the caller's fault.
     let range = unsafe { MemRange::unowned(at, length) };
@@ -77,7 +79,8 @@ fn register(
 ) -> Result<Region, Errno> {
     let init = init(pd, addr, length, iova, flags)?;
     let stag = pd.adapter()?.rnic().register_mr(&init)?;
-    Ok(Region { pd: pd.clone(), stag, addr: addr.expose_provenance(), length, iova, flags })
+    let (pd, addr) = (pd.clone(), addr.expose_provenance());
+    Ok(Region { pd, stag, addr, length, iova, flags, is_gone: false })
 }
 
 unsafe fn reg_mr(
@@ -137,14 +140,17 @@ pub unsafe extern "C" fn warpline_ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: the caller's region.
     let private = unsafe { object::with(mr) };
     errno::code(private.and_then(|private| {
-        let Region { pd, stag, .. } = lock(&private.now).clone();
-        pd.adapter()?.rnic().dealloc_stag(stag)?;
+        let Region { pd, stag, is_gone, .. } = lock(&private.now).clone();
+        let adapter = pd.adapter()?;
+        if !is_gone {
+            adapter.rnic().dealloc_stag(stag)?;
+        }
         // SAFETY: the caller gives it up.
         unsafe { object::destroy(mr) }.map(drop)
     }))
 }
 
-/// 0, or `IBV_REREG_MR_ERR_…`: whether the region is unchanged, or destroyed.
+/// 0, or `IBV_REREG_MR_ERR_…`: whether the region is unchanged, or gone but for ibv_dereg_mr.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -156,12 +162,16 @@ pub unsafe extern "C" fn warpline_ibv_rereg_mr(
 ) -> c_int {
     let all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
     let changes = |flag: c_int| flags & flag != 0;
+    let rights_fit = access == 0 || changes(IBV_REREG_MR_CHANGE_ACCESS);
     // SAFETY: the caller's region.
     let private = match unsafe { object::with(mr) } {
-        Ok(private) if flags & !all == 0 && flags != 0 => private,
+        Ok(private) if flags & !all == 0 && flags != 0 && rights_fit => private,
         _ => return refuse(EINVAL, IBV_REREG_MR_ERR_INPUT),
     };
     let mut now = lock(&private.now);
+    if now.is_gone {
+        return refuse(EINVAL, IBV_REREG_MR_ERR_CMD);
+    }
     let mut next = now.clone();
     if changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
         (next.addr, next.length) = (addr.expose_provenance(), length);
@@ -170,8 +180,8 @@ pub unsafe extern "C" fn warpline_ibv_rereg_mr(
     if changes(IBV_REREG_MR_CHANGE_PD) {
         // SAFETY: the caller's protection domain.
         match unsafe { object::with(pd) } {
-            Ok(pd) => next.pd = pd.clone(),
-            Err(error) => return refuse(error, IBV_REREG_MR_ERR_INPUT),
+            Ok(pd) if Arc::ptr_eq(&pd.context, &now.pd.context) => next.pd = pd.clone(),
+            other => return refuse(other.err().unwrap_or(EINVAL), IBV_REREG_MR_ERR_INPUT),
         }
     }
     if changes(IBV_REREG_MR_CHANGE_ACCESS) {
@@ -189,8 +199,12 @@ pub unsafe extern "C" fn warpline_ibv_rereg_mr(
     next.stag = match adapter.rnic().reregister_mr(now.stag, &init) {
         Ok(stag) => stag,
         Err(error) => {
-            // Bound windows leave it unchanged (RDMAC 9.2.6).
-            let kept = error.status == vp_api::VpStatus::StagInUse;
+            // Bound windows and accesses under way leave it unchanged (RDMAC 9.2.6).
+            let kept = matches!(
+                error.status,
+                VpStatus::StagInUse | VpStatus::InUse | VpStatus::Unsupported
+            );
+            now.is_gone = !kept;
             let what = if kept { IBV_REREG_MR_ERR_INPUT } else { IBV_REREG_MR_ERR_CMD };
             return refuse(error.into(), what);
         }

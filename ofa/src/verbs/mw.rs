@@ -11,6 +11,7 @@ use vp_api::{Data, MwId, MwKind, SendOp, SendWr, Stag, VpStatus};
 
 use crate::errno::{self, EINVAL, Errno};
 use crate::object::{self, Handle};
+use crate::qp::takes_sends;
 use crate::send;
 use crate::verbs::pd::Pd;
 
@@ -93,6 +94,7 @@ pub(super) unsafe extern "C" fn bind_mw(
     let bind = unsafe { bind.as_ref() }.ok_or(EINVAL);
     errno::code(qp.and_then(|qp| {
         let (window, bind) = (window?, bind?);
+        takes_sends(qp.state()).map_err(Errno::from)?;
         if window.kind != MwKind::Wide || !Arc::ptr_eq(&window.pd, &qp.init().pd) {
             return Err(EINVAL);
         }

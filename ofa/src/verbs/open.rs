@@ -27,7 +27,8 @@ fn whole(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
         slots0: [null(); 6],
         query_port: Some(query::query_port_sized),
         slots7: [null(); 16],
-        modify_cq: Some(cq_ex::modify_cq),
+        // Completion queues are not moderated.
+        modify_cq: None,
         slots24: [null(); 7],
         create_cq_ex: Some(cq_ex::create_cq_ex),
         priv_: null(),

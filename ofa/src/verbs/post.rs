@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use ibv_sys::*;
 use vp_api::{Data, PostFailure, RecvWr, Remote, SendOp, SendWr, Sge, Stag, VpStatus};
 
-use crate::errno::{EINVAL, Errno};
+use crate::errno::Errno;
 use crate::object;
 use crate::qp::{Qp, takes_receives, takes_sends};
 use crate::send::{self, Op};
@@ -357,9 +357,17 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the caller's queue.
-    match unsafe { object::with(srq) } {
-        // SAFETY: the caller's list.
-        Ok(srq) => unsafe { post_receives(list, bad, |list| srq.vp().post_recv(list)) },
-        Err(_) => EINVAL.0,
+    let srq = match unsafe { object::with(srq) } {
+        Ok(srq) => srq,
+        Err(error) => return error.0,
+    };
+    if let Err(error) = srq.adapter() {
+        // SAFETY: NULL, or the caller's pointer.
+        if let Some(bad) = unsafe { bad.as_mut() } {
+            *bad = list;
+        }
+        return error.0;
     }
+    // SAFETY: the caller's list.
+    unsafe { post_receives(list, bad, |list| srq.vp().post_recv(list)) }
 }

@@ -141,6 +141,9 @@ unsafe extern "C" fn set_inline_data_list(
             return private.wr_list().refuse(status.into());
         }
     }
+    if inline.octets().len() > private.init().cap.max_inline_data as usize {
+        return private.wr_list().refuse(EINVAL);
+    }
     private.wr_list().set_octets(inline.octets());
 }
 
@@ -154,6 +157,9 @@ unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u
 unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, num: usize, list: *const ibv_sge) {
     // SAFETY: the caller's queue pair.
     let Some(private) = (unsafe { of(qp) }) else { return };
+    if num > private.init().cap.max_send_sge.max(1) as usize {
+        return private.wr_list().refuse(EINVAL);
+    }
     let mut elements = Elements::new();
     // SAFETY: the caller's list of `num` elements.
     match unsafe { elements.take(list, num) } {
@@ -173,7 +179,8 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: the caller's queue pair.
     let Some(private) = (unsafe { of(qp) }) else { return libc::EINVAL };
     let ready = private.adapter().and(takes_sends(private.state()).map_err(Errno::from));
-    errno::code(private.wr_list().complete(ready, |wrs| private.post_send(wrs)))
+    let most = private.init().cap.max_send_wr.max(1);
+    errno::code(private.wr_list().complete(ready, most, |wrs| private.post_send(wrs)))
 }
 
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {

@@ -8,8 +8,10 @@ use ibv_sys::*;
 
 use crate::adapter::Adapter;
 use crate::caps;
+use crate::device::Device;
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::verbs::context::{PORT, context_of};
+use crate::verbs::cq_ex::CLOCK_KHZ;
 use crate::verbs::device::text;
 use ual::gid::Gids;
 
@@ -57,8 +59,8 @@ pub(super) unsafe extern "C" fn query_device_ex(
             orig_attr: device_attr(context.adapter()?),
             comp_mask: 0,
             odp_caps: [0; 3],
-            completion_timestamp_mask: 0,
-            hca_core_clock: 0,
+            completion_timestamp_mask: u64::MAX,
+            hca_core_clock: CLOCK_KHZ,
             device_cap_flags_ex: caps::FLAGS.into(),
             unserved: [0; 12],
             // Of 8 octets.
@@ -124,11 +126,21 @@ pub(super) unsafe extern "C" fn query_port_sized(
 /// The GIDs of a port.
 unsafe fn gids(context: *mut ibv_context, port: u32) -> Result<Gids, Errno> {
     // SAFETY: the caller's context.
+    unsafe { gid_table(context, port) }.map(|(gids, _)| gids)
+}
+
+/// The same, and the device.
+unsafe fn gid_table(
+    context: *mut ibv_context,
+    port: u32,
+) -> Result<(Gids, &'static Device), Errno> {
+    // SAFETY: the caller's context.
     let context = unsafe { context_of(context) }?;
     if port != u32::from(PORT) {
         return Err(EINVAL);
     }
-    context.adapter()?.device().gids()
+    let device = context.adapter()?.device();
+    Ok((device.gids()?, device))
 }
 
 #[unsafe(no_mangle)]
@@ -149,13 +161,13 @@ pub unsafe extern "C" fn warpline_ibv_query_gid(
     }))
 }
 
-fn entries(gids: &Gids) -> impl Iterator<Item = ibv_gid_entry> + '_ {
-    gids.table().iter().enumerate().map(|(index, raw)| ibv_gid_entry {
+fn entries(gids: &Gids, interface: u32) -> impl Iterator<Item = ibv_gid_entry> + '_ {
+    gids.table().iter().enumerate().map(move |(index, raw)| ibv_gid_entry {
         gid: ibv_gid { raw: *raw },
         gid_index: index as u32,
         port_num: PORT.into(),
         gid_type: IBV_GID_TYPE_ROCE_V2,
-        ndev_ifindex: 0,
+        ndev_ifindex: interface,
     })
 }
 
@@ -178,9 +190,10 @@ pub unsafe extern "C" fn warpline__ibv_query_gid_ex(
         return errno::code(Err(EOPNOTSUPP));
     }
     // SAFETY: the caller's context.
-    let gids = unsafe { gids(context, port) };
-    errno::code(gids.and_then(|gids| {
-        let known = entries(&gids).nth(index as usize).ok_or(EINVAL)?;
+    let table = unsafe { gid_table(context, port) };
+    errno::code(table.and_then(|(gids, device)| {
+        let interface = device.interface_of(gids.address());
+        let known = entries(&gids, interface).nth(index as usize).ok_or(EINVAL)?;
         // SAFETY: the caller's structure of `size` octets.
         unsafe { write_entry(&known, entry.cast(), size) };
         Ok(())
@@ -203,12 +216,13 @@ pub unsafe extern "C" fn warpline__ibv_query_gid_table(
         return refuse(EOPNOTSUPP);
     }
     // SAFETY: the caller's context.
-    let gids = match unsafe { gids(context, PORT.into()) } {
-        Ok(gids) if most >= gids.table().len() => gids,
+    let (gids, device) = match unsafe { gid_table(context, PORT.into()) } {
+        Ok((gids, device)) if most >= gids.table().len() => (gids, device),
         Ok(_) => return refuse(EINVAL),
         Err(error) => return refuse(error),
     };
-    for (at, known) in entries(&gids).enumerate() {
+    let interface = device.interface_of(gids.address());
+    for (at, known) in entries(&gids, interface).enumerate() {
         let to = table.cast::<u8>().wrapping_add(at * size);
         // SAFETY: the caller's array of `most` structures of `size` octets.
         unsafe { write_entry(&known, to, size) };

@@ -7,6 +7,7 @@ use ibv_sys::*;
 use vp_api::{AsyncEvent, SrqInit};
 
 use crate::acks::Acks;
+use crate::adapter::Adapter;
 use crate::directory::Listener;
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::events::Source;
@@ -32,6 +33,12 @@ impl Srq {
     #[inline]
     pub fn vp(&self) -> &dyn vp_api::Srq {
         &*self.vp
+    }
+
+    /// Its adapter.
+    #[inline]
+    pub(super) fn adapter(&self) -> Result<&Arc<Adapter>, Errno> {
+        self.pd.adapter()
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {

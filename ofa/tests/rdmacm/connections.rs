@@ -4,6 +4,8 @@
 use std::ptr::null_mut;
 
 use ibv_sys::*;
+use ofa::verbs::cq::*;
+use ofa::verbs::qp::*;
 
 use crate::common::*;
 
@@ -131,6 +133,27 @@ fn a_request_without_a_reply_is_rejected() {
     for channel in [near, far] {
         call!(warpline_rdma_destroy_event_channel(channel));
     }
+}
+
+/// What rdma_init_qp_attr(3) names is enough for the change to INIT.
+#[test]
+fn a_queue_pair_of_the_applications_gets_its_attributes_from_the_identifier() {
+    let channel = channel();
+    let id = id_on(channel);
+    done!(warpline_rdma_resolve_addr(id, null_mut(), c_address("127.0.0.1:9"), 1000));
+    expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    let cq = call!(warpline_ibv_create_cq(shown(id).verbs, 4, null_mut(), null_mut(), 0));
+    let mut init = ibv_qp_init_attr { send_cq: cq, recv_cq: cq, ..attr() };
+    let qp = call!(warpline_ibv_create_qp(shown(id).pd, &raw mut init));
+    assert!(!qp.is_null());
+    let mut attr = ibv_qp_attr { qp_state: IBV_QPS_INIT, ..ibv_qp_attr::default() };
+    let mut mask = 0;
+    done!(warpline_rdma_init_qp_attr(id, &raw mut attr, &raw mut mask));
+    done!(warpline_ibv_modify_qp(qp, &raw mut attr, mask));
+    done!(warpline_ibv_destroy_qp(qp));
+    done!(warpline_ibv_destroy_cq(cq));
+    done!(warpline_rdma_destroy_id(id));
+    call!(warpline_rdma_destroy_event_channel(channel));
 }
 
 #[test]

@@ -121,6 +121,16 @@ fn names_become_addresses_for_the_side_that_asks() {
         assert_eq!(port, 4711_u16.to_be());
         call!(warpline_rdma_freeaddrinfo(list));
     }
+    // What the hints say of the service counts for each entry.
+    let mut wanted = hints(RAI_NUMERICHOST);
+    (wanted.ai_qp_type, wanted.ai_port_space) = (IBV_QPT_UC as i32, RDMA_PS_IB as i32);
+    let mut list = null_mut();
+    let name = c"127.0.0.1".as_ptr();
+    done!(warpline_rdma_getaddrinfo(name, null(), &raw const wanted, &raw mut list));
+    // SAFETY: the list that was made.
+    let entry = unsafe { &*list };
+    assert_eq!((entry.ai_qp_type, entry.ai_port_space), (wanted.ai_qp_type, wanted.ai_port_space));
+    call!(warpline_rdma_freeaddrinfo(list));
     // Without names: what the hints have.
     let mut given = hints(0);
     (given.ai_dst_addr, given.ai_dst_len) = (c_address("127.0.0.2:5"), 16);

@@ -44,6 +44,8 @@ fn calls_out_of_order_are_refused() {
     let mut greedy = params(&[]);
     greedy.responder_resources = 200;
     refused!(invalid, warpline_rdma_connect(id, &raw mut greedy));
+    (greedy.responder_resources, greedy.initiator_depth) = (1, 129);
+    refused!(invalid, warpline_rdma_connect(id, &raw mut greedy));
     assert!(!has_event(channel));
     call!(warpline_rdma_destroy_qp(id));
     done!(warpline_rdma_destroy_id(id));

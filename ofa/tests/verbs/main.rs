@@ -15,6 +15,7 @@ mod extended;
 mod fork;
 mod handles;
 mod lab;
+mod man_pages;
 mod misuse;
 mod processes;
 mod rendezvous;

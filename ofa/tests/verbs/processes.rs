@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::ptr::null_mut;
 
 use ibv_sys::*;
 use ofa::verbs::device::*;
 use ofa::verbs::pd::*;
 use ofa::verbs::qp::*;
+use ofa::verbs::srq::*;
 
 use crate::lab::*;
 
@@ -58,11 +60,16 @@ fn the_peer_plays_its_part() {
 
 /// A child is refused what it inherited, and may start anew.
 fn fork(inherited: &Lab) {
+    let attr = ibv_srq_attr { max_wr: 1, max_sge: 1, srq_limit: 0 };
+    let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+    let srq = unsafe { warpline_ibv_create_srq(inherited.pd, &mut init) };
     // The other threads of this process wait in system calls.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = unsafe { warpline_ibv_dealloc_pd(inherited.pd) } == libc::EIO
-            && unsafe { warpline_ibv_close_device(inherited.context) } == libc::EIO
+            && unsafe { warpline_ibv_close_device(inherited.context) } == -1
+            && errno() == libc::EIO
+            && post_shared(inherited, srq) == libc::EIO
             && inherited.poll_raw() == -1;
         let lab = Lab::new();
         let qp = lab.qp();
@@ -74,9 +81,17 @@ fn fork(inherited: &Lab) {
         lab.success(1);
         unsafe { libc::_exit(if refused { 0 } else { 1 }) };
     }
+    assert_eq!(post_shared(inherited, srq), 0);
+    assert_eq!(unsafe { warpline_ibv_destroy_srq(srq) }, 0);
     let mut status = 0;
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
+}
+
+/// Posts a receive without room to a shared queue.
+fn post_shared(lab: &Lab, srq: *mut ibv_srq) -> i32 {
+    let mut wr = ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
+    unsafe { lab.ops().post_srq_recv.unwrap()(srq, &mut wr, &mut null_mut()) }
 }
 
 fn echo(part: &str) {

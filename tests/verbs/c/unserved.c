@@ -86,12 +86,14 @@ static void of_queues(struct ibv_pd *pd, struct ibv_cq *cq)
     struct ibv_srq *srq = some(ibv_create_srq(pd, &srq_init), "a shared receive queue");
     struct ibv_qp_rate_limit_attr rate = { .rate_limit = 1 };
     struct ibv_flow_attr flow = { .size = sizeof flow };
+    struct ibv_modify_cq_attr moderate = { .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = { 16, 100 } };
     struct ibv_ops_wr ops = { 0 }, *bad;
     struct ibv_ece ece = { 0 };
     union ibv_gid gid = { { 0xff } };
     uint32_t number;
 
     NONE(ibv_create_flow(qp, &flow));
+    CODE(ibv_modify_cq(cq, &moderate));
     CODE(ibv_modify_qp_rate_limit(qp, &rate));
     CODE(ibv_attach_mcast(qp, &gid, 0));
     CODE(ibv_detach_mcast(qp, &gid, 0));

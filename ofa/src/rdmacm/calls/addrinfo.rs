@@ -121,7 +121,7 @@ unsafe fn resolve(
         return Err(code);
     }
     // SAFETY: the resolver's list, which lives until it is freed below.
-    let list = unsafe { entries(found, passive, asked) };
+    let list = unsafe { entries(found, passive, hints) };
     // SAFETY: the resolver's list, given back once.
     unsafe { libc::freeaddrinfo(found) };
     // SAFETY: made just now; the caller's hints.
@@ -130,7 +130,12 @@ unsafe fn resolve(
 }
 
 /// A list like the resolver's.
-unsafe fn entries(found: *const libc::addrinfo, passive: bool, flags: c_int) -> *mut rdma_addrinfo {
+unsafe fn entries(
+    found: *const libc::addrinfo,
+    passive: bool,
+    hints: Option<&rdma_addrinfo>,
+) -> *mut rdma_addrinfo {
+    let hinted = |field: fn(&rdma_addrinfo) -> c_int| hints.map(field).filter(|value| *value != 0);
     let mut all = Vec::new();
     let mut at = found;
     // SAFETY: the resolver's list ends with NULL.
@@ -143,8 +148,10 @@ unsafe fn entries(found: *const libc::addrinfo, passive: bool, flags: c_int) -> 
         let (kind, space) =
             if datagram { (IBV_QPT_UD, RDMA_PS_UDP) } else { (IBV_QPT_RC, RDMA_PS_TCP) };
         let mut entry = blank();
-        (entry.ai_flags, entry.ai_family) = (flags, one.ai_family);
-        (entry.ai_qp_type, entry.ai_port_space) = (kind as c_int, space as c_int);
+        entry.ai_flags = hinted(|hints| hints.ai_flags).unwrap_or(0);
+        entry.ai_family = one.ai_family;
+        entry.ai_qp_type = hinted(|hints| hints.ai_qp_type).unwrap_or(kind as c_int);
+        entry.ai_port_space = hinted(|hints| hints.ai_port_space).unwrap_or(space as c_int);
         if passive {
             (entry.ai_src_addr, entry.ai_src_len) = (address, one.ai_addrlen);
             entry.ai_src_canonname = name;

@@ -8,7 +8,6 @@ use ibv_sys::*;
 
 use super::id::{complete, id_of};
 use super::queue_pair;
-use crate::caps;
 use crate::errno::{self, EINVAL, Errno};
 use crate::qp::Qp;
 use crate::rdmacm::connect::Wish;
@@ -68,24 +67,19 @@ unsafe fn start(
     // SAFETY: NULL, or the caller's parameters.
     let param = unsafe { param.as_ref() };
     // SAFETY: as above.
-    let wish = param.map(|param| unsafe { wish(param) }).transpose()?.unwrap_or_default();
+    let wish = param.map(|param| unsafe { wish(param) }).unwrap_or_default();
     // SAFETY: as above.
     let qp = unsafe { queue_pair::of(id, param.map(|param| param.qp_num)) }?;
     begin(private, qp, wish)
 }
 
-/// EINVAL: more reads than the device supports.
-unsafe fn wish(param: &rdma_conn_param) -> Result<Wish, Errno> {
-    let reads = |reads: u8| match reads {
-        RDMA_MAX_RESP_RES => Ok(None),
-        reads if i32::from(reads) > caps::MAX_READS => Err(EINVAL),
-        reads => Ok(Some(reads)),
-    };
+unsafe fn wish(param: &rdma_conn_param) -> Wish {
+    let reads = |reads: u8| (reads != RDMA_MAX_RESP_RES).then_some(reads);
     let (responder_resources, initiator_depth) =
-        (reads(param.responder_resources)?, reads(param.initiator_depth)?);
+        (reads(param.responder_resources), reads(param.initiator_depth));
     // SAFETY: the caller's octets, as many as it says.
     let data = unsafe { octets(param.private_data, param.private_data_len) };
-    Ok(Wish { data, responder_resources, initiator_depth })
+    Wish { data, responder_resources, initiator_depth }
 }
 
 unsafe fn octets(data: *const c_void, len: u8) -> Vec<u8> {

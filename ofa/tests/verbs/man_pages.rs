@@ -1,0 +1,243 @@
+//! What the man pages of libibverbs say of results and refusals, page by page, as far as no other file here
+//! tests it.
+
+use std::ptr::null_mut;
+
+use ibv_sys::*;
+use ofa::verbs::cq::*;
+use ofa::verbs::device::*;
+use ofa::verbs::mr::*;
+use ofa::verbs::qp::*;
+use ofa::verbs::query::*;
+use ofa::verbs::rates::*;
+use ofa::verbs::srq::*;
+
+use crate::extended::front;
+use crate::lab::*;
+
+/// The page, what it says, the result expected, and the call.
+type Row = (&'static str, &'static str, i64, fn(&Lab) -> i64);
+
+const INVALID: i64 = libc::EINVAL as i64;
+const UNSUPPORTED: i64 = libc::EOPNOTSUPP as i64;
+const INPUT: i64 = IBV_REREG_MR_ERR_INPUT as i64;
+
+/// The error number of a call that returns NULL when it is refused.
+fn none<T>(made: *mut T) -> i64 {
+    if made.is_null() { errno().into() } else { 0 }
+}
+
+fn registered(lab: &Lab, length: usize, access: u32) -> i64 {
+    none(unsafe { warpline_ibv_reg_mr(lab.pd, lab.memory.cast(), length, access as i32) })
+}
+
+/// Changes the lab's region, at most into what it is.
+fn changed(lab: &Lab, flags: i32, pd: *mut ibv_pd, length: usize, access: i32) -> i64 {
+    unsafe { warpline_ibv_rereg_mr(lab.mr, flags, pd, lab.memory.cast(), length, access) }.into()
+}
+
+fn with_srq(lab: &Lab, qp_type: u32, call: impl FnOnce(*mut ibv_qp) -> i64) -> i64 {
+    let attr = ibv_srq_attr { max_wr: 1, max_sge: 1, srq_limit: 0 };
+    let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+    let srq = unsafe { warpline_ibv_create_srq(lab.pd, &mut init) };
+    let mut init = ibv_qp_init_attr { qp_type, srq, ..lab.init() };
+    let qp = unsafe { warpline_ibv_create_qp(lab.pd, &mut init) };
+    let result = if qp.is_null() { errno().into() } else { call(qp) };
+    if !qp.is_null() {
+        destroy(qp);
+    }
+    assert_eq!(unsafe { warpline_ibv_destroy_srq(srq) }, 0);
+    result
+}
+
+fn bound(lab: &Lab) -> i64 {
+    let (qp, ops) = (lab.qp(), lab.ops());
+    let mw = unsafe { ops.alloc_mw.unwrap()(lab.pd, IBV_MW_TYPE_1) };
+    let bind_info = ibv_mw_bind_info { mr: lab.mr, addr: lab.at(0), length: 8, mw_access_flags: 0 };
+    let mut bind = ibv_mw_bind { wr_id: 1, send_flags: 0, bind_info };
+    let refused = unsafe { ops.bind_mw.unwrap()(qp, mw, &mut bind) };
+    assert_eq!(unsafe { ops.dealloc_mw.unwrap()(mw) }, 0);
+    destroy(qp);
+    refused.into()
+}
+
+/// What ibv_wr_complete returns for a list; nothing of it must have been posted.
+fn completed(lab: &Lab, build: fn(&Lab, *mut ibv_qp_ex)) -> i64 {
+    let plain = lab.init();
+    let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+    (attr.send_cq, attr.recv_cq, attr.cap, attr.qp_type) =
+        (plain.send_cq, plain.recv_cq, plain.cap, plain.qp_type);
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    (attr.pd, attr.send_ops_flags) = (lab.pd, IBV_QP_EX_WITH_ALL_RC);
+    let create = front(lab.context).create_qp_ex.unwrap();
+    let qp = unsafe { create(lab.context, &mut attr) };
+    let mut err = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+    assert_eq!(modify(qp, &mut err, IBV_QP_STATE), 0);
+    let ex = unsafe { warpline_ibv_qp_to_qp_ex(qp) };
+    let result = unsafe {
+        (*ex).wr_flags = IBV_SEND_SIGNALED;
+        (*ex).wr_start.unwrap()(ex);
+        build(lab, ex);
+        (*ex).wr_complete.unwrap()(ex)
+    };
+    // In ERR what is posted is flushed at once.
+    assert!(lab.poll().is_none());
+    destroy(qp);
+    result.into()
+}
+
+fn send(ex: *mut ibv_qp_ex) {
+    unsafe { (*ex).wr_send.unwrap()(ex) }
+}
+
+const ROWS: &[Row] = &[
+    ("ibv_close_device", "-1 on failure", -1, |_| {
+        unsafe { warpline_ibv_close_device(null_mut()) }.into()
+    }),
+    ("ibv_reg_mr", "no region of no length", INVALID, |lab| registered(lab, 0, 0)),
+    ("ibv_reg_mr", "a flag that there is not", INVALID, |lab| registered(lab, 8, 1 << 12)),
+    ("ibv_reg_mr", "flags of persistent memory", UNSUPPORTED, |lab| registered(lab, 8, 1 << 8)),
+    ("ibv_rereg_mr", "rights, but not to change them", INPUT, |lab| {
+        changed(lab, IBV_REREG_MR_CHANGE_TRANSLATION, lab.pd, ROOM, ALL)
+    }),
+    ("ibv_rereg_mr", "no length", INPUT, |lab| {
+        changed(lab, IBV_REREG_MR_CHANGE_TRANSLATION, lab.pd, 0, 0)
+    }),
+    ("ibv_rereg_mr", "another context's domain", INPUT, |lab| {
+        let other = Lab::new();
+        changed(lab, IBV_REREG_MR_CHANGE_PD, other.pd, ROOM, 0)
+    }),
+    ("ibv_bind_mw", "a post, and so not in RESET", INVALID, bound),
+    ("ibv_create_qp", "no SRQ for an unreliable connection", INVALID, |lab| {
+        with_srq(lab, IBV_QPT_UC, |_| 0)
+    }),
+    ("ibv_create_qp", "an SRQ for a reliable one", 0, |lab| with_srq(lab, IBV_QPT_RC, |_| 0)),
+    ("ibv_create_qp", "deeper than the device's", INVALID, |lab| {
+        let mut init = lab.init();
+        init.cap.max_recv_wr = u32::MAX;
+        none(unsafe { warpline_ibv_create_qp(lab.pd, &mut init) })
+    }),
+    ("ibv_post_recv", "not where there is an SRQ", INVALID, |lab| {
+        with_srq(lab, IBV_QPT_RC, |qp| {
+            to_init(qp);
+            lab.recv(qp, 1, &mut lab.sge(0, 8)).into()
+        })
+    }),
+    ("ibv_modify_cq", "a call that the device has not", 1, |lab| {
+        front(lab.context).modify_cq.is_none().into()
+    }),
+    ("ibv_wr_post", "more elements than were asked for", INVALID, |lab| {
+        completed(lab, |lab, ex| {
+            send(ex);
+            send(ex);
+            let sges = [lab.sge(0, 1); 3];
+            unsafe { (*ex).wr_set_sge_list.unwrap()(ex, 3, sges.as_ptr()) }
+        })
+    }),
+    ("ibv_wr_post", "more inline data than was asked for", INVALID, |lab| {
+        completed(lab, |lab, ex| {
+            send(ex);
+            send(ex);
+            unsafe { (*ex).wr_set_inline_data.unwrap()(ex, lab.memory.cast(), 65) }
+        })
+    }),
+    ("ibv_wr_post", "a list longer than the queue", libc::ENOMEM as i64, |lab| {
+        completed(lab, |lab, ex| (0..=lab.init().cap.max_send_wr).for_each(|_| send(ex)))
+    }),
+    ("ibv_query_gid_ex", "no entry of this index", INVALID, |lab| {
+        let mut entry = unsafe { std::mem::zeroed() };
+        let size = size_of::<ibv_gid_entry>();
+        unsafe { warpline__ibv_query_gid_ex(lab.context, 1, 2, &mut entry, 0, size) }.into()
+    }),
+    ("ibv_query_gid_table", "negative error number: no room", -INVALID, |lab| {
+        let mut entry: ibv_gid_entry = unsafe { std::mem::zeroed() };
+        let size = size_of::<ibv_gid_entry>();
+        unsafe { warpline__ibv_query_gid_table(lab.context, &mut entry, 1, 0, size) as i64 }
+    }),
+    ("ibv_get_pkey_index", "the index", 0, |lab| {
+        unsafe { warpline_ibv_get_pkey_index(lab.context, 1, u16::MAX) }.into()
+    }),
+    ("ibv_rate_to_mult", "28 Gbit/s", 11, |_| warpline_ibv_rate_to_mult(19).into()),
+    ("ibv_rate_to_mult", "1,200 Gbit/s", 480, |_| warpline_ibv_rate_to_mult(24).into()),
+    ("mult_to_ibv_rate", "400 Gbit/s", 21, |_| warpline_mult_to_ibv_rate(160).into()),
+];
+
+#[test]
+fn calls_return_what_their_page_says() {
+    let lab = Lab::new();
+    for (page, what, expected, call) in ROWS {
+        assert_eq!(call(&lab), *expected, "{page}(3): {what}");
+    }
+}
+
+/// ibv_rereg_mr(3): the region must not be used, but ibv_dereg_mr must still be called. The number of its key
+/// may be another region's by then.
+#[test]
+fn a_region_whose_change_failed_is_only_deregistered() {
+    let lab = Lab::new();
+    let at = lab.memory.cast();
+    let all = ALL;
+    let failed = unsafe { warpline_ibv_reg_mr(lab.pd, at, 64, all) };
+    let nowhere = std::ptr::without_provenance_mut(64);
+    let change = IBV_REREG_MR_CHANGE_TRANSLATION;
+    let rereg = || unsafe { warpline_ibv_rereg_mr(failed, change, null_mut(), nowhere, 64, 0) };
+    assert_eq!((rereg(), errno()), (IBV_REREG_MR_ERR_CMD, libc::EFAULT));
+    assert_eq!((rereg(), errno()), (IBV_REREG_MR_ERR_CMD, libc::EINVAL));
+    let others: Vec<_> =
+        (0..8).map(|_| unsafe { warpline_ibv_reg_mr(lab.pd, at, 64, all) }).collect();
+    assert_eq!(unsafe { warpline_ibv_dereg_mr(failed) }, 0);
+    for other in others {
+        assert_eq!(unsafe { warpline_ibv_dereg_mr(other) }, 0);
+    }
+}
+
+/// ibv_create_cq_ex(3): a time stamp is the completion's, however often it is read.
+#[test]
+fn a_completion_has_one_time() {
+    let lab = Lab::new();
+    let mut attr: ibv_cq_init_attr_ex = unsafe { std::mem::zeroed() };
+    attr.cqe = 4;
+    attr.wc_flags =
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    let create = front(lab.context).create_cq_ex.unwrap();
+    let cq = unsafe { create(lab.context, &mut attr) };
+    let mut init = ibv_qp_init_attr { send_cq: cq.cast(), recv_cq: cq.cast(), ..lab.init() };
+    let qp = unsafe { warpline_ibv_create_qp(lab.pd, &mut init) };
+    let mut err = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+    assert_eq!(modify(qp, &mut err, IBV_QP_STATE), 0);
+    (0..2).for_each(|n| assert_eq!(lab.recv(qp, n, &mut lab.sge(0, 8)), 0));
+    let f = unsafe { &*cq };
+    let times = || unsafe {
+        (f.read_completion_ts.unwrap()(cq), f.read_completion_wallclock_ns.unwrap()(cq))
+    };
+    assert_eq!(unsafe { f.start_poll.unwrap()(cq, null_mut()) }, 0);
+    let first = times();
+    assert_eq!(times(), first);
+    assert_eq!(unsafe { f.next_poll.unwrap()(cq) }, 0);
+    let second = times();
+    assert!(second.0 >= first.0 && second.1 > 0, "{first:?} {second:?}");
+    assert_eq!(times(), second);
+    unsafe { f.end_poll.unwrap()(cq) };
+    let mut known: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+    let query = front(lab.context).query_device_ex.unwrap();
+    let size = size_of::<ibv_device_attr_ex>();
+    assert_eq!(unsafe { query(lab.context, null_mut(), &mut known, size) }, 0);
+    assert!(known.completion_timestamp_mask != 0 && known.hca_core_clock != 0);
+    destroy(qp);
+    assert_eq!(unsafe { warpline_ibv_destroy_cq(cq.cast()) }, 0);
+}
+
+/// ibv_query_gid_ex(3): the interface that has the address.
+#[test]
+fn a_gid_names_its_interface() {
+    let lab = Lab::new();
+    let mut entry: ibv_gid_entry = unsafe { std::mem::zeroed() };
+    let size = size_of::<ibv_gid_entry>();
+    let got = unsafe { warpline__ibv_query_gid_ex(lab.context, 1, 1, &mut entry, 0, size) };
+    assert_eq!((got, entry.gid.raw), (0, lab.gid().raw));
+    let named = std::fs::read_dir("/sys/class/net").unwrap().any(|interface| {
+        let index = std::fs::read_to_string(interface.unwrap().path().join("ifindex"));
+        index.is_ok_and(|text| text.trim() == entry.ndev_ifindex.to_string())
+    });
+    assert!(named, "{}", entry.ndev_ifindex);
+}
