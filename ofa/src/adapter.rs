@@ -40,9 +40,9 @@ impl Adapter {
     ) -> Result<Arc<Self>, Errno> {
         let names = Names { face: Face::Verbs, provider: device.provider(), device: device.name() };
         let (rnic, observed) = observe::adapter(&config.observe, &names, rnic);
-        let directory = Arc::new(Directory::new());
-        let policies = Policies { default: config.policy.clone(), peers: config.peers.clone() };
         let sequence = Sequence::default();
+        let directory = Arc::new(Directory::new(sequence.clone()));
+        let policies = Policies { default: config.policy.clone(), peers: config.peers.clone() };
         let cm = Cm::start_observed(&rnic, policies, directory.clone(), sequence, observed)?;
         let (numbers, generation) = (QpNumbers::new(), fork::generation());
         let points = Points::default();

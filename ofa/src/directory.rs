@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, Weak};
 
 use ibv_sys::ibv_wc;
 use kal_os::lock;
-use ual_cm::{Connectee, Face};
+use ual_cm::{Connectee, Face, Sequence};
 use vp_api::{AsyncEvent, CqId, EventSource, QpId, SrqId, WorkCompletion};
 
 /// An object, or an open device, that asynchronous events are about.
 pub trait Listener: Send + Sync {
-    /// Delivers an event; must not block.
-    fn on_event(&self, event: AsyncEvent);
+    /// Delivers an event with its number in the adapter's [`Sequence`]; must not block.
+    fn on_event(&self, number: u64, event: AsyncEvent);
 }
 
 /// A queue pair, which determines why its work requests failed.
@@ -34,8 +34,8 @@ pub trait QueuePair: Listener + Any {
 type Map<K> = Mutex<BTreeMap<K, Weak<dyn Listener>>>;
 
 /// The objects of one adapter.
-#[derive(Default)]
 pub struct Directory {
+    sequence: Sequence,
     connectees: Mutex<BTreeMap<QpId, Weak<dyn Connectee>>>,
     qps: Mutex<BTreeMap<QpId, Weak<dyn QueuePair>>>,
     cqs: Map<CqId>,
@@ -44,8 +44,20 @@ pub struct Directory {
 }
 
 impl Directory {
-    pub(crate) fn new() -> Self {
-        Self::default()
+    pub(crate) fn new(sequence: Sequence) -> Self {
+        Self {
+            sequence,
+            connectees: Mutex::default(),
+            qps: Mutex::default(),
+            cqs: Map::default(),
+            srqs: Map::default(),
+            contexts: Mutex::default(),
+        }
+    }
+
+    /// Numbers the adapter's events, and what becomes of its queue pairs.
+    pub(crate) fn sequence(&self) -> &Sequence {
+        &self.sequence
     }
 
     pub(crate) fn set_connectee(&self, qp: QpId, party: Weak<dyn Connectee>) {
@@ -104,7 +116,7 @@ impl Face for Directory {
         lock(&self.connectees).get(&qp)?.upgrade()
     }
 
-    fn on_async(&self, _told: u64, source: EventSource, event: AsyncEvent) {
+    fn on_async(&self, number: u64, source: EventSource, event: AsyncEvent) {
         let listeners = match source {
             EventSource::Qp(qp) => match self.queue_pair(qp) {
                 Some(qp) => vec![qp as Arc<dyn Listener>],
@@ -116,6 +128,6 @@ impl Face for Directory {
                 lock(&self.contexts).iter().filter_map(Weak::upgrade).collect()
             }
         };
-        listeners.iter().for_each(|listener| listener.on_event(event));
+        listeners.iter().for_each(|listener| listener.on_event(number, event));
     }
 }

@@ -10,14 +10,15 @@ mod change;
 mod drain;
 mod lost;
 mod meet;
+mod state;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
 
 use ibv_sys::*;
 use kal_os::lock;
 use ual_cm::Connectee;
-use vp_api::{PostFailure, QpChange, QpInit, SendWr, VpStatus};
+use vp_api::{PostFailure, QpInit, SendWr, VpStatus};
 
 use crate::acks::Acks;
 use crate::adapter::Adapter;
@@ -72,6 +73,7 @@ pub struct Qp {
     slot: Option<Slot>,
     meet: Mutex<Meet>,
     state: AtomicU32,
+    life: AtomicU64,
     mirror: Mirror,
     /// Held during a change.
     changing: Mutex<()>,
@@ -136,6 +138,7 @@ impl Qp {
             slot,
             meet: Mutex::default(),
             state: AtomicU32::new(IBV_QPS_RESET),
+            life: AtomicU64::new(adapter.directory().sequence().next()),
             mirror: Mirror::default(),
             changing: Mutex::default(),
             attr: Mutex::default(),
@@ -236,53 +239,6 @@ impl Qp {
 
     fn owner(&self) -> Option<Arc<dyn Owner>> {
         lock(&self.owner).as_ref()?.upgrade()
-    }
-
-    /// `IBV_QPS_…`, as programs see it.
-    #[inline]
-    pub fn state(&self) -> u32 {
-        self.state.load(Ordering::Acquire)
-    }
-
-    /// Sets the state, whatever it was: the owner's stream exists or is over, or the application asked for
-    /// ERR or RESET.
-    pub fn set_state(&self, state: u32) {
-        self.store_state(&mut lock(&self.kept), state);
-        if state == IBV_QPS_ERR {
-            self.release();
-        }
-    }
-
-    /// Changes the state that the application knows.
-    ///
-    /// # Errors
-    /// EINVAL: it is no longer `from`, because the stream ended meanwhile.
-    fn change_state(&self, from: u32, to: u32) -> Result<(), Errno> {
-        let mut kept = lock(&self.kept);
-        if self.state() != from {
-            return Err(EINVAL);
-        }
-        self.store_state(&mut kept, to);
-        Ok(())
-    }
-
-    /// `kept`: held, so that one change follows the other.
-    fn store_state(&self, kept: &mut List, state: u32) {
-        if state != IBV_QPS_SQD {
-            self.post_kept(kept, state);
-        }
-        self.state.store(state, Ordering::Release);
-        self.mirror.set(state);
-    }
-
-    /// The stream is over, or none was established: from now on posts complete as flushed.
-    pub fn ended(&self) {
-        self.set_state(IBV_QPS_ERR);
-        // Refused if the provider is in that state already.
-        let _ = self.vp.modify(QpChange::Error);
-        if self.init.srq.is_some() {
-            self.push(IBV_EVENT_QP_LAST_WQE_REACHED);
-        }
     }
 
     fn push(&self, kind: u32) {

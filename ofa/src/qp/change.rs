@@ -25,8 +25,8 @@ impl Qp {
     /// ibv_modify_qp.
     ///
     /// # Errors
-    /// EINVAL: the change, its attributes, or their values, or the stream ended meanwhile. EBUSY: a reset
-    /// while the stream is still ending. Nothing has changed then.
+    /// EINVAL: the change, its attributes, or their values, or the stream ended meanwhile. Nothing
+    /// has changed then. EBUSY: a reset while the stream is still ending; the state is ERR.
     pub fn modify(self: &Arc<Self>, attr: &ibv_qp_attr, mask: i32) -> Result<(), Errno> {
         self.adapter()?;
         let _one = lock(&self.changing);
@@ -128,13 +128,18 @@ impl Qp {
             return Ok(());
         }
         self.fail(owner.clone())?;
+        // What makes the old stream reports its end in vain from now on,
+        self.begin_life()?;
         let begin = Instant::now();
         while let Err(error) = self.try_reset(owner.as_deref()) {
             if begin.elapsed() >= SETTLE {
+                self.set_state(IBV_QPS_ERR);
                 return Err(error);
             }
             std::thread::sleep(STATE_CHECK);
         }
+        // and so do the provider's events of it.
+        self.begin_life()?;
         self.attributed.store(false, Ordering::Release);
         self.lost.store(false, Ordering::Release);
         self.forget_completions();

@@ -9,6 +9,7 @@ use vp_api::{AsyncEvent, WcStatus, WorkCompletion};
 use super::{Qp, Withheld};
 use crate::directory::{Listener, QueuePair};
 use crate::wc;
+use crate::wr_list::List;
 
 impl Qp {
     /// Whether its stream is made by the rendezvous.
@@ -63,7 +64,7 @@ impl Qp {
 }
 
 impl Listener for Qp {
-    fn on_event(&self, event: AsyncEvent) {
+    fn on_event(&self, number: u64, event: AsyncEvent) {
         let kind = match event {
             // This end refused a request of the peer (InfiniBand: a responder's errors).
             AsyncEvent::TerminateSent(terminate) => match wc::remote(terminate) {
@@ -75,8 +76,11 @@ impl Listener for Qp {
             // Completions and the connection's events report it.
             _ => return,
         };
-        self.set_state(IBV_QPS_ERR);
-        self.push(kind);
+        let store = |kept: &mut List| self.store_state(kept, IBV_QPS_ERR);
+        if self.during(|life| life <= number, store) {
+            self.release();
+            self.push(kind);
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! A queue pair in the rendezvous: finding the peer that its attributes name, and being found.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::adapter::Adapter;
 use crate::caps;
 use crate::errno::{EINVAL, Errno};
 use crate::rendezvous::{Came, Meeting, Name, Peer, Slot, Sought, to_itself};
+use crate::wr_list::List;
 use ual::gid;
 
 /// The LID of the port (there is no subnet manager).
@@ -83,17 +83,11 @@ impl Qp {
         }
     }
 
-    /// The peer is gone; the application learns of it when it sends something.
-    pub(crate) fn peer_left(&self) {
+    /// The peer of this life is gone; the application learns of it when it sends something.
+    pub(crate) fn peer_left(&self, life: u64) {
         // Refused if the provider is in that state already.
-        let _ = self.vp.modify(QpChange::Error);
-    }
-
-    /// The peer did not come, or does not respond.
-    pub(crate) fn lost_peer(&self) {
-        self.lost.store(true, Ordering::Release);
-        self.ended();
-        self.push(IBV_EVENT_QP_FATAL);
+        let fail = |_: &mut List| drop(self.vp.modify(QpChange::Error));
+        self.during(|now| now == life, fail);
     }
 
     /// How long a request is retried, as the attributes say: 4.096 us times two to the power of the time-out,

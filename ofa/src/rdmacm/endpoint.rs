@@ -20,6 +20,8 @@ pub(super) struct IdEndpoint {
     id: Weak<Id>,
     adapter: Arc<Adapter>,
     qp: Arc<Qp>,
+    /// Of the queue pair, when it joined.
+    life: u64,
     connection: Connection,
     /// The queue pair, or the identifier, is destroyed.
     gone: AtomicBool,
@@ -42,7 +44,8 @@ impl IdEndpoint {
         }
         let connection = adapter.cm().connection(ird, ord);
         let (id, adapter, gone) = (Arc::downgrade(id), adapter.clone(), false.into());
-        let party = Arc::new(Self { id, adapter, qp, connection, gone });
+        let life = qp.life();
+        let party = Arc::new(Self { id, adapter, qp, life, connection, gone });
         let known: Weak<Self> = Arc::downgrade(&party);
         party.qp.attach(known)?;
         Ok(party)
@@ -105,7 +108,7 @@ impl Connectee for IdEndpoint {
 
     fn tell(self: Arc<Self>, event: ConnEvent) {
         if !matches!(event, ConnEvent::Established(_)) && self.is_open() {
-            self.qp.ended();
+            self.qp.ended(self.life, false);
         }
         if let Some(id) = self.id.upgrade() {
             id.on_event(event);

@@ -44,6 +44,8 @@ pub(crate) struct Peer {
 /// A rendezvous.
 pub(crate) struct Meeting {
     qp: Weak<Qp>,
+    /// Of the queue pair, when it began.
+    life: u64,
     steady: Steady,
     connection: Connection,
     peer: Peer,
@@ -60,6 +62,7 @@ impl Meeting {
     pub(crate) fn new(qp: &Arc<Qp>, adapter: &Adapter, peer: Peer) -> Arc<Self> {
         Arc::new(Self {
             qp: Arc::downgrade(qp),
+            life: qp.life(),
             steady: Steady::new(qp.vp().clone()),
             connection: adapter.cm().connection(peer.ird, peer.ord),
             peer,
@@ -182,7 +185,7 @@ impl Meeting {
 
     fn give_up(&self, qp: &Qp) {
         self.steady.settle();
-        qp.lost_peer();
+        qp.ended(self.life, true);
     }
 }
 
@@ -193,7 +196,7 @@ fn is_own(address: IpAddr) -> bool {
 
 impl Retry for Meeting {
     fn retry(self: Arc<Self>) {
-        let Some(qp) = self.qp.upgrade() else { return };
+        let Some(qp) = self.qp.upgrade().filter(|qp| qp.life() == self.life) else { return };
         if self.lost.load(Ordering::Acquire) {
             return self.give_up(&qp);
         }
@@ -245,7 +248,7 @@ impl Connectee for Meeting {
             ConnEvent::Rejected { .. } | ConnEvent::Failed(_) => self.failed(&event),
             _ => {
                 if let Some(qp) = self.qp.upgrade() {
-                    qp.peer_left();
+                    qp.peer_left(self.life);
                 }
             }
         }

@@ -70,7 +70,7 @@ impl Context {
 }
 
 impl Listener for Context {
-    fn on_event(&self, event: AsyncEvent) {
+    fn on_event(&self, _number: u64, event: AsyncEvent) {
         let port = Element::Port(PORT.into());
         match event {
             AsyncEvent::PortState { online } => {

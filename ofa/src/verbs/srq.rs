@@ -51,7 +51,7 @@ impl Srq {
 }
 
 impl Listener for Srq {
-    fn on_event(&self, event: AsyncEvent) {
+    fn on_event(&self, _number: u64, event: AsyncEvent) {
         if event == AsyncEvent::SrqLimit {
             self.source.tell(self.context().events(), IBV_EVENT_SRQ_LIMIT_REACHED);
         }

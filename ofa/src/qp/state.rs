@@ -1,0 +1,105 @@
+//! The state of a queue pair as programs see it, and the life in which it is: what lies between two resets.
+//!
+//! All changes are made under one lock, that of the sends that SQD keeps. The end of a stream may be delivered when
+//! the queue pair was reset and is used again, so that whoever makes or watches a stream names its life, and what
+//! comes of an earlier one is dropped.
+
+use std::sync::atomic::Ordering;
+
+use ibv_sys::*;
+use kal_os::lock;
+use vp_api::QpChange;
+
+use super::Qp;
+use crate::errno::{EINVAL, Errno};
+use crate::wr_list::List;
+
+impl Qp {
+    /// `IBV_QPS_…`, as programs see it.
+    #[inline]
+    pub fn state(&self) -> u32 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// Sets the state, whatever it was: the owner's stream exists or is over, or the application asked for
+    /// ERR or RESET.
+    pub fn set_state(&self, state: u32) {
+        self.store_state(&mut lock(&self.kept), state);
+        if state == IBV_QPS_ERR {
+            self.release();
+        }
+    }
+
+    /// Changes the state that the application knows.
+    ///
+    /// # Errors
+    /// EINVAL: it is no longer `from`, because the stream ended meanwhile.
+    pub(super) fn change_state(&self, from: u32, to: u32) -> Result<(), Errno> {
+        let mut kept = lock(&self.kept);
+        if self.state() != from {
+            return Err(EINVAL);
+        }
+        self.store_state(&mut kept, to);
+        Ok(())
+    }
+
+    /// `kept`: held, so that one change follows the other.
+    pub(super) fn store_state(&self, kept: &mut List, state: u32) {
+        if state != IBV_QPS_SQD {
+            self.post_kept(kept, state);
+        }
+        self.state.store(state, Ordering::Release);
+        self.mirror.set(state);
+    }
+
+    /// Numbers what lies between two resets, in the adapter's [`ual_cm::Sequence`]: who makes a stream keeps
+    /// it, because the end of that stream may be delivered when the queue pair was reset and is used again.
+    pub fn life(&self) -> u64 {
+        self.life.load(Ordering::Acquire)
+    }
+
+    pub(super) fn begin_life(&self) -> Result<(), Errno> {
+        let next = self.adapter()?.directory().sequence().next();
+        let _kept = lock(&self.kept);
+        self.life.store(next, Ordering::Release);
+        Ok(())
+    }
+
+    /// Does this if the present life is one of `these`; a reset waits meanwhile. Returns whether it is.
+    pub(super) fn during(
+        &self,
+        these: impl FnOnce(u64) -> bool,
+        act: impl FnOnce(&mut List),
+    ) -> bool {
+        let mut kept = lock(&self.kept);
+        let is_one = these(self.life());
+        if is_one {
+            act(&mut kept);
+        }
+        is_one
+    }
+
+    /// The stream of this life is over, or none was established: from now on posts complete as flushed. `lost`:
+    /// the peer did not come, or does not respond.
+    pub fn ended(&self, life: u64, lost: bool) {
+        let is_now = self.during(
+            |now| now == life,
+            |kept| {
+                self.lost.fetch_or(lost, Ordering::AcqRel);
+                self.store_state(kept, IBV_QPS_ERR);
+                // Refused if the provider is in that state already.
+                let _ = self.vp.modify(QpChange::Error);
+            },
+        );
+        if !is_now {
+            return;
+        }
+        self.release();
+        if self.init.srq.is_some() {
+            self.push(IBV_EVENT_QP_LAST_WQE_REACHED);
+        }
+        if lost {
+            self.push(IBV_EVENT_QP_FATAL);
+        }
+    }
+}
