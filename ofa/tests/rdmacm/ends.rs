@@ -1,16 +1,16 @@
 //! Tests of the end of a connection: it is reported once to each identifier, whatever is destroyed
 //! first; and what a destroyed identifier leaves behind.
 
-use std::ffi::c_int;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::mpsc;
 use std::thread;
 
 use ibv_sys::*;
-use ofa::verbs::mr::{warpline_ibv_dereg_mr, warpline_ibv_reg_mr};
+use ofa::verbs::mr::warpline_ibv_dereg_mr;
 use ofa::verbs::qp::warpline_ibv_modify_qp;
 
 use crate::common::*;
+use crate::data::*;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
@@ -166,13 +166,6 @@ fn completed_data_arrives_although_everything_is_destroyed_at_once() {
     let pair = Pair::new();
     let mut inbox = vec![0u8; MESSAGES << 20];
     let mut outbox: Vec<u8> = (0..1 << 20).map(|n| n as u8).collect();
-    let access = IBV_ACCESS_LOCAL_WRITE as c_int;
-    let register = |id: *mut rdma_cm_id, memory: &mut [u8]| {
-        let (at, len) = (memory.as_mut_ptr().cast(), memory.len());
-        let mr = call!(warpline_ibv_reg_mr(shown(id).pd, at, len, access));
-        assert!(!mr.is_null());
-        mr
-    };
     let into = register(pair.passive, &mut inbox);
     let from = register(pair.active, &mut outbox);
     for message in 0..MESSAGES {
@@ -193,63 +186,6 @@ fn completed_data_arrives_although_everything_is_destroyed_at_once() {
     for id in [pair.passive, pair.listener] {
         done!(warpline_rdma_destroy_id(id));
     }
-}
-
-fn entry(memory: &mut [u8], mr: *mut ibv_mr) -> ibv_sge {
-    // SAFETY: the test's registration.
-    let lkey = unsafe { (*mr).lkey };
-    ibv_sge { addr: memory.as_mut_ptr() as u64, length: memory.len() as u32, lkey }
-}
-
-fn post_recv(id: *mut rdma_cm_id, memory: &mut [u8], mr: *mut ibv_mr) {
-    let mut sge = entry(memory, mr);
-    let mut wr = ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
-    let qp = shown(id).qp;
-    let post = operations(shown(id).verbs).post_recv.unwrap();
-    done!(post(qp, &raw mut wr, &mut null_mut()));
-}
-
-/// Its peer may be any process, and no RFC defines it.
-#[test]
-fn a_send_with_immediate_is_refused() {
-    let pair = Pair::new();
-    let qp = shown(pair.active).qp;
-    // SAFETY: zeroes are a value of every field.
-    let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
-    wr.opcode = IBV_WR_SEND_WITH_IMM;
-    let mut bad = null_mut();
-    // SAFETY: the identifier's queue pair, and the test's request.
-    let refused = unsafe { (*(*qp).context).ops.post_send.unwrap()(qp, &mut wr, &mut bad) };
-    assert_eq!(refused, libc::EOPNOTSUPP);
-    assert_eq!(bad, &raw mut wr);
-    pair.end();
-}
-
-fn post_send(id: *mut rdma_cm_id, memory: &mut [u8], mr: *mut ibv_mr) {
-    let mut sge = entry(memory, mr);
-    // SAFETY: zeroes are a value of every field.
-    let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
-    (wr.sg_list, wr.num_sge, wr.opcode) = (&raw mut sge, 1, IBV_WR_SEND);
-    let qp = shown(id).qp;
-    let post = operations(shown(id).verbs).post_send.unwrap();
-    done!(post(qp, &raw mut wr, &mut null_mut()));
-}
-
-/// How many of the next completions are successes.
-fn completions(cq: *mut ibv_cq, count: usize) -> usize {
-    // SAFETY: the test's queue.
-    let context = unsafe { (*cq).context };
-    let poll = operations(context).poll_cq.unwrap();
-    let (mut all, mut good) = (0, 0);
-    warpline_patience::until("completions", || {
-        let mut wc = ibv_wc::default();
-        if call!(poll(cq, 1, &raw mut wc)) == 1 {
-            all += 1;
-            good += usize::from(wc.status == IBV_WC_SUCCESS);
-        }
-        all == count
-    });
-    good
 }
 
 /// As rping does, which exits then. With rdma-core the thread stays in read(2).

@@ -9,10 +9,14 @@
 
 mod common;
 mod connections;
+mod data;
 mod descriptors;
 mod endpoints;
 mod ends;
+#[path = "../common/interrupt.rs"]
+mod interrupt;
 mod misuse;
 mod ports;
+mod signals;
 #[path = "../common/watch.rs"]
 mod watch;

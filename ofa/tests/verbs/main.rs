@@ -14,6 +14,8 @@ mod events;
 mod extended;
 mod fork;
 mod handles;
+#[path = "../common/interrupt.rs"]
+mod interrupt;
 mod lab;
 mod man_pages;
 mod misuse;

@@ -1,11 +1,13 @@
 //! Two processes: numbers and GIDs are exchanged by pipes, and one of them dies.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
 
 use ibv_sys::*;
 use ofa::verbs::device::*;
+use ofa::verbs::mr::*;
 use ofa::verbs::pd::*;
 use ofa::verbs::qp::*;
 use ofa::verbs::srq::*;
@@ -38,9 +40,15 @@ fn line(from: &mut impl BufRead, word: &str) -> u32 {
 #[test]
 fn the_peer_plays_its_part() {
     let Ok(part) = std::env::var(PEER) else { return };
+    if part == "lists" {
+        return list();
+    }
     let lab = Lab::new();
     let qp = lab.qp();
     to_init(qp);
+    if part == "unmaps" {
+        return unmap(&lab, qp);
+    }
     assert_eq!(lab.recv(qp, 1, &mut lab.sge(0, 64)), 0);
     println!("\nnumber {}", number(qp));
     let dest = line(&mut std::io::stdin().lock(), "number ");
@@ -52,10 +60,71 @@ fn the_peer_plays_its_part() {
     // Back as it came.
     assert_eq!(lab.send(qp, &mut wr(2, IBV_WR_SEND, &mut lab.sge(0, wc.byte_len))), 0);
     lab.success(2);
-    if part == "dies" {
-        std::process::abort();
+    match part.as_str() {
+        "dies" => std::process::abort(),
+        // Nothing is destroyed.
+        "leaves" => std::process::exit(0),
+        "orphans" => orphan(),
+        _ => {}
     }
     assert_eq!(unsafe { warpline_ibv_destroy_qp(qp) }, 0);
+}
+
+/// A child stays when the process ends, until nobody writes to it any more.
+fn orphan() {
+    if unsafe { libc::fork() } == 0 {
+        let mut octet = 0u8;
+        while unsafe { libc::read(0, (&raw mut octet).cast(), 1) } > 0 {}
+        unsafe { libc::_exit(0) };
+    }
+    std::process::exit(0);
+}
+
+/// Names of the library's threads.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.join("comm")).ok());
+    names.filter(|name| name.contains("warpline") || name.contains("softrdma")).collect()
+}
+
+/// Lists devices, as each process of an MPI job does, and opens one then.
+fn list() {
+    let mut count = 0;
+    let list = unsafe { warpline_ibv_get_device_list(&mut count) };
+    let device = unsafe { *list };
+    assert!(!unsafe { warpline_ibv_get_device_name(device) }.is_null());
+    assert_ne!(unsafe { warpline_ibv_get_device_guid(device) }, 0);
+    unsafe { warpline_ibv_free_device_list(list) };
+    assert_eq!(threads(), [""; 0]);
+    let context = open();
+    // A thread names itself.
+    warpline_patience::until("threads", || threads().len() == 2);
+    assert_eq!(unsafe { warpline_ibv_close_device(context) }, 0);
+    warpline_patience::until("no threads", || threads().is_empty());
+}
+
+/// Unmaps registered memory under a receive, which the library then writes to.
+fn unmap(lab: &Lab, qp: *mut ibv_qp) {
+    let (size, access) = (1 << 16, libc::PROT_READ | libc::PROT_WRITE);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let at = unsafe { libc::mmap(null_mut(), size, access, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    let mr = unsafe { warpline_ibv_reg_mr(lab.pd, at, size, ALL) };
+    let (addr, lkey) = (at.expose_provenance() as u64, unsafe { (*mr).lkey });
+    let mut sge = ibv_sge { addr, length: size as u32, lkey };
+    assert_eq!(lab.recv(qp, 1, &mut lab.sge(0, 64)), 0);
+    assert_eq!(lab.recv(qp, 2, &mut sge), 0);
+    println!("\nnumber {}", number(qp));
+    let dest = line(&mut std::io::stdin().lock(), "number ");
+    meet(qp, lab.gid(), dest);
+    lab.success(1);
+    // Now that nothing else is mapped any more, and would be there.
+    assert_eq!(unsafe { libc::munmap(at, size) }, 0);
+    assert_eq!(lab.send(qp, &mut wr(3, IBV_WR_SEND, &mut lab.sge(0, 1))), 0);
+    lab.success(3);
+    // If it is not the end of this process, then of the stream.
+    assert_ne!(lab.completion().status, IBV_WC_SUCCESS);
+    std::process::exit(1);
 }
 
 /// A child is refused what it inherited, and may start anew.
@@ -102,7 +171,8 @@ fn echo(part: &str) {
     let mut peer = peer(part);
     let mut output = BufReader::new(peer.stdout.take().unwrap());
     let dest = line(&mut output, "number ");
-    writeln!(peer.stdin.take().unwrap(), "number {}", number(qp)).unwrap();
+    let mut input = peer.stdin.take().unwrap();
+    writeln!(input, "number {}", number(qp)).unwrap();
     meet(qp, lab.gid(), dest);
     lab.fill(0, b"there and back");
     assert_eq!(lab.send(qp, &mut wr(9, IBV_WR_SEND, &mut lab.sge(0, 14))), 0);
@@ -111,14 +181,19 @@ fn echo(part: &str) {
     assert_eq!(lab.read(256, 14), b"there and back");
     let status = peer.wait().unwrap();
     assert_eq!(status.success(), part != "dies");
-    // Whatever became of it, a send to it ends.
+    lose(&lab, qp);
+    drop(input);
+    destroy(qp);
+}
+
+/// Whatever became of the peer, a send to it ends.
+fn lose(lab: &Lab, qp: *mut ibv_qp) {
     warpline_patience::until("a send that is lost", || {
         let posted = lab.send(qp, &mut wr(11, IBV_WR_SEND, &mut lab.sge(0, 1)));
         posted == 0 && lab.completion().status != IBV_WC_SUCCESS
     });
     let mut event = crate::events::next(lab.context);
     crate::events::acknowledge(&mut event);
-    destroy(qp);
 }
 
 #[test]
@@ -134,4 +209,43 @@ fn a_child_has_its_own_state_and_does_not_affect_its_parents_connections() {
 #[test]
 fn a_process_that_dies_is_noticed_by_the_next_send() {
     echo("dies");
+}
+
+#[test]
+fn a_process_that_exits_has_sent_what_completed() {
+    echo("leaves");
+}
+
+#[test]
+fn a_process_whose_child_goes_on_is_noticed_by_the_next_send() {
+    echo("orphans");
+}
+
+#[test]
+fn devices_are_listed_without_a_thread() {
+    assert!(peer("lists").wait().unwrap().success());
+}
+
+/// The library copies into it (docs/verbs.md, Limits): the end of that process, and of no other.
+#[test]
+fn memory_that_is_unmapped_while_registered_harms_only_its_process() {
+    let lab = Lab::new();
+    let qp = lab.qp();
+    to_init(qp);
+    let mut peer = peer("unmaps");
+    let mut output = BufReader::new(peer.stdout.take().unwrap());
+    let dest = line(&mut output, "number ");
+    writeln!(peer.stdin.take().unwrap(), "number {}", number(qp)).unwrap();
+    meet(qp, lab.gid(), dest);
+    assert_eq!(lab.recv(qp, 10, &mut lab.sge(0, 64)), 0);
+    assert_eq!(lab.send(qp, &mut wr(9, IBV_WR_SEND, &mut lab.sge(0, 1))), 0);
+    lab.success(9);
+    lab.success(10);
+    assert_eq!(lab.send(qp, &mut wr(1, IBV_WR_SEND, &mut lab.sge(0, ROOM as u32))), 0);
+    let status = peer.wait().unwrap();
+    assert!(status.signal() == Some(libc::SIGSEGV) || status.code() == Some(1), "{status}");
+    // Sent, or lost with the peer.
+    lab.completion();
+    lose(&lab, qp);
+    destroy(qp);
 }
