@@ -112,6 +112,9 @@ const ROWS: &[Row] = &[
         with_srq(lab, IBV_QPT_UC, |_| 0)
     }),
     ("ibv_create_qp", "an SRQ for a reliable one", 0, |lab| with_srq(lab, IBV_QPT_RC, |_| 0)),
+    ("ibv_destroy_srq", "not while a queue pair uses it", libc::EBUSY as i64, |lab| {
+        with_srq(lab, IBV_QPT_RC, |qp| unsafe { warpline_ibv_destroy_srq((*qp).srq) }.into())
+    }),
     ("ibv_create_qp", "deeper than the device's", INVALID, |lab| {
         let mut init = lab.init();
         init.cap.max_recv_wr = u32::MAX;
