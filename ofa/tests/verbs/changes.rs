@@ -55,7 +55,7 @@ fn a_change_that_is_refused_leaves_everything_as_it_was() {
 fn a_queue_pair_that_was_reset_hears_nothing_of_before() {
     let (near, far) = (Lab::new(), Lab::new());
     let (a, b) = (near.qp(), far.qp());
-    for turn in 0..50 {
+    for turn in 0..400 {
         to_init(a);
         to_init(b);
         assert_eq!(far.recv(b, turn, &mut far.sge(0, 8)), 0);
