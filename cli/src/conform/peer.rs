@@ -182,7 +182,7 @@ impl Bench {
         }
     }
 
-    /// Fails unless the peer reacts to [`Self::say`].
+    /// Fails unless the peer reacts to [`Self::send_message`].
     pub(super) fn reacts(&self, link: &mut Link) -> Play {
         let seen = link.next();
         let Seen::Ulpdu(ulpdu) = &seen else {
