@@ -1,6 +1,6 @@
 //! State page: a mapped file in which a process publishes the state of its queue pairs for other processes.
 //!
-//! [`layout`] has the records, [`held`] the writers' references to them, [`read`] snapshots for readers,
+//! [`layout`] has the records, [`record_ref`] the writers' references to them, [`read`] snapshots for readers,
 //! [`place`] the files and whether their writers live. `kal-shim` makes the file; the access layer has one per
 //! process; a provider writes the records of its queue pairs ([`Slot`]) by relaxed stores, each time that a
 //! thread has served the stream.
