@@ -293,7 +293,7 @@ impl Play {
         Ok(self.end.ring_octets() - self.tail.wrapping_sub(head))
     }
 
-    /// Behind a call that the peer interrupted: what the end has seen of it is not known, and asked.
+    /// After a call during which the peer wrote: what the end has seen of it is not known, and is queried.
     fn meet(&mut self, alone: bool) {
         if alone {
             return;

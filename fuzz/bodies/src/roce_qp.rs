@@ -1,7 +1,7 @@
 //! A queue pair of RoCE v2 and a peer that sends anything: memory is touched only where the host allows it,
 //! every request completes once, and what is owed stays bounded.
 //!
-//! Set-up octets: path MTU, window, which requests are posted. Then packets, each behind an octet that says
+//! Set-up octets: path MTU, window, which requests are posted. Then packets, each after an octet that says
 //! how far its PSN is from the first (signed), and one that says how many octets it has.
 
 use roce_proto::cm::mad::Mad;
@@ -90,7 +90,7 @@ fn drain(qp: &mut Qp, now: u64) {
     assert!(sent.len() <= most, "{} packets at once", sent.len());
 }
 
-/// Grants [`REGION`] octets behind [`RKEY`], and has receives without end.
+/// Grants [`REGION`] octets under [`RKEY`], and never runs out of receives.
 #[derive(Default)]
 struct Grants {
     granted: Option<(u64, u64)>,

@@ -1,5 +1,5 @@
 //! A whole QP against a peer that does anything: it must not panic, must touch nothing but what it
-//! asked the host about, must send at most one Terminate and nothing behind it, and in the end every
+//! asked the host about, must send at most one Terminate and nothing after it, and in the end every
 //! work request and every receive is complete exactly once.
 //!
 //! Set-up octets: flags (CRC, markers, role, extensions, RTR, hold), limits. Then records: what happens,
@@ -212,7 +212,7 @@ impl Run {
             });
             match copied {
                 Ok(()) => {
-                    assert!(!self.terminated, "nothing behind a Terminate");
+                    assert!(!self.terminated, "nothing after a Terminate");
                     self.terminated = self.qp.state() == State::Terminate;
                     self.unsent.push(fpdu.sequence);
                 }
@@ -220,7 +220,7 @@ impl Run {
             }
         }
         while let Some(action) = self.qp.poll_action() {
-            assert!(!self.released, "nothing behind Detach");
+            assert!(!self.released, "nothing after Detach");
             if action == Action::Detach {
                 self.released = true;
                 assert!(matches!(self.qp.state(), State::Idle | State::Error));

@@ -3,7 +3,7 @@
 
 use shm_ring::{Corrupt, End};
 
-/// Octets in front of and behind each piece, which nobody may write.
+/// Octets before and after each piece, which no call may write.
 const GUARD: usize = 64;
 const UNTOUCHED: u8 = 0xee;
 
@@ -50,7 +50,7 @@ pub(super) fn read(
         read.extend_from_slice(&room[GUARD..GUARD + len]);
     }
     let done = done?;
-    assert!(is_untouched(&read[done..]), "octets behind those that were read");
+    assert!(is_untouched(&read[done..]), "octets after those that were read");
     read.truncate(done);
     Ok(read)
 }

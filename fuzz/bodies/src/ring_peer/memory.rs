@@ -63,7 +63,7 @@ impl Memory {
 
     fn of(file: File, octets: usize) -> Self {
         let mut due = vec![0; octets];
-        // Behind its beginning it is as the system made it.
+        // After its beginning it is as the system made it.
         let beginning = octets.min(12);
         file.read_exact_at(&mut due[..beginning], 0).expect("memory");
         Self { file, due }

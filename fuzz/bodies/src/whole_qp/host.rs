@@ -55,7 +55,7 @@ impl Memory {
         assert!(self.work.insert(slot, id).is_none(), "a slot is used once at a time");
     }
     pub(super) fn assert_complete(&mut self, posted: u64) {
-        // What was posted behind the end is the provider's to flush
+        // What was posted after the end is the provider's to flush
         self.flush_receives();
         assert_eq!(self.received + self.flushed, self.posted, "receives");
         assert!(self.work.is_empty());
