@@ -1,8 +1,8 @@
 //! The state of a queue pair as programs see it, and the life in which it is: what lies between two resets.
 //!
-//! All changes are made under one lock, that of the sends that SQD keeps. The end of a stream may be delivered when
-//! the queue pair was reset and is used again, so that whoever makes or watches a stream names its life, and what
-//! comes of an earlier one is dropped.
+//! All changes are made under one lock, that of the sends that SQD keeps. The end of a stream may be delivered after
+//! the queue pair was reset and is in use again. So each start-up, and each object that reports events of a stream,
+//! holds the number of its life; what it reports of an earlier life is dropped.
 
 use std::sync::atomic::Ordering;
 

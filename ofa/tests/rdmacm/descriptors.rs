@@ -77,8 +77,8 @@ fn events_go_with_their_identifier() {
     source.end();
 }
 
-/// With events that nobody took, before the identifiers that they are of; whoever has a duplicate of its
-/// descriptor keeps that.
+/// A channel is destroyed while events are queued and before their identifiers; a duplicate of its descriptor
+/// stays open.
 #[test]
 fn a_channel_is_destroyed_with_its_events() {
     let mut source = Source::new();

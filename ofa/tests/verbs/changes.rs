@@ -56,25 +56,16 @@ fn a_queue_pair_that_was_reset_hears_nothing_of_before() {
     let (near, far) = (Lab::new(), Lab::new());
     let (a, b) = (near.qp(), far.qp());
     for turn in 0..200 {
-        to_init(a);
-        to_init(b);
-        assert_eq!(far.recv(b, turn, &mut far.sge(0, 8)), 0);
-        meet(a, far.gid(), number(b));
-        meet(b, near.gid(), number(a));
-        assert_eq!(near.send(a, &mut wr(turn, IBV_WR_SEND, &mut near.sge(0, 8))), 0);
-        near.success(turn);
-        far.success(turn);
-        // The far end refuses this, and tells of it by an event.
+        meet_and_send(&near, &far, (a, b), turn);
+        // The far end refuses this, which an event reports.
         let mut sge = near.sge(64, 8);
         let mut read = wr(turn, IBV_WR_RDMA_READ, &mut sge);
         // Not for an invalid STag: 60 in a minute delay further start-ups (`invalid_stag_ends`).
         read.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(ROOM), rkey: far.rkey() } };
         assert_eq!(near.send(a, &mut read), 0);
         assert_eq!(near.completion().status, IBV_WC_REM_ACCESS_ERR);
-        for qp in [a, b] {
-            let mut reset = ibv_qp_attr { qp_state: IBV_QPS_RESET, ..ibv_qp_attr::default() };
-            assert_eq!(modify(qp, &mut reset, IBV_QP_STATE), 0);
-        }
+        reset(a);
+        reset(b);
     }
     destroy(a);
     destroy(b);

@@ -248,6 +248,24 @@ pub(crate) fn meet(qp: *mut ibv_qp, gid: ibv_gid, dest_qp_num: u32) {
     assert_eq!(modify(qp, &mut rts(), RTS), 0);
 }
 
+/// Brings both queue pairs from RESET to RTS, and sends a message from `a` to `b`.
+pub(crate) fn meet_and_send(near: &Lab, far: &Lab, (a, b): (*mut ibv_qp, *mut ibv_qp), id: u64) {
+    to_init(a);
+    to_init(b);
+    assert_eq!(far.recv(b, id, &mut far.sge(0, 8)), 0);
+    meet(a, far.gid(), number(b));
+    meet(b, near.gid(), number(a));
+    assert_eq!(near.send(a, &mut wr(id, IBV_WR_SEND, &mut near.sge(0, 8))), 0);
+    near.success(id);
+    far.success(id);
+}
+
+/// Brings a queue pair to RESET, from any state.
+pub(crate) fn reset(qp: *mut ibv_qp) {
+    let mut reset = ibv_qp_attr { qp_state: IBV_QPS_RESET, ..ibv_qp_attr::default() };
+    assert_eq!(modify(qp, &mut reset, IBV_QP_STATE), 0);
+}
+
 pub(crate) fn number(qp: *mut ibv_qp) -> u32 {
     unsafe { (*qp).qp_num }
 }

@@ -93,8 +93,7 @@ fn changes_of_state_that_cannot_be() {
     assert_eq!(lab.recv(qp, 3, &mut lab.sge(0, 8)), 0);
     let wc = lab.completion();
     assert_eq!((wc.wr_id, wc.status), (3, IBV_WC_WR_FLUSH_ERR));
-    let mut reset = ibv_qp_attr { qp_state: IBV_QPS_RESET, ..ibv_qp_attr::default() };
-    assert_eq!(modify(qp, &mut reset, IBV_QP_STATE), 0);
+    reset(qp);
     to_init(qp);
     destroy(qp);
 }
@@ -104,17 +103,9 @@ fn a_queue_pair_is_used_again_after_a_reset() {
     let (near, far) = (Lab::new(), Lab::new());
     let (a, b) = (near.qp(), far.qp());
     for turn in 0..3 {
-        to_init(a);
-        to_init(b);
-        assert_eq!(far.recv(b, turn, &mut far.sge(0, 8)), 0);
-        meet(a, far.gid(), number(b));
-        meet(b, near.gid(), number(a));
-        assert_eq!(near.send(a, &mut wr(turn, IBV_WR_SEND, &mut near.sge(0, 8))), 0);
-        near.success(turn);
-        far.success(turn);
-        let mut reset = ibv_qp_attr { qp_state: IBV_QPS_RESET, ..ibv_qp_attr::default() };
-        assert_eq!(modify(a, &mut reset, IBV_QP_STATE), 0);
-        assert_eq!(modify(b, &mut reset, IBV_QP_STATE), 0);
+        meet_and_send(&near, &far, (a, b), turn);
+        reset(a);
+        reset(b);
     }
     destroy(a);
     destroy(b);
