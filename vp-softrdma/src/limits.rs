@@ -61,10 +61,7 @@ pub(crate) fn check(what: &str, value: u32, min: u32, max: u32, status: VpStatus
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(VpError::new(
-        status,
-        format!("{what}: {min} to {max} are possible, {value} were asked for"),
-    ))
+    Err(VpError::new(status, format!("{what}: {value} requested; {min} to {max} are possible")))
 }
 
 /// Sizes of a new QP.
@@ -90,7 +87,7 @@ fn check_hold(unready: Unready) -> VpResult<()> {
         return Ok(());
     }
     let detail = format!(
-        "time of a hold: more than nothing, and at most {MAX_HOLD_TIME:?}, are possible, {time:?} were asked for"
+        "time of a hold: {time:?} requested; it must be longer than 0 and at most {MAX_HOLD_TIME:?}"
     );
     Err(VpError::new(VpStatus::InvalidModifier, detail))
 }

@@ -61,7 +61,7 @@ impl Ports {
         Ok(Self { netlink, events, state: Mutex::new(state) })
     }
 
-    /// Empties the socket; its messages say less than a look at the ports.
+    /// Empties the socket. Its messages are not parsed: the ports are read anew.
     fn drain(&self) {
         let mut message = [0; 4096];
         loop {
@@ -73,7 +73,7 @@ impl Ports {
         }
     }
 
-    fn look(&self, state: &mut State) {
+    fn compare(&self, state: &mut State) {
         // On an error the next message triggers another comparison.
         let Ok(now) = ports() else { return };
         let known = std::mem::replace(&mut state.known, now);
@@ -121,7 +121,7 @@ impl Member for Ports {
     fn on_ready(&self, _: Ready) {
         let mut state = lock(&self.state);
         self.drain();
-        self.look(&mut state);
+        self.compare(&mut state);
         if std::mem::replace(&mut state.delivering, true) {
             return;
         }

@@ -53,7 +53,7 @@ const LIFE_LINE: u8 = 8;
 /// What a poller learns of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Polled {
-    /// All that there is to learn.
+    /// Everything that the poll could find.
     All,
     /// It waits for room to send, which only the engine's events report.
     Stalled,
@@ -66,7 +66,7 @@ pub(crate) struct SoftQp {
     context: Context,
     inner: CombiningLock<Inner>,
     delivery: EventDelivery,
-    /// What the engine reported about the socket and no thread has handled: bits of [`WRITABLE`],
+    /// What the engine has reported about the socket and no thread has handled yet: bits of [`WRITABLE`],
     /// [`OVER`], [`LIFE_LINE`]. And about an SRQ: [`RECEIVES`].
     readiness: AtomicU8,
     /// How often a poller found another thread inside.
@@ -90,36 +90,38 @@ impl SoftQp {
         if let Some(srq) = &qp.context.srq {
             srq.completes_to(recv_cq)?;
         }
-        send_cq.join(*id, Arc::downgrade(&qp))?;
-        let joined = recv_cq.join(*id, Arc::downgrade(&qp));
-        joined.and_then(|()| qp.context.reserve_waiter()).inspect_err(|_| qp.leave_queues())?;
+        send_cq.add_qp(*id, Arc::downgrade(&qp))?;
+        let joined = recv_cq.add_qp(*id, Arc::downgrade(&qp));
+        joined
+            .and_then(|()| qp.context.reserve_waiter())
+            .inspect_err(|_| qp.remove_from_queues())?;
         Ok(qp)
     }
 
-    /// Leaves its CQs.
-    fn leave_queues(&self) {
+    /// Removes the QP from its CQs.
+    fn remove_from_queues(&self) {
         let Context { id, send_cq, recv_cq, .. } = &self.context;
-        send_cq.leave(*id);
+        send_cq.remove_qp(*id);
         if !Arc::ptr_eq(send_cq, recv_cq) {
-            recv_cq.leave(*id);
+            recv_cq.remove_qp(*id);
         }
     }
 
-    /// Destroys the QP in any state. Its completions leave its CQs, and it adds none from here on. What
-    /// completed before is to arrive at the peer: a stream is closed, or, if work is lost by that, reset
-    /// once everything has arrived.
+    /// Destroys the QP in any state. Its completions are removed from its CQs, and it adds no more.
+    /// Requests that have completed take effect at the peer: the stream is closed, or, if that loses
+    /// work, reset once everything has arrived.
     /// RDMAC 6.1.4 [VERBS-20]
     pub(crate) fn destroy(&self) {
         let mut inner = self.inner.lock();
-        inner.settle_all(&self.context);
+        inner.drive_to_end(&self.context);
         let first = !std::mem::replace(&mut inner.destroyed, true);
         inner.core.queues.silent = true;
         // Refused unless in RTS; then there is nothing to close.
         let _ = inner.core.close(&self.context);
-        inner.settle_all(&self.context);
+        inner.drive_to_end(&self.context);
         inner.leave_stream(&self.context);
         inner.core.abort(&self.context);
-        inner.settle(&self.context);
+        inner.drive(&self.context);
         // The end that follows raises no event either.
         inner.events.clear();
         inner.publish_to(&self.context, None);
@@ -127,15 +129,15 @@ impl SoftQp {
         if first {
             self.context.release_waiter();
         }
-        self.leave_queues();
+        self.remove_from_queues();
     }
 
     /// A CQ of this QP lost completions.
     pub(crate) fn fail_locally(&self) {
         let mut inner = self.inner.lock();
         inner.core.fail(&self.context);
-        inner.settle(&self.context);
-        self.leave(inner);
+        inner.drive(&self.context);
+        self.unlock_and_serve(inner);
     }
 
     /// Reads from the stream, unless another thread is inside.
@@ -151,7 +153,7 @@ impl SoftQp {
                 let polled = link.polled();
                 let busy = polled == Polled::Stalled || (link.unsent && polled != Polled::Local);
                 let engine = &self.context.engine;
-                link.registration.look(engine, self.context.id.0, &link.stream, busy);
+                link.registration.count_poll(engine, self.context.id.0, &link.stream, busy);
                 if self.serve(inner) == Served::More {
                     return polled;
                 }
@@ -177,7 +179,7 @@ impl SoftQp {
     pub(crate) fn flush(&self) {
         if let Some(mut inner) = self.inner.try_lock() {
             inner.flush(&self.context);
-            self.leave(inner);
+            self.unlock_and_serve(inner);
         }
     }
 
@@ -197,7 +199,7 @@ impl SoftQp {
         if !received && readiness & (RECEIVES | LIFE_LINE) == 0 {
             return Served::Done;
         }
-        self.context.recv_cq.note_arrival();
+        self.context.recv_cq.count_arrival();
         // Last: octets that follow the messages placed now may be a new event.
         if readiness & RECEIVES != 0 {
             inner.give_receives(&self.context);
@@ -208,13 +210,13 @@ impl SoftQp {
     fn take_readiness(&self, inner: &mut Inner) -> u8 {
         let readiness = self.readiness.swap(0, Ordering::AcqRel);
         if readiness & LIFE_LINE != 0 {
-            inner.look_at_life_line(&self.context);
+            inner.check_life_line(&self.context);
         }
         readiness
     }
 
     /// Unlocks, and serves what other threads asked for meanwhile.
-    fn leave(&self, inner: MutexGuard<'_, Inner>) {
+    fn unlock_and_serve(&self, inner: MutexGuard<'_, Inner>) {
         if self.unlock(inner) == Served::Done {
             self.inner.serve_wanted(|inner| self.serve(inner));
         }
@@ -238,19 +240,19 @@ impl SoftQp {
             }
             None => Served::Done,
         };
-        self.settle(deferred);
+        self.run_deferred(deferred);
         if tells {
             self.deliver_events();
         }
         served
     }
 
-    fn settle(&self, deferred: Deferred) {
+    fn run_deferred(&self, deferred: Deferred) {
         if !deferred.send_cq.is_empty() {
-            self.context.send_cq.settle(deferred.send_cq);
+            self.context.send_cq.run_deferred(deferred.send_cq);
         }
         if !deferred.recv_cq.is_empty() {
-            self.context.recv_cq.settle(deferred.recv_cq);
+            self.context.recv_cq.run_deferred(deferred.recv_cq);
         }
         if deferred.srq_limit
             && let Some(srq) = &self.context.srq
@@ -287,7 +289,7 @@ impl SoftQp {
             if inner.events.is_empty() && self.delivery.is_over() {
                 return Ok(inner);
             }
-            self.leave(inner);
+            self.unlock_and_serve(inner);
             if !self.delivery.wait() {
                 let detail = format!(
                     "QP {} cannot begin anew in this handler: more events of its stream follow",
@@ -303,7 +305,7 @@ impl SoftQp {
     pub(crate) fn feed(&self, octets: &[u8]) {
         let mut inner = self.inner.lock();
         inner.receive_early(&self.context, octets);
-        self.leave(inner);
+        self.unlock_and_serve(inner);
     }
 
     fn gone(&self) -> VpError {
@@ -335,7 +337,7 @@ impl Member for SoftQp {
             return self.context.engine.set_timer(at, self.context.id.0, stream, timer);
         };
         inner.handle_timer(&self.context, stream, timer);
-        self.leave(inner);
+        self.unlock_and_serve(inner);
     }
 
     fn stays_unregistered(&self, back_off: Option<u32>) -> bool {
@@ -344,7 +346,7 @@ impl Member for SoftQp {
             None => Some(self.inner.lock()),
         };
         let Some(mut inner) = inner else {
-            // A thread that is inside looks at the socket, too, before it leaves.
+            // A thread that is inside also reads the socket before it leaves.
             self.inner.serve(|inner| self.serve(inner));
             return true;
         };
@@ -354,7 +356,7 @@ impl Member for SoftQp {
         if !stays {
             inner.register_again(&self.context);
         }
-        self.leave(inner);
+        self.unlock_and_serve(inner);
         stays
     }
 }
@@ -376,7 +378,7 @@ impl vp_api::Qp for SoftQp {
         let before = inner.coalesce.deferred();
         let result = inner.post_sends(&self.context, wrs);
         let began = before == 0 && inner.coalesce.deferred() != 0;
-        self.leave(inner);
+        self.unlock_and_serve(inner);
         if began {
             self.context.defer();
         }
@@ -386,7 +388,7 @@ impl vp_api::Qp for SoftQp {
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         let mut inner = self.inner.lock();
         let result = inner.post_receives(&self.context, wrs);
-        self.leave(inner);
+        self.unlock_and_serve(inner);
         result
     }
 
@@ -405,7 +407,7 @@ impl vp_api::Qp for SoftQp {
             },
             change => inner.change(&self.context, change),
         };
-        self.leave(inner);
+        self.unlock_and_serve(inner);
         result
     }
 
@@ -413,7 +415,7 @@ impl vp_api::Qp for SoftQp {
         let inner = self.inner.lock();
         let info = if inner.destroyed { Err(self.gone()) } else { Ok(inner.info(&self.context)) };
         let stream = inner.link.as_ref().map(|link| link.stream.clone());
-        self.leave(inner);
+        self.unlock_and_serve(inner);
         // A system call; made without the lock, so that a thread that serves the stream need not wait
         // for it.
         let tcp = stream.and_then(|stream| stream.tcp_info().ok());
@@ -427,7 +429,7 @@ impl vp_api::Qp for SoftQp {
         let mut inner = self.inner.lock();
         let record = Some(record).filter(|_| !inner.destroyed);
         inner.publish_to(&self.context, record);
-        self.leave(inner);
+        self.unlock_and_serve(inner);
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) const DIRECT_QPS: usize = 4;
 ///
 /// tune: `--op send --mode lat --size 8 --poll --crc on`
 /// *Measured*: 8: 1.00, 2048: 1.00.
-pub(crate) const LOOK_AROUND: u32 = 128;
+pub(crate) const SERVE_ALL_EVERY: u32 = 128;
 
 /// A consumer of many QPs that always finds completions flushes what is deferred all the same, every
 /// so many polls: else a QP that is given new work at each of its completions keeps others from transmitting.

@@ -260,7 +260,7 @@ fn holds_have_limits() {
     };
     let second = Duration::from_secs(1);
     for (octets, time, named) in [
-        (0, second, "octets of a hold: 1 to 16777216"),
+        (0, second, "octets of a hold: 0 requested; 1 to 16777216"),
         (u32::MAX, second, "octets of a hold"),
         ((16 << 20) + 1, second, "octets of a hold"),
         (1, Duration::ZERO, "time of a hold"),

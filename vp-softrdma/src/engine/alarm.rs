@@ -1,7 +1,7 @@
 //! The timer of the engine's thread: a timerfd that any thread may set to an earlier time, never to a
 //! later one.
 //!
-//! One per engine. The engine's thread sleeps on it. After it expired, the thread reads again every
+//! One per engine. The engine's thread sleeps on it. When it has expired, the thread checks every
 //! deadline that may have set it.
 
 use std::io;
@@ -43,7 +43,7 @@ impl Alarm {
         let _ = self.timer.set(Duration::from_nanos(at.saturating_sub(now)));
     }
 
-    /// The timer expired. The caller then looks at everything that may have set it.
+    /// The timer expired. The caller then checks every deadline that may have set it.
     pub(crate) fn acknowledge(&self) {
         let mut current = lock(&self.at);
         *current = u64::MAX;

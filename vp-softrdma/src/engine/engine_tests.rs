@@ -170,20 +170,22 @@ fn is_wakeup_set(engine: &Engine) -> bool {
 #[test]
 fn the_wakeup_stays_set_until_the_leader_has_seen_it() {
     let (engine, mine, other) = (engine(), Queue(1), Queue(2));
-    let looks = Cell::new(0);
+    let checks = Cell::new(0);
     assert!(!engine.leadership.has_leader());
     let done = || {
         assert!(engine.leadership.has_leader());
-        if looks.replace(looks.get() + 1) == 0 {
+        if checks.replace(checks.get() + 1) == 0 {
             engine.wake(&other);
             assert!(!is_wakeup_set(&engine), "no thread waits for that one");
             engine.wake(&mine);
             engine.poll();
             assert!(is_wakeup_set(&engine), "who polls leaves it to the leader");
         }
-        looks.get() == 2
+        checks.get() == 2
     };
-    within("a wait that is done at its second look", || engine.wait(&mine, None, done, || ()));
+    within("a wait that is done when it checks for the second time", || {
+        engine.wait(&mine, None, done, || ())
+    });
     assert!(!engine.leadership.has_leader() && !is_wakeup_set(&engine));
     engine.wake(&mine);
     assert!(!is_wakeup_set(&engine), "no thread waits any more");

@@ -13,7 +13,7 @@
 //! then on the engine's thread watches the sockets without back-off, and polls of that CQ leave the sockets to
 //! it, until the consumer's last few polls were empty and it has not armed.
 //!
-//! The death of a peer shows as an event on its socket; a silent peer is found by a timer of its QP.
+//! When a peer dies its socket becomes readable; a silent peer is detected by a timer of its QP.
 
 mod alarm;
 mod descriptor;
@@ -204,8 +204,8 @@ impl Engine {
     }
 
     /// Begins to serve a QP's socket, or, with id 0, which no QP has, the netlink socket of the ports.
-    /// Room to send is no event before the first [`Engine::rearm`]: a fresh socket has room, and each
-    /// would wake the engine to say so. Returns the generation of the stream, which its deadlines name.
+    /// Room to send is not reported before the first [`Engine::rearm`]: every new socket has room, and
+    /// the report would wake the engine for nothing. Returns the generation of the stream, which its deadlines name.
     pub(crate) fn attach(
         &self,
         id: u32,

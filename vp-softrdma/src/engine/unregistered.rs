@@ -100,7 +100,7 @@ mod loom_tests {
     use loom::thread;
 
     /// A poller removes its socket and stops polling while the engine decides: either the socket is in
-    /// the set again, or the engine looks again.
+    /// the set again, or the engine checks once more.
     #[test]
     fn loom_no_socket_stays_apart() {
         loom::model(|| {

@@ -37,7 +37,7 @@ impl Need {
         match self {
             Self::LocalRead => (Access::LOCAL_READ, Access::empty()),
             Self::LocalWrite => (Access::LOCAL_WRITE, Access::empty()),
-            // RDMAC 9.2.6 asks remote write of a sink; local write suffices here. [VERBS-24]
+            // RDMAC 9.2.6 requires remote write of a sink; local write suffices here. [VERBS-24]
             Self::ReadSink if window => (Access::REMOTE_WRITE, Access::empty()),
             Self::ReadSink => (Access::LOCAL_WRITE, Access::empty()),
             Self::RemoteRead => (Access::REMOTE_READ, Access::REMOTE_READ),

@@ -1,7 +1,7 @@
 //! Copies to and from registered memory; no other code reads or writes it.
 //!
 //! No state; runs on whichever thread makes progress. A peer may write the same octets at any moment, so
-//! there is never a Rust reference to them: only raw copies. Racing accesses see what a race gives, as
+//! there is never a Rust reference to them: only raw copies. The result of racing accesses is undefined, as
 //! with any RDMA device.
 
 use std::sync::atomic::{AtomicU64, Ordering};

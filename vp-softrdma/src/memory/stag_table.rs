@@ -93,7 +93,7 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 128);
 
 // SAFETY: `grant` is written only by `publish`, under the lock of `meta`, while the slot is not
-// valid and its use count has been 0 since; it is read only by who counted itself in and then saw
+// valid and its use count has been 0 since; it is read only by a thread that has entered the use count and then saw
 // *valid*. The pointer inside is an address that any thread may use by the invariant of `MemRange`.
 unsafe impl Sync for Slot {}
 // SAFETY: as for `Sync`; nothing in a slot belongs to one thread.
@@ -208,11 +208,11 @@ struct SlotUse<'t> {
 
 impl SlotUse<'_> {
     #[inline]
-    fn grant<R>(&self, look: impl FnOnce(&Grant) -> R) -> R {
+    fn grant<R>(&self, read: impl FnOnce(&Grant) -> R) -> R {
         self.slot.grant.with(|grant| {
-            // SAFETY: `hold` saw *valid* after counting itself in, so `publish` for this validity
+            // SAFETY: `enter` saw *valid* after it entered the use count, so `publish` for this validity
             // happened before (Release to Acquire), and the next one waits for this count.
-            look(unsafe { &*grant })
+            read(unsafe { &*grant })
         })
     }
 
@@ -283,7 +283,7 @@ impl Use<'_> {
 
     /// Octets.
     #[inline]
-    #[allow(clippy::len_without_is_empty)] // asked for a length by the caller, who knows it
+    #[allow(clippy::len_without_is_empty)] // the caller has chosen the length
     pub fn len(&self) -> u32 {
         self.len
     }

@@ -30,7 +30,7 @@ pub(crate) struct Coalesce {
     single: bool,
     /// The engine's timer is set, for this many nanoseconds.
     timed: bool,
-    look_ns: u64,
+    check_ns: u64,
 }
 
 /// What to do after a post.
@@ -38,16 +38,16 @@ pub(crate) struct Coalesce {
 pub(crate) enum Then {
     /// Transmit.
     Transmit,
-    /// Defer it. `look_at`: and set the engine's timer.
+    /// Defer it. `check_at`: and set the engine's timer.
     Defer {
         /// Time on the engine's clock.
-        look_at: Option<u64>,
+        check_at: Option<u64>,
     },
 }
 
 /// The result when the engine's timer expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Look {
+pub(crate) enum TimerResult {
     /// No post is deferred.
     Idle,
     /// The deferred posts are to be transmitted.
@@ -68,7 +68,7 @@ impl Default for Coalesce {
             attended: true,
             single: false,
             timed: false,
-            look_ns: BOUND_NS,
+            check_ns: BOUND_NS,
         }
     }
 }
@@ -114,9 +114,9 @@ impl Coalesce {
         if first {
             self.since = now;
         }
-        let look_at = (!self.timed).then(|| now + self.look_ns);
+        let check_at = (!self.timed).then(|| now + self.check_ns);
         self.timed = true;
-        Then::Defer { look_at }
+        Then::Defer { check_at }
     }
 
     /// Passes all deferred posts to the core's transmitter; false if there was none.
@@ -141,14 +141,14 @@ impl Coalesce {
     }
 
     /// The engine's timer expired. The more often a consumer polls in time, the longer its interval.
-    pub(crate) fn look(&mut self, now: u64) -> Look {
+    pub(crate) fn on_timer(&mut self, now: u64) -> TimerResult {
         let overdue = self.posts != 0 && now.saturating_sub(self.since) >= BOUND_NS;
-        self.look_ns = if overdue { BOUND_NS } else { (2 * self.look_ns).min(LAZY_NS) };
+        self.check_ns = if overdue { BOUND_NS } else { (2 * self.check_ns).min(LAZY_NS) };
         self.timed = self.posts != 0 && !overdue;
         match (overdue, self.timed) {
-            (true, _) => Look::Overdue,
-            (false, true) => Look::Again(now + self.look_ns),
-            (false, false) => Look::Idle,
+            (true, _) => TimerResult::Overdue,
+            (false, true) => TimerResult::Again(now + self.check_ns),
+            (false, false) => TimerResult::Idle,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use vp_api::{Data, Remote, SendFlags, SendOp, SendWr, Stag};
 
-use super::{Coalesce, Look, Then};
+use super::{Coalesce, Then, TimerResult};
 use crate::tuning::{BOUND_NS, FULL_OCTETS, LAZY_NS};
 
 /// Depth of the send queue.
@@ -47,9 +47,9 @@ fn the_first_goes_at_once_and_the_next_waits_for_the_consumer() {
     assert_eq!(post(&mut coalesce, true, LATER), Then::Transmit);
     assert_eq!(
         post(&mut coalesce, false, LATER + 1),
-        Then::Defer { look_at: Some(LATER + 1 + BOUND_NS) }
+        Then::Defer { check_at: Some(LATER + 1 + BOUND_NS) }
     );
-    assert_eq!(post(&mut coalesce, false, LATER + 2), Then::Defer { look_at: None });
+    assert_eq!(post(&mut coalesce, false, LATER + 2), Then::Defer { check_at: None });
     assert_eq!(coalesce.deferred(), 2);
     // The consumer polls an empty CQ: deferred posts are transmitted, and the next one is deferred again.
     coalesce.attend();
@@ -145,13 +145,13 @@ fn the_engine_checks_a_polling_consumer_seldom_and_others_soon() {
     for _ in 0..10 {
         assert!(defers(post(&mut coalesce, false, now)));
         transmit(&mut coalesce, now);
-        assert_eq!(coalesce.look(now), Look::Idle);
+        assert_eq!(coalesce.on_timer(now), TimerResult::Idle);
         now += 1;
     }
-    assert_eq!(post(&mut coalesce, false, now), Then::Defer { look_at: Some(now + LAZY_NS) });
-    assert_eq!(coalesce.look(now + 1), Look::Again(now + 1 + LAZY_NS));
-    assert_eq!(coalesce.look(now + LAZY_NS), Look::Overdue);
+    assert_eq!(post(&mut coalesce, false, now), Then::Defer { check_at: Some(now + LAZY_NS) });
+    assert_eq!(coalesce.on_timer(now + 1), TimerResult::Again(now + 1 + LAZY_NS));
+    assert_eq!(coalesce.on_timer(now + LAZY_NS), TimerResult::Overdue);
     transmit(&mut coalesce, now + LAZY_NS);
     now += LAZY_NS;
-    assert_eq!(post(&mut coalesce, false, now), Then::Defer { look_at: Some(now + BOUND_NS) });
+    assert_eq!(post(&mut coalesce, false, now), Then::Defer { check_at: Some(now + BOUND_NS) });
 }

@@ -2,7 +2,7 @@
 //!
 //! Each QP has one. A thread that finds work for a QP (octets arrived, the socket has room) never waits for
 //! another that holds the lock: it sets the service flag, and the holder serves the QP once more before it
-//! leaves. The flag is set again and again while a peer sends; a holder that has used its budget passes it on,
+//! leaves. While a peer sends, the flag is set again and again; a holder that has used its budget passes it on,
 //! so that no thread stays with one QP without end.
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
@@ -12,7 +12,7 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 pub(crate) enum Served {
     /// Nothing is left to do.
     Done,
-    /// There is more to do, and it has been reported to the next thread that looks.
+    /// There is more to do, and the next thread that serves finds it reported.
     More,
 }
 
@@ -37,7 +37,7 @@ impl<T> CombiningLock<T> {
     /// value and unlocks it.
     pub(crate) fn serve(&self, serve: impl Fn(MutexGuard<'_, T>) -> Served) {
         // Every access to the flag is a read-modify-write, so all of them have one order: a thread
-        // that finds the lock taken has set the flag before the holder's last look at it.
+        // that finds the lock taken has set the flag before the holder last reads it.
         self.wanted.swap(true, Ordering::AcqRel);
         self.serve_wanted(serve);
     }
@@ -45,7 +45,7 @@ impl<T> CombiningLock<T> {
     /// Serves while the flag is set, until a call of `serve` ends with more to do.
     pub(crate) fn serve_wanted(&self, serve: impl Fn(MutexGuard<'_, T>) -> Served) {
         while self.wanted.fetch_or(false, Ordering::AcqRel) {
-            // The holder looks at the flag after it has unlocked.
+            // The holder reads the flag after it has unlocked.
             let Some(value) = self.try_lock() else { return };
             self.wanted.swap(false, Ordering::AcqRel);
             if serve(value) == Served::More {

@@ -95,7 +95,7 @@ impl Context {
         }
     }
 
-    /// A callers' identity in PD `pd`.
+    /// The identity of this QP in PD `pd`.
     pub(crate) fn caller(id: QpId, pd: PdId, allow: Access, privileged: bool) -> Caller {
         Caller { pd, qp: id, allow, privileged }
     }

@@ -2,7 +2,7 @@
 //! The events wait under the QP's lock. A thread that unlocks it and finds that no other delivers them does so
 //! until there are none. The state that an event is about can be seen before the event: a thread that begins a
 //! new stream on the QP therefore waits here until the consumer's handler has returned from the last event of
-//! the earlier stream; otherwise that event would be taken for one of the new stream. A handler that blocks
+//! the earlier stream; otherwise the consumer would take that event for one of the new stream. A handler that blocks
 //! delays only that caller.
 
 use std::sync::PoisonError;

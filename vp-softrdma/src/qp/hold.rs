@@ -38,7 +38,7 @@ impl Inner {
     fn place_waiting(&mut self, context: &Context) {
         let full = self.core.is_full();
         self.core.receives(context);
-        self.settle(context);
+        self.drive(context);
         self.unread |= full && !self.core.is_full();
     }
 
@@ -70,7 +70,7 @@ impl Inner {
     }
 
     /// The timer expired, for the oldest message or for one before it.
-    pub(super) fn hold_over(&mut self, context: &Context) {
+    pub(super) fn hold_expired(&mut self, context: &Context) {
         let Some(link) = &mut self.link else { return };
         link.hold_deadline.set = false;
         if link.hold_deadline.oldest.is_none() {

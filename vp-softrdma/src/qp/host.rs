@@ -272,7 +272,7 @@ impl Host for View<'_> {
             self.push_receive(fault.map_or(WcStatus::Flushed, access_status), none);
         }
         if let Some(srq) = self.context.waits_at() {
-            srq.wait_no_more(self.context.id);
+            srq.stop_waiting(self.context.id);
         }
         self.context.hold_flushed(self.queues.receives.posted());
         while self.queues.receives.take(&mut self.queues.current) {

@@ -37,7 +37,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// As asked for at creation.
+    /// As requested at creation.
     pub(crate) fn new(init: &QpInit) -> Self {
         Self {
             ird: init.ird,
@@ -76,7 +76,7 @@ pub(crate) struct Inner {
     pub(crate) destroyed: bool,
     /// The budget ended before everything was received.
     pub(super) unread: bool,
-    /// Octets that may still be sent in this visit.
+    /// Octets that may still be sent while the lock is held this time.
     budget_left: usize,
     /// Events not delivered yet.
     pub(crate) events: VecDeque<AsyncEvent>,
@@ -100,7 +100,7 @@ impl Inner {
         }
     }
 
-    /// Reads what has arrived and does what follows. `over`: read to the end; `resumed`: the socket has
+    /// Reads what has arrived and acts on it. `over`: read to the end; `resumed`: the socket has
     /// room again. Returns false if nothing had arrived and nothing was deferred, which is the common
     /// case for pollers.
     pub(crate) fn receive(&mut self, context: &Context, over: bool, resumed: bool) -> bool {
@@ -115,7 +115,7 @@ impl Inner {
         let octets = link.inbox.octets;
         let (over, quiet) = match link.stream.shared() {
             None => (over, false),
-            // To look again costs nothing, and the end may be there.
+            // Another read costs nothing, and the end may be there.
             Some(local) => (true, local.is_quiet()),
         };
         let stopped = match quiet {
@@ -128,7 +128,7 @@ impl Inner {
         if (link.inbox.octets, self.core.proto.state()) == (octets, state) && idle {
             return false;
         }
-        self.settle(context);
+        self.drive(context);
         true
     }
 
@@ -155,11 +155,11 @@ impl Inner {
     }
 
     /// The TCP socket became readable, though the octets go through shared memory.
-    pub(crate) fn look_at_life_line(&mut self, context: &Context) {
-        let look = |link: &Link| link.stream.look_at_life_line();
-        if self.link.as_ref().map(look) == Some(Line::Octets) {
+    pub(crate) fn check_life_line(&mut self, context: &Context) {
+        let check = |link: &Link| link.stream.check_life_line();
+        if self.link.as_ref().map(check) == Some(Line::Octets) {
             self.core.stray(context);
-            self.settle(context);
+            self.drive(context);
         }
     }
 
@@ -168,27 +168,27 @@ impl Inner {
         if let Some(link) = &mut self.link {
             link.inbox.feed(&mut self.core, context, octets);
         }
-        self.settle(context);
+        self.drive(context);
     }
 
     /// Transmits deferred posts.
     pub(crate) fn flush(&mut self, context: &Context) {
         if self.coalesce.deferred() != 0 {
-            self.settle(context);
+            self.drive(context);
         }
     }
 
     /// Sends what the budget allows and carries out the core's actions until there are none.
-    pub(crate) fn settle(&mut self, context: &Context) {
-        self.settle_within(context, tuning::SEND_BUDGET);
+    pub(crate) fn drive(&mut self, context: &Context) {
+        self.drive_within(context, tuning::SEND_BUDGET);
     }
 
-    /// The same without a budget: for the verbs that end a stream, since no other visit may follow.
-    pub(crate) fn settle_all(&mut self, context: &Context) {
-        self.settle_within(context, usize::MAX);
+    /// The same without a budget: for the verbs that end a stream, after which the QP may not be served again.
+    pub(crate) fn drive_to_end(&mut self, context: &Context) {
+        self.drive_within(context, usize::MAX);
     }
 
-    fn settle_within(&mut self, context: &Context, budget: usize) {
+    fn drive_within(&mut self, context: &Context, budget: usize) {
         self.budget_left = budget;
         let mut stamp = self.coalesce.release();
         loop {
@@ -199,12 +199,12 @@ impl Inner {
                 self.core.fail(context);
             }
             self.close_if_drained(context);
-            if !self.obey(context) {
+            if !self.carry_out_actions(context) {
                 break;
             }
         }
         self.leave_behind_terminate(context);
-        // After the system call: the peer waits for that, and reading the clock takes time.
+        // After the system call: the peer waits for the octets, and reading the clock takes time.
         if stamp {
             self.coalesce.transmitted(context.engine.now());
         }
@@ -300,7 +300,7 @@ impl Inner {
     }
 
     /// Carries out the core's actions; false if there were none.
-    fn obey(&mut self, context: &Context) -> bool {
+    fn carry_out_actions(&mut self, context: &Context) -> bool {
         let mut any = false;
         while let Some(action) = self.core.poll_action() {
             any = true;
@@ -387,13 +387,15 @@ impl Inner {
     }
 
     fn event_of(&self, event: QpEvent, context: &Context) -> AsyncEvent {
-        let told = |sent, code| terminate(&self.core.proto, sent, code, context);
+        let terminate_of = |sent, code| terminate(&self.core.proto, sent, code, context);
         match event {
             QpEvent::Established => AsyncEvent::Established,
             QpEvent::CloseComplete => AsyncEvent::CloseComplete,
-            QpEvent::TerminateReceived(code) => AsyncEvent::TerminateReceived(told(false, code)),
+            QpEvent::TerminateReceived(code) => {
+                AsyncEvent::TerminateReceived(terminate_of(false, code))
+            }
             QpEvent::TerminateSent(error) => {
-                AsyncEvent::TerminateSent(told(true, error.terminate_code()))
+                AsyncEvent::TerminateSent(terminate_of(true, error.terminate_code()))
             }
             QpEvent::ConnectionLost(LlpFault::Reset) => AsyncEvent::ConnectionReset,
             QpEvent::ConnectionLost(LlpFault::TimedOut | LlpFault::CloseTimeout) => {
@@ -429,7 +431,7 @@ impl Inner {
         let Some(link) = &mut self.link else { return };
         if !link.register_again(context) {
             self.core.fail(context);
-            self.settle_all(context);
+            self.drive_to_end(context);
         }
     }
 

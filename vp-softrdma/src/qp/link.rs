@@ -41,7 +41,7 @@ pub(crate) struct Link {
     pub(crate) close_at: Option<u64>,
     /// A reset follows when the peer's TCP has everything.
     pub(crate) resetting: bool,
-    /// The socket was full; its becoming writable is an event.
+    /// The socket was full; an event reports when it has room.
     pub(crate) stalled: bool,
     /// The engine reports room to send.
     pub(crate) reported: bool,
@@ -109,7 +109,7 @@ impl Link {
         }
     }
 
-    /// Has the life line watched, and the peer ring. The stream is attached, and is not any more on an error.
+    /// Has the life line watched, and the peer ring. On an error the stream is detached.
     pub(crate) fn begin_local(&self, context: &Context) -> VpResult<()> {
         let (Some(local), Some(socket)) = (self.stream.shared(), self.stream.life_line()) else {
             return Ok(());
@@ -139,13 +139,13 @@ impl Link {
         self.registration.register_again(&context.engine, context.id.0, &self.stream, self.reported)
     }
 
-    /// Shared memory that was full is not any more.
+    /// Shared memory that was full has room again.
     #[inline]
     pub(crate) fn has_room_again(&self) -> bool {
         self.stalled && self.stream.shared().is_some_and(Local::has_room_again)
     }
 
-    /// What a poller that looks at the stream learns of it.
+    /// What a poller learns of the stream.
     #[inline]
     pub(crate) fn polled(&self) -> Polled {
         match self.stream.shared() {

@@ -9,7 +9,7 @@
 use iwarp_proto::State;
 
 use crate::engine::Timer;
-use crate::qp::coalesce::Look;
+use crate::qp::coalesce::TimerResult;
 use crate::qp::context::Context;
 use crate::qp::inner::{Inner, nanoseconds};
 use crate::qp::link::Link;
@@ -87,14 +87,14 @@ impl Inner {
                 self.set_next_kick(context);
             }
             Timer::Probe => self.probe(context),
-            Timer::Hold => self.hold_over(context),
-            Timer::Coalesce => match self.coalesce.look(context.engine.now()) {
-                Look::Overdue => {}
-                Look::Idle => return,
-                Look::Again(at) => return link.set_timer(context, at, Timer::Coalesce),
+            Timer::Hold => self.hold_expired(context),
+            Timer::Coalesce => match self.coalesce.on_timer(context.engine.now()) {
+                TimerResult::Overdue => {}
+                TimerResult::Idle => return,
+                TimerResult::Again(at) => return link.set_timer(context, at, Timer::Coalesce),
             },
         }
-        self.settle(context);
+        self.drive(context);
     }
 
     fn probe(&mut self, context: &Context) {
@@ -113,14 +113,14 @@ impl Inner {
         let stood_still = link.stood_still(context);
         self.refresh_mulpdu();
         if !self.core.proto.probe_outstanding() {
-            self.ask();
+            self.send_probe();
         } else if !stood_still {
             self.core.broken(context, crate::stream::socket::Fault::TimedOut);
         }
     }
 
     /// Without ORD no probe (an RDMA Read of no octets) can be sent; TCP's own keep-alive decides.
-    fn ask(&mut self) {
+    fn send_probe(&mut self) {
         let asked = self.is_busy() && self.core.proto.probe();
         if let Some(link) = &mut self.link {
             link.asked = asked;

@@ -1,7 +1,7 @@
 //! Modify QP and Query QP.
 //!
-//! Under the QP's lock, in the consumer's thread. A change happens completely or not at all. Its
-//! consequences (the peer's FIN, flushes) follow later, as events and completions.
+//! Under the QP's lock, in the consumer's thread. A change is made completely or not at all. Its
+//! consequences (the peer's FIN, flushes) are reported later, as events and completions.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl Inner {
             .map_err(|e| VpError::os("adding the stream to the progress engine: epoll_ctl", &e))?;
         link.begin_local(context)?;
         self.link = Some(link);
-        // A timer that was set for the last stream may never expire.
+        // A timer of the last stream was cancelled, and never expires.
         self.coalesce = Coalesce::default();
         self.core.queues.lost = Lost::default();
         if self.core.proto.start(config).is_err() {
@@ -91,7 +91,7 @@ impl Inner {
     // RDMAC Table 3 [VERBS-01]
     pub(crate) fn change(&mut self, context: &Context, change: QpChange) -> VpResult<()> {
         // Earlier posts are transmitted before.
-        self.settle_all(context);
+        self.drive_to_end(context);
         match change {
             QpChange::Closing => {
                 self.core.close(context).map_err(|_| self.refuse(context, "Closing"))?;
@@ -117,11 +117,11 @@ impl Inner {
             }
             _ => return Err(VpError::new(VpStatus::Unsupported, "unknown change of a QP")),
         }
-        self.settle_all(context);
+        self.drive_to_end(context);
         Ok(())
     }
 
-    /// Closes when no work is outstanding, which `settle` checks, or when the close time-out has passed.
+    /// Closes when no work is outstanding, which `drive` checks, or when the close time-out has passed.
     fn drain(&mut self, context: &Context) -> VpResult<()> {
         match &mut self.link {
             Some(link) if self.core.proto.state() == State::Rts => {
@@ -221,7 +221,7 @@ impl Inner {
         let now = self.link.as_ref().map_or(self.limits.ord, |link| link.params.ord);
         if !self.core.proto.reduce_ord(ord) {
             let detail = format!(
-                "QP {} is connected with an ORD of {now}; it can be lowered, {ord} was asked for",
+                "QP {} is connected with an ORD of {now}; it can only be lowered, {ord} was requested",
                 context.id.0
             );
             return Err(VpError::new(VpStatus::InvalidIrdOrd, detail));

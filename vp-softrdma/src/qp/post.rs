@@ -36,9 +36,9 @@ impl Inner {
         let (depth, reaped) = (self.limits.send_depth, !context.send_cq.has_any());
         let now = || context.engine.now();
         match self.coalesce.decide(before, depth, reaped, now) {
-            Then::Transmit => self.settle(context),
-            Then::Defer { look_at: None } => {}
-            Then::Defer { look_at: Some(at) } => link.set_timer(context, at, Timer::Coalesce),
+            Then::Transmit => self.drive(context),
+            Then::Defer { check_at: None } => {}
+            Then::Defer { check_at: Some(at) } => link.set_timer(context, at, Timer::Coalesce),
         }
     }
 

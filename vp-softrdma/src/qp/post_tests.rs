@@ -20,7 +20,7 @@ fn a_post_that_finds_the_queue_full_transmits_what_is_deferred() {
     assert_eq!(write(&end, &peer, SendFlags::SIGNALED), Ok(()));
     let depth = end.qp.inner.lock().limits.send_depth;
     let sent = end.sends();
-    assert_eq!((deferred(), sent), (0, 1), "the first goes at once");
+    assert_eq!((deferred(), sent), (0, 1), "the first is transmitted at once");
     for posted in 1..depth {
         assert_eq!(write(&end, &peer, SendFlags::empty()), Ok(()));
         assert_eq!((deferred(), end.sends()), (posted, sent), "the others are deferred");

@@ -19,7 +19,7 @@ pub(crate) fn terminate(
     // The last Terminate is a different one if this one could not be sent.
     if proto.last_terminate() == Some((sent, code)) {
         terminate.refused = proto.refused_segment().map(|segment| {
-            let mut refused = told(&segment);
+            let mut refused = describe(&segment);
             refused.region = refused
                 .target
                 .filter(|_| sent)
@@ -31,7 +31,7 @@ pub(crate) fn terminate(
 }
 
 /// The contents of the header.
-fn told(segment: &iwarp_proto::RefusedSegment) -> RefusedSegment {
+fn describe(segment: &iwarp_proto::RefusedSegment) -> RefusedSegment {
     let header = segment.header;
     let payload = segment.segment_length.map_or(0, u32::from);
     let payload = payload.saturating_sub(header.buffer_len() as u32);

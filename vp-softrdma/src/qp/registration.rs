@@ -13,19 +13,19 @@ pub(crate) struct Registration {
     unregistered: bool,
     /// The engine's back-off in which the socket was polled last, and how often in it.
     back_off: u32,
-    looks: u32,
+    polls: u32,
 }
 
 impl Registration {
-    /// A poller looks at the socket. `busy`: the QP waits for more than octets.
+    /// A poller polls at the socket. `busy`: the QP waits for more than octets.
     #[inline]
-    pub(crate) fn look(&mut self, engine: &Engine, id: u32, stream: &Stream, busy: bool) {
+    pub(crate) fn count_poll(&mut self, engine: &Engine, id: u32, stream: &Stream, busy: bool) {
         let back_off = engine.back_off();
         if self.back_off != back_off {
-            (self.back_off, self.looks) = (back_off, 0);
+            (self.back_off, self.polls) = (back_off, 0);
         }
-        self.looks = self.looks.saturating_add(1);
-        if self.looks == OFTEN && !self.unregistered && !busy {
+        self.polls = self.polls.saturating_add(1);
+        if self.polls == OFTEN && !self.unregistered && !busy {
             self.unregistered = engine.unregister(id, stream);
         }
     }
@@ -39,7 +39,7 @@ impl Registration {
         stream: &Stream,
         room: bool,
     ) -> bool {
-        self.looks = 0;
+        self.polls = 0;
         !std::mem::take(&mut self.unregistered) || engine.register_again(id, stream, room)
     }
 

@@ -25,7 +25,7 @@ fn is_ready(stream: &Stream, what: PollFlags) -> bool {
     poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
 }
 
-/// A wait that looks once and does not sleep.
+/// A wait that polls once and does not sleep.
 fn looks_once(end: &End) {
     let wait = || end.cq.wait(Duration::ZERO, Some(Duration::ZERO));
     within("a wait without time to end", wait).unwrap();
@@ -38,7 +38,7 @@ fn unregistered(octets: usize) -> (End, End) {
     (0..OFTEN).for_each(|_| _ = source.qp.poll());
     asks(&reader, &source);
     source.engine.poll();
-    assert_eq!(source.sends(), 0, "the set knows of the socket");
+    assert_eq!(source.sends(), 0, "the socket is in the set");
     (reader, source)
 }
 
@@ -116,7 +116,7 @@ fn a_socket_that_cannot_be_registered_again_ends_its_stream() {
     looks_once(&source);
     let info = source.qp.query().expect("a QP");
     assert!(matches!(info.ended, Some(AsyncEvent::TerminateSent(_))), "{info:?}");
-    let bound = Bound::new("the peer to hear of the end");
+    let bound = Bound::new("the peer to receive the end");
     while reader.qp.query().expect("a QP").ended.is_none() {
         bound.check();
         reader.engine.poll();
@@ -167,11 +167,11 @@ fn occasional_polls_leave_the_socket_registered() {
 fn a_thread_inside_looks_at_the_socket_for_the_engine() {
     let (_reader, source) = unregistered(64);
     let inside = source.qp.inner.lock();
-    within("the engine, which is to wait for no thread that is inside", || {
+    within("the engine, which must not wait for a thread that is inside", || {
         source.engine.end_back_off(true, &mut Vec::new());
     });
-    source.qp.leave(inside);
-    assert_eq!(source.sends(), 1, "the read is answered on the way out");
+    source.qp.unlock_and_serve(inside);
+    assert_eq!(source.sends(), 1, "the read is served before the thread leaves");
 }
 
 #[test]
@@ -179,11 +179,11 @@ fn a_check_that_finds_a_thread_inside_is_repeated() {
     let (end, _peer) = pair(64);
     let inside = end.qp.inner.lock();
     let stream = inside.link.as_ref().expect("connected").generation;
-    within("a look, which is to wait for no thread that is inside", || {
+    within("a poll, which must not wait for a thread that is inside", || {
         end.qp.on_timer(stream, Timer::Coalesce);
     });
     let before = end.engine.now();
-    end.qp.leave(inside);
+    end.qp.unlock_and_serve(inside);
     let due = |at| at <= before + 2 * LAZY_NS;
     assert!(end.engine.next_timer().is_some_and(due), "{:?}", end.engine.next_timer());
 }
@@ -211,11 +211,11 @@ fn a_wait_that_spins_leaves_the_socket_unregistered() {
     reader.engine.end_back_off(true, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = reader.qp.poll());
     reader.read(&source);
-    until("the source to answer", || {
+    until("the source to send the response", || {
         source.qp.poll();
         source.sends() == 1
     });
     let spins = || reader.cq.wait(HANG, None);
-    assert_eq!(within("a wait that spins to find the answer", spins), Ok(true));
+    assert_eq!(within("a wait that spins to find the response", spins), Ok(true));
     assert!(reader.qp.stays_unregistered(Some(reader.engine.back_off())));
 }

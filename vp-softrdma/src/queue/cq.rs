@@ -22,7 +22,7 @@ use crate::queue::event_mode::{EventMode, InVain};
 use crate::queue::interrupts::Interrupts;
 use crate::queue::outstanding::OutstandingReceives;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
-use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, LOOK_AROUND, RENEWALS};
+use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, RENEWALS, SERVE_ALL_EVERY};
 
 /// Work that a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct SoftCq {
     /// `counted` is not empty.
     counts: AtomicBool,
     interrupts: Interrupts,
-    looks: AtomicU32,
+    polls: AtomicU32,
     /// How often its QPs received, about.
     arrivals: AtomicU32,
     mode: EventMode,
@@ -81,7 +81,7 @@ impl SoftCq {
             counted: RwLock::default(),
             counts: AtomicBool::new(false),
             interrupts: Interrupts::default(),
-            looks: AtomicU32::new(0),
+            polls: AtomicU32::new(0),
             arrivals: AtomicU32::new(0),
             mode: EventMode::default(),
             spinner: Spinner::default(),
@@ -89,7 +89,7 @@ impl SoftCq {
     }
 
     /// A QP completes here from now on.
-    pub(crate) fn join(&self, id: QpId, qp: Weak<SoftQp>) -> VpResult<()> {
+    pub(crate) fn add_qp(&self, id: QpId, qp: Weak<SoftQp>) -> VpResult<()> {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         if members.iter().all(|(member, _)| *member != id) {
             self.reserve_deferring(members.len() + 1)?;
@@ -108,7 +108,7 @@ impl SoftCq {
     }
 
     /// A QP completes here no more; its completions are removed.
-    pub(crate) fn leave(&self, id: QpId) {
+    pub(crate) fn remove_qp(&self, id: QpId) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         members.retain(|(member, _)| *member != id);
         self.many.store(members.len() > DIRECT_QPS, Ordering::Relaxed);
@@ -178,8 +178,8 @@ impl SoftCq {
     }
 
     /// Does the work that pushes left; called without a lock.
-    pub(crate) fn settle(&self, deferred: DeferredActions) {
-        let WakeActions { notify, wake } = self.ring.tell(deferred.put);
+    pub(crate) fn run_deferred(&self, deferred: DeferredActions) {
+        let WakeActions { notify, wake } = self.ring.notify(deferred.put);
         if wake {
             self.engine.wake(self);
         }
@@ -267,7 +267,7 @@ impl SoftCq {
         }
     }
 
-    /// Serves the sockets and looks for completions again. Not inlined, so that a poll that finds some
+    /// Serves the sockets and polls for completions again. Not inlined, so that a poll that finds some
     /// at once pays nothing for it.
     #[inline(never)]
     fn progress_and_pop(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
@@ -295,9 +295,10 @@ impl SoftCq {
             self.flush();
             return self.engine.poll();
         }
-        let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
-        self.looks.store(looks, Ordering::Relaxed);
-        if stalled || (looks.is_multiple_of(LOOK_AROUND) && self.engine.serves_more_than(local)) {
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
+        if stalled || (polls.is_multiple_of(SERVE_ALL_EVERY) && self.engine.serves_more_than(local))
+        {
             self.engine.poll();
         }
     }
@@ -306,9 +307,9 @@ impl SoftCq {
     /// many polls. Not inlined, as [`Self::progress_and_pop`].
     #[inline(never)]
     fn flush_after_completions(&self, popped: usize) -> Result<usize, VpStatus> {
-        let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
-        self.looks.store(looks, Ordering::Relaxed);
-        if looks.is_multiple_of(FLUSH_EVERY) {
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
+        if polls.is_multiple_of(FLUSH_EVERY) {
             self.progress();
         }
         Ok(popped)
@@ -332,7 +333,12 @@ impl SoftCq {
 
     /// Before a sleep: polls the sockets for at most `spin`, then has the engine watch them. True if
     /// `done` returned true meanwhile.
-    fn look(&self, spin: Duration, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
+    fn spin_before_sleep(
+        &self,
+        spin: Duration,
+        deadline: Option<Instant>,
+        done: impl Fn() -> bool,
+    ) -> bool {
         let left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let found = self.spin(|| left().map_or(spin, |left| spin.min(left)), done);
         if !found {
@@ -364,7 +370,7 @@ impl SoftCq {
 
     /// A QP of this CQ received.
     #[inline]
-    pub(crate) fn note_arrival(&self) {
+    pub(crate) fn count_arrival(&self) {
         // A hint, so that no thread waits for another's cache line.
         self.arrivals
             .store(self.arrivals.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -435,13 +441,13 @@ impl Cq for SoftCq {
         let before = self.interrupts.begin()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let ready = || self.ring.has_any() || self.ring.is_overrun();
-        let done = || ready() || self.interrupts.came_since(before);
+        let done = || ready() || self.interrupts.interrupted_since(before);
         let mut slept = Slept::Woken;
-        if !self.look(spin, deadline, done) {
+        if !self.spin_before_sleep(spin, deadline, done) {
             // Waking a thread costs the sender time, so a thread that was woken spins before it sleeps
             // again: a peer's Reads and Writes complete nothing here, and each would cost a sleep.
             slept = self.engine.wait(self, deadline, done, || {
-                self.look(spin, deadline, done);
+                self.spin_before_sleep(spin, deadline, done);
             });
         }
         self.interrupts.check_alive()?;

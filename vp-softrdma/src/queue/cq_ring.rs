@@ -108,7 +108,7 @@ impl CqRing {
     }
 
     /// Queues a completion, which can be popped from then on. Returns its place, to be compared with
-    /// [`CqRing::taken`]. The caller must call [`CqRing::tell`] soon after, once for any number. Takes
+    /// [`CqRing::taken`]. The caller must call [`CqRing::notify`] soon after, once for any number of them. Takes
     /// no lock; waits only for a popper that was stopped half way, for a bounded time.
     pub fn put(&self, completion: &WorkCompletion, put: &mut Put) -> Result<u64, Overrun> {
         let mut ring = self.newest();
@@ -122,14 +122,14 @@ impl CqRing {
                     put.solicited |= completion.solicited || completion.status != WcStatus::Success;
                     return Ok(place);
                 }
-                Offer::Closed => ring = self.behind(ring).unwrap_or(ring),
+                Offer::Closed => ring = self.next_after(ring).unwrap_or(ring),
                 // There is room, but a thread that does not run keeps the slot: no completion may be
                 // lost for that.
                 Offer::Stuck => {
                     // Without memory for another ring it has to wait longer.
-                    let _ = self.go_beyond(ring);
+                    let _ = self.link_next(ring);
                 }
-                Offer::Full if self.keeps_gone() && self.go_beyond(ring).is_ok() => {}
+                Offer::Full if self.keeps_destroyed() && self.link_next(ring).is_ok() => {}
                 // RFC 5042 6.4.6: only this CQ suffers. [SEC-09]
                 Offer::Full => {
                     return Err(Overrun { first: !self.overrun.swap(true, Ordering::AcqRel) });
@@ -140,13 +140,13 @@ impl CqRing {
     }
 
     /// The consumers to be notified of what was put; none if nothing was.
-    pub fn tell(&self, put: Put) -> WakeActions {
+    pub fn notify(&self, put: Put) -> WakeActions {
         if put.is_empty() {
             return WakeActions { notify: false, wake: false };
         }
         // After the slots are visible and before the arm state is read: see the arm rule.
         fence(Ordering::SeqCst);
-        let overtaken = put.overtaken || self.newest().goes_on_behind(put.end);
+        let overtaken = put.overtaken || self.newest().has_more_after(put.end);
         WakeActions {
             notify: self.fire(put.solicited || overtaken),
             wake: self.sleepers.load(Ordering::Relaxed) != 0,
@@ -157,7 +157,7 @@ impl CqRing {
     pub fn push(&self, completion: &WorkCompletion) -> Result<WakeActions, Overrun> {
         let mut put = Put::default();
         self.put(completion, &mut put)?;
-        Ok(self.tell(put))
+        Ok(self.notify(put))
     }
 
     /// Takes the armed notification, if it is for such a completion. Only one pusher gets it.
@@ -191,13 +191,13 @@ impl CqRing {
                 Some(0) if ring.is_finished() => {}
                 Some(popped) => return popped,
             }
-            let Some(next) = self.behind(ring) else { return 0 };
-            ring = self.go_on(ring, next);
+            let Some(next) = self.next_after(ring) else { return 0 };
+            ring = self.advance(ring, next);
         }
     }
 
     /// A ring is finished: poppers use the next one from here on.
-    fn go_on<'a>(&self, ring: &Ring, next: &'a Ring) -> &'a Ring {
+    fn advance<'a>(&self, ring: &Ring, next: &'a Ring) -> &'a Ring {
         let _ = self.oldest.compare_exchange(
             std::ptr::from_ref(ring).cast_mut(),
             std::ptr::from_ref(next).cast_mut(),
@@ -252,7 +252,7 @@ impl CqRing {
     }
 
     fn chain(&self) -> impl Iterator<Item = &Ring> {
-        std::iter::successors(Some(self.oldest()), |ring| self.behind(ring))
+        std::iter::successors(Some(self.oldest()), |ring| self.next_after(ring))
     }
 
     /// Entries that it can hold.
@@ -272,7 +272,7 @@ impl CqRing {
             return Err(VpError::new(
                 VpStatus::CqTooSmall,
                 format!(
-                    "the queue holds {held} completions, {depth} were asked for: poll them first"
+                    "the queue holds {held} completions, {depth} were requested: poll them first"
                 ),
             ));
         }
@@ -284,7 +284,7 @@ impl CqRing {
 
     /// Links another ring of the same size after a ring, unless that was done already.
     #[cold]
-    fn go_beyond(&self, ring: &Ring) -> VpResult<()> {
+    fn link_next(&self, ring: &Ring) -> VpResult<()> {
         let mut rings = lock(&self.rings);
         match std::ptr::eq(ring, self.newest()) {
             true => self.extend(&mut rings, ring.capacity()),
@@ -318,7 +318,7 @@ impl CqRing {
         self.at(self.oldest.load(Ordering::Acquire))
     }
 
-    fn behind(&self, ring: &Ring) -> Option<&Ring> {
+    fn next_after(&self, ring: &Ring) -> Option<&Ring> {
         let next = ring.next();
         (!next.is_null()).then(|| self.at(next))
     }
@@ -335,7 +335,7 @@ fn capacity_for(depth: u32) -> VpResult<usize> {
     if depth == 0 || depth > MAX_CQE {
         return Err(VpError::new(
             VpStatus::InsufficientResources,
-            format!("a completion queue holds 1 to {MAX_CQE} entries, {depth} were asked for"),
+            format!("a completion queue holds 1 to {MAX_CQE} entries, {depth} were requested"),
         ));
     }
     // One slot would make "may be written" and "was written" the same number.

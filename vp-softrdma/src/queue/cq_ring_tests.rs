@@ -160,7 +160,7 @@ mod plain {
     fn an_overtaken_thread_reports_the_others() {
         let ring = CqRing::new(16).unwrap();
         let put = |put: &mut Put| _ = ring.put(&completion(0), put).unwrap();
-        let notifies = |put| ring.tell(put).notify;
+        let notifies = |put| ring.notify(put).notify;
         ring.arm(true);
         let (mut alone, mut behind) = (Put::default(), Put::default());
         put(&mut alone);
@@ -179,7 +179,7 @@ mod plain {
         let nothing = WakeActions { notify: false, wake: false };
         ring.arm(false);
         ring.enter_sleep();
-        assert_eq!(ring.tell(Put::default()), nothing);
+        assert_eq!(ring.notify(Put::default()), nothing);
     }
 
     // No completion is lost, doubled or out of its pusher's order while the ring grows.
@@ -363,7 +363,7 @@ mod models {
         let mut put = Put::default();
         ring.put(&completion(1), &mut put).unwrap();
         ring.put(&completion(2), &mut put).unwrap();
-        if ring.tell(put).notify {
+        if ring.notify(put).notify {
             bell.fetch_add(1, Ordering::AcqRel);
         }
     }

@@ -17,7 +17,7 @@ use crate::tuning::{DIRECT_QPS, FLUSH_EVERY};
 fn holding(others: usize) -> (End, End) {
     let (end, peer) = pair(64);
     for id in 0..others as u32 {
-        end.cq.join(QpId(100 + id), Weak::new()).unwrap();
+        end.cq.add_qp(QpId(100 + id), Weak::new()).unwrap();
     }
     assert!(lock(&end.cq.deferring).capacity() > others, "who posts allocates nothing");
     let noted = || lock(&end.cq.deferring).len();
@@ -40,7 +40,7 @@ fn poll_and_find(end: &End, times: u32) {
     for _ in 0..times {
         let mut left = DeferredActions::default();
         end.cq.push(&WorkCompletion::BLANK, &mut left);
-        end.cq.settle(left);
+        end.cq.run_deferred(left);
         assert_eq!(end.cq.poll(&mut [WorkCompletion::BLANK]), Ok(1));
     }
 }
@@ -74,10 +74,10 @@ fn a_consumer_of_few_qps_transmits_when_it_finds_none() {
 #[test]
 fn whether_there_are_many_follows_the_qps_that_leave() {
     let (end, _peer) = holding(DIRECT_QPS + 1);
-    end.cq.leave(QpId(100));
+    end.cq.remove_qp(QpId(100));
     poll_and_find(&end, FLUSH_EVERY);
     assert_eq!(end.sends(), 2, "there are many still");
-    end.cq.leave(QpId(101));
+    end.cq.remove_qp(QpId(101));
     post(&end, 2);
     post(&end, 3);
     let sent = end.sends();

@@ -28,7 +28,7 @@ impl Interrupts {
     }
 
     /// An interrupt has come since the wait began.
-    pub(crate) fn came_since(&self, before: Before) -> bool {
+    pub(crate) fn interrupted_since(&self, before: Before) -> bool {
         self.count.load(Ordering::Acquire) != before.0
     }
 
@@ -58,9 +58,9 @@ mod tests {
         let interrupts = Interrupts::default();
         interrupts.interrupt();
         let before = interrupts.begin().unwrap();
-        assert!(!interrupts.came_since(before));
+        assert!(!interrupts.interrupted_since(before));
         interrupts.interrupt();
-        assert!(interrupts.came_since(before));
+        assert!(interrupts.interrupted_since(before));
         interrupts.end();
         assert_eq!(interrupts.begin().err(), Some(VpStatus::InvalidHandle));
     }
@@ -85,7 +85,7 @@ mod loom_tests {
             interrupts.end();
             interrupts.interrupt();
             if let Ok(before) = waiter.join().unwrap() {
-                assert!(interrupts.came_since(before));
+                assert!(interrupts.interrupted_since(before));
                 assert!(interrupts.check_alive().is_err());
             }
         });

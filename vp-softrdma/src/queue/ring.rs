@@ -153,7 +153,7 @@ impl Ring {
     }
 
     /// Completions follow the one before this place, or the ring was closed.
-    pub(crate) fn goes_on_behind(&self, place: u64) -> bool {
+    pub(crate) fn has_more_after(&self, place: u64) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
         tail & CLOSED != 0 || self.place(tail / STEP) != place
     }

@@ -3,7 +3,7 @@
 //! Owner: the RNIC's table and the QPs on it, through an `Arc`. One small lock: an SRQ is shared by
 //! nature. A QP takes a receive out as a whole, so nothing here depends on the life of a peer; receives
 //! that no QP took are never flushed by one (RDMAC 6.3). A receive that was taken occupies its slot
-//! until its completion was polled; each CQ is asked which ones were when the queue looks full.
+//! until its completion was polled; when the queue looks full it asks each CQ how far that was.
 //!
 //! A QP that found no receive for a message that may wait is entered in a list, and the thread that
 //! posts has it served without holding the lock of this queue.
@@ -70,7 +70,7 @@ impl State {
     }
 
     /// Frees slots of completions that were polled, at least one if there is any. Those of a CQ that is
-    /// seldom polled move behind the others, so that it is not asked at each post.
+    /// seldom polled move to the end, so that not every post reads that CQ.
     fn reap(&mut self) {
         for cq in &mut self.cqs {
             // If the CQ is gone its completions will never be polled.
@@ -208,7 +208,7 @@ impl SoftSrq {
     }
 
     /// The QP no longer waits.
-    pub(crate) fn wait_no_more(&self, qp: QpId) {
+    pub(crate) fn stop_waiting(&self, qp: QpId) {
         if let Some(state) = lock(&self.state).as_mut() {
             state.waiting.retain(|(waits, _)| *waits != qp);
         }

@@ -3,7 +3,7 @@
 //! deep, and a CQ as deep as the sum of its queues cannot overrun.
 //!
 //! Owner: a QP, one for each of its work queues, under its lock. Pollers write nothing here: when a
-//! queue looks full the QP asks its CQ how far it was polled. When the peer dies, flushed requests stay
+//! queue looks full the QP reads from its CQ how far it was polled. When the peer dies, flushed requests stay
 //! like others until their completions are polled.
 
 use vp_api::{VpResult, room};

@@ -1,4 +1,4 @@
-//! Work queues: the provider's part of posted work requests, in rings allocated at creation.
+//! Work queues: posted work requests, in rings that are allocated at creation.
 //!
 //! Owner: a QP (under its lock), or an SRQ (under its own). Slots of the send ring are numbered by
 //! the protocol core, which decides their order; the receive ring is first in, first out. When the
@@ -295,7 +295,7 @@ impl RecvRing {
         check(self.posted < self.slots.len(), VpStatus::TooManyWrs)?;
         check_sgl(wr.sgl, self.sges.max)?;
         self.sges.make_room(wr.sgl.len())?;
-        let at = self.behind(self.posted);
+        let at = self.slot_after(self.posted);
         self.sges.put(at, wr.sgl);
         self.slots[at] = (wr.wr_id, wr.sgl.len() as u32);
         self.posted += 1;
@@ -304,7 +304,7 @@ impl RecvRing {
 
     /// The slot this many places after the oldest, at most all of them. A division would cost more.
     #[inline]
-    fn behind(&self, places: usize) -> usize {
+    fn slot_after(&self, places: usize) -> usize {
         let (at, depth) = (self.head + places, self.slots.len());
         if at < depth { at } else { at - depth }
     }
@@ -318,7 +318,7 @@ impl RecvRing {
         into.wr_id = wr_id;
         into.count = count as usize;
         copy(&mut into.sges, self.sges.get(self.head, into.count));
-        self.head = self.behind(1);
+        self.head = self.slot_after(1);
         self.posted -= 1;
         true
     }

@@ -36,7 +36,7 @@ pub(crate) struct Linger {
 struct State {
     stream: Option<Arc<Stream>>,
     /// Time to the next check.
-    look_ns: u64,
+    check_ns: u64,
 }
 
 impl Linger {
@@ -52,7 +52,7 @@ impl Linger {
         let mut lingering = None;
         engine.let_linger(qp, &stream.clone(), |id, generation| {
             let state =
-                Mutex::new(State { stream: Some(stream), look_ns: tuning::LINGER_CHECK_NS });
+                Mutex::new(State { stream: Some(stream), check_ns: tuning::LINGER_CHECK_NS });
             let linger = Arc::new(Self { id, generation, engine: engine.clone(), ending, state });
             lingering = Some(linger.clone());
             linger
@@ -87,13 +87,13 @@ impl Linger {
     }
 
     /// Ends the stream if everything has arrived; otherwise checks again later.
-    fn look(&self, state: &mut State) {
+    fn end_if_delivered(&self, state: &mut State) {
         let Some(stream) = &state.stream else { return };
         if stream.is_delivered() {
             return self.end(state);
         }
-        self.set_timer(self.engine.now() + state.look_ns, Timer::Probe);
-        state.look_ns = (2 * state.look_ns).min(tuning::MAX_LINGER_CHECK_NS);
+        self.set_timer(self.engine.now() + state.check_ns, Timer::Probe);
+        state.check_ns = (2 * state.check_ns).min(tuning::MAX_LINGER_CHECK_NS);
     }
 
     fn end(&self, state: &mut State) {
@@ -112,8 +112,8 @@ impl Member for Linger {
         if ready.life_line
             && let Some(stream) = &state.stream
         {
-            // Octets there are as good as those that are dropped.
-            let _ = stream.look_at_life_line();
+            // Octets there are dropped, as all others.
+            let _ = stream.check_life_line();
         }
         if state.stream.as_ref().is_some_and(|stream| self.drain(stream)) {
             self.end(&mut state);
@@ -127,7 +127,7 @@ impl Member for Linger {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match timer {
             Timer::Close => self.end(&mut state),
-            Timer::Probe if self.ending == Ending::Reset => self.look(&mut state),
+            Timer::Probe if self.ending == Ending::Reset => self.end_if_delivered(&mut state),
             _ => {}
         }
     }

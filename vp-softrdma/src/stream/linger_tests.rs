@@ -15,12 +15,12 @@ fn looks_at_a_stream_that_is_not_read_become_rare() {
     until("the source's socket to be full", || source.qp.poll() == Polled::Stalled);
     source.qp.destroy();
     let bound = Bound::new("the stream to be given up");
-    let mut looks = 0;
+    let mut checks = 0;
     while let Some(at) = source.engine.next_timer() {
         bound.check();
         source.services.now.store(at, Ordering::Relaxed);
         source.engine.run_timers();
-        looks += 1;
+        checks += 1;
     }
-    assert!((10..100).contains(&looks), "{looks}");
+    assert!((10..100).contains(&checks), "{checks}");
 }

@@ -3,10 +3,10 @@
 //! Owner: one QP, under its lock, or what lingers; other threads use the descriptors only. The peer rings the
 //! `doorbell`, which is in the engine's epoll set, when this end sleeps. It sleeps from the start, and whenever
 //! a receive found nothing; not while a thread polls all the time ([`Local::stay_awake`]): then that
-//! thread looks at the memory, and neither end makes a system call.
+//! thread reads the memory, and neither end makes a system call.
 //!
-//! When the peer dies TCP says so. What it had written before is read first: it wrote that before it ended
-//! the connection. A position that cannot be ends the stream as a reset does, as [`Fault::Corrupt`].
+//! When the peer dies, TCP reports it. Octets that the peer wrote before are read first. An impossible
+//! position in the memory ends the stream as a reset does, as [`Fault::Corrupt`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ use vp_api::{LocalSide, LocalStream};
 use crate::fork::{Ours, SoftRdmaFds};
 use crate::stream::socket::{Fault, Piece, Received, Sent};
 
-/// What the life line said: nothing, FIN, or a fault.
+/// What the life line reported: nothing, FIN, or a fault.
 const ALIVE: u8 = 0;
 const FIN: u8 = 1;
 const RESET: u8 = 2;
@@ -34,7 +34,7 @@ fn ring(doorbell: &Ours<OwnedFd>) {
     let _ = rustix::io::write(&**doorbell, &0u64.to_ne_bytes());
 }
 
-/// What looking at the life line found.
+/// The result of a check of the life line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
     /// Nothing, or an end, which the next receive reports after the octets.
@@ -214,7 +214,7 @@ impl Local {
     // ---- life line -------------------------------------------------------------------------
 
     /// The TCP socket became readable.
-    pub(super) fn look(&self, socket: &OwnedFd) -> Line {
+    pub(super) fn check_life_line(&self, socket: &OwnedFd) -> Line {
         let end = loop {
             match rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => break FIN,
@@ -224,7 +224,7 @@ impl Local {
                 Err(errno) => break Self::end_of(Fault::from_errno(errno.raw_os_error())),
             }
         };
-        // What is worse stays.
+        // The worse of two ends is kept.
         self.over.fetch_max(end, Ordering::AcqRel);
         Line::Known
     }

@@ -47,7 +47,7 @@ pub(crate) fn take_batch() -> Option<Box<Batch>> {
     BATCH.try_with(Cell::take).ok().flatten().or_else(|| Batch::new().map(Box::new))
 }
 
-/// Returns one.
+/// Returns it to this thread's buffers.
 pub(crate) fn give_batch(mut batch: Box<Batch>) {
     batch.clear();
     let _ = BATCH.try_with(|kept| kept.set(Some(batch)));
@@ -61,7 +61,7 @@ pub(crate) fn take_tail(len: usize) -> Option<Box<[u8]>> {
     kept.filter(|tail| tail.len() >= len).or_else(|| room::try_filled(size, 0))
 }
 
-/// Returns one.
+/// Returns it to this thread's buffers.
 pub(crate) fn give_tail(tail: Box<[u8]>) {
     let class = usize::from(tail.len() > SMALL);
     let _ = TAILS.try_with(|tails| {

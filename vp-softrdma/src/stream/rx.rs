@@ -1,9 +1,9 @@
 //! Receiving from the socket: one large `recv` reads many FPDUs; large payloads are read straight to
 //! their places.
 //!
-//! To read a payload to its place its header must be read first. So while payloads are large, no more is
-//! read after one than tells about the next; otherwise that would be a part of the next
-//! payload, and copied. Small FPDUs are read as many as have arrived, and copied.
+//! A payload can be read to its place only once its header has been read. So while payloads are large, only the
+//! end of the FPDU and the next header are read after one; more would be a part of the next payload, which
+//! would then be copied. Small FPDUs are read together, as many as have arrived, and copied.
 //!
 //! While a message waits for its receive, no more is read than may be buffered of those after it, and
 //! nothing once that is full.
@@ -32,7 +32,7 @@ pub(crate) struct Reads {
     side: usize,
     /// Payloads of so many octets are large.
     large: u32,
-    /// Pauses before the next look at the rest of a payload.
+    /// Pauses before the rest of a payload is read.
     pauses: u32,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Inbox {
     tail: Option<Tail>,
     want: Want,
     reads: Reads,
-    /// Payloads were large, and the next are expected to be: until so many reads in a row find none.
+    /// While not 0, large payloads are expected: so many more reads in a row may find none.
     large: u8,
     /// FIN or a fault was seen: no more is read.
     ended: bool,
@@ -165,7 +165,7 @@ impl Inbox {
         self.ended = true;
     }
 
-    /// The socket is empty. In the middle of a payload more is on its way: each look at the socket
+    /// The socket is empty. In the middle of a payload more is on its way: each read of the socket
     /// delays the thread that delivers it.
     fn stopped_at(&self) -> Stopped {
         if let Want::Direct { .. } = self.want {
@@ -174,12 +174,12 @@ impl Inbox {
         Stopped::Empty
     }
 
-    fn end(&mut self, tell: impl FnOnce(usize)) {
+    fn end(&mut self, report: impl FnOnce(usize)) {
         self.ended = true;
-        tell(self.tail.as_ref().map_or(0, |tail| tail.len));
+        report(self.tail.as_ref().map_or(0, |tail| tail.len));
     }
 
-    /// One system call, and the handling of its octets; also returns how many it asked for.
+    /// One system call, and the handling of its octets; also returns how many it requested.
     fn read(
         &mut self,
         stream: &Stream,

@@ -1,5 +1,5 @@
-//! The stream under a QP: gathered sends, scattered receives, and the ways to end it. It is a TCP socket; octets go
-//! by that, or, where both ends are on one host, by shared memory ([`local`](super::local)).
+//! The stream under a QP: gathered sends, scattered receives, and the ways to end it. It is a TCP socket that carries
+//! the octets, or, where both ends are on one host, shared memory does ([`local`](super::local)).
 //!
 //! Owned by one QP and used under that QP's lock, by whichever thread makes progress. When the peer
 //! dies a call returns [`Fault`]; nothing here keeps state about it. `unsafe` because the kernel
@@ -139,14 +139,14 @@ impl Stream {
         self.local.as_deref()
     }
 
-    /// The socket, if nothing goes through it.
+    /// The socket, if no octets go through it.
     pub(crate) fn life_line(&self) -> Option<BorrowedFd<'_>> {
         self.local.as_ref().map(|_| self.socket.as_fd())
     }
 
-    /// Looks at the socket, which became readable though nothing goes through it.
-    pub(crate) fn look_at_life_line(&self) -> Line {
-        self.local.as_ref().map_or(Line::Known, |local| local.look(&self.socket))
+    /// Reads the socket, which became readable although no octets go through it.
+    pub(crate) fn check_life_line(&self) -> Line {
+        self.local.as_ref().map_or(Line::Known, |local| local.check_life_line(&self.socket))
     }
 
     /// What carries its octets.

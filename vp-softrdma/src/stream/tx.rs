@@ -352,7 +352,7 @@ pub(crate) enum Progress {
     Drained,
     /// The socket took this many octets; FPDUs up to `last` are sent completely.
     Sent { octets: usize, last: Option<u64> },
-    /// The socket is full; its becoming writable is an event.
+    /// The socket is full; an event reports when it has room.
     Full,
     /// The stream broke.
     Broken(Fault),

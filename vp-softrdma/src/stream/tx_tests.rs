@@ -46,12 +46,12 @@ fn post_fenced(end: &End, peer: &End, lens: &[u32]) {
     post_with(end, peer, lens, SendFlags::COALESCE | SendFlags::READ_FENCE);
 }
 
-/// Fills a batch, and looks at it.
-fn filled<R>(end: &End, look: impl FnOnce(&Batch) -> R) -> R {
+/// Fills a batch, and passes it to `check`.
+fn filled<R>(end: &End, check: impl FnOnce(&Batch) -> R) -> R {
     end.qp.inside(|inner, context| {
         let outbox = &mut inner.link.as_mut().expect("connected").outbox;
         assert!(outbox.fill(&mut inner.core, context));
-        look(outbox.batch.as_ref().expect("something to send"))
+        check(outbox.batch.as_ref().expect("something to send"))
     })
 }
 

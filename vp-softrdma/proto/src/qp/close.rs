@@ -68,7 +68,7 @@ impl Qp {
         if self.role == Role::Initiator && self.tx.accepted > 0 {
             self.establish();
         }
-        self.settle(host);
+        self.retire_and_end(host);
     }
     /// The peer's FIN [MPA-41, DDP-19]: `buffered` octets of an incomplete FPDU were still waiting.
     pub fn handle_fin<H: Host>(&mut self, buffered: usize, host: &mut H) {
@@ -90,7 +90,7 @@ impl Qp {
             State::Rts => self.begin_closing(host),
         }
         self.peer_finished = true;
-        self.settle(host);
+        self.retire_and_end(host);
     }
     /// The stream failed [MPA-37, ERR-28].
     pub fn handle_llp_fault<H: Host>(&mut self, fault: LlpFault, host: &mut H) {
@@ -175,7 +175,7 @@ impl Qp {
         self.enter_terminate(error, refused, may_send);
         self.actions.push(Action::Event(QpEvent::TerminateSent(error)));
         host.flush_receives();
-        self.settle(host);
+        self.retire_and_end(host);
     }
     fn enter_terminate(
         &mut self,
@@ -208,7 +208,7 @@ impl Qp {
         self.actions.push(Action::Event(QpEvent::TerminateReceived(code)));
         self.actions.push(Action::CloseGracefully);
         host.flush_receives();
-        self.settle(host);
+        self.retire_and_end(host);
     }
 
     fn begin_closing<H: Host>(&mut self, host: &mut H) {
@@ -241,8 +241,8 @@ impl Qp {
         self.rx.hold.clear();
     }
 
-    /// Completes what the LLP accepted, and takes the last step of a close when all is sent.
-    fn settle<H: Host>(&mut self, host: &mut H) {
+    /// Completes what the LLP accepted, and makes the last transition of a close when everything is sent.
+    fn retire_and_end<H: Host>(&mut self, host: &mut H) {
         self.sq.retire(self.tx.accepted, host);
         if !self.tx.drained() {
             return;

@@ -22,12 +22,12 @@ pub(super) struct SideList {
     /// Completions that were in the ring, each with its place there.
     list: VecDeque<(u64, WorkCompletion)>,
     /// Destroyed QPs, each with the place after its last possible completion.
-    gone: Vec<(QpId, u64)>,
+    destroyed: Vec<(QpId, u64)>,
 }
 
 impl SideList {
-    fn has_lost(&self, qp: QpId) -> bool {
-        self.gone.iter().any(|(gone, _)| *gone == qp)
+    fn is_destroyed(&self, qp: QpId) -> bool {
+        self.destroyed.iter().any(|(destroyed, _)| *destroyed == qp)
     }
 }
 
@@ -39,13 +39,13 @@ impl CqRing {
         let mut side = lock(&self.side);
         side.list.retain(|(_, completion)| completion.qp != qp);
         let end = self.newest().pushed();
-        side.gone.push((qp, end));
-        self.empty(end, &mut side);
+        side.destroyed.push((qp, end));
+        self.move_aside(end, &mut side);
         self.release_if_empty(&mut side);
     }
 
     /// Moves completions before a place from the rings to the list, as far as they can be popped.
-    fn empty(&self, end: u64, side: &mut SideList) {
+    fn move_aside(&self, end: u64, side: &mut SideList) {
         if side.list.try_reserve(self.in_rings().0).is_err() {
             return;
         }
@@ -60,7 +60,7 @@ impl CqRing {
     fn take_held(&self, side: &SideList) -> Option<(u64, WorkCompletion)> {
         loop {
             let (place, completion) = self.hold_oldest().pop_held()?;
-            if !side.has_lost(completion.qp) {
+            if !side.is_destroyed(completion.qp) {
                 return Some((place, completion));
             }
         }
@@ -70,10 +70,10 @@ impl CqRing {
     fn hold_oldest(&self) -> &Ring {
         let mut ring = self.oldest();
         ring.hold();
-        while let Some(next) = ring.is_finished_held().then(|| self.behind(ring)).flatten() {
+        while let Some(next) = ring.is_finished_held().then(|| self.next_after(ring)).flatten() {
             // First: otherwise other threads pop what came after the list.
             next.hold();
-            ring = self.go_on(ring, next);
+            ring = self.advance(ring, next);
         }
         ring
     }
@@ -81,8 +81,8 @@ impl CqRing {
     fn release_if_empty(&self, side: &mut SideList) -> bool {
         let ring = self.hold_oldest();
         let popped = ring.popped();
-        side.gone.retain(|(_, end)| *end > popped);
-        let empty = side.list.is_empty() && side.gone.is_empty();
+        side.destroyed.retain(|(_, end)| *end > popped);
+        let empty = side.list.is_empty() && side.destroyed.is_empty();
         if empty {
             ring.release();
         }
@@ -120,8 +120,8 @@ impl CqRing {
 
     /// The ring may be full of completions of destroyed QPs.
     #[cold]
-    pub(super) fn keeps_gone(&self) -> bool {
-        !lock(&self.side).gone.is_empty()
+    pub(super) fn keeps_destroyed(&self) -> bool {
+        !lock(&self.side).destroyed.is_empty()
     }
 }
 
@@ -129,9 +129,9 @@ impl CqRing {
 #[cfg(not(loom))]
 impl CqRing {
     /// As if a QP's completions could not be moved.
-    fn stay(&self, qp: QpId) {
+    fn keep_in_ring(&self, qp: QpId) {
         self.hold_oldest();
-        lock(&self.side).gone.push((qp, self.newest().pushed()));
+        lock(&self.side).destroyed.push((qp, self.newest().pushed()));
     }
 }
 

@@ -97,7 +97,7 @@ mod plain {
     fn requests_that_stay_in_the_ring_are_skipped_and_use_no_room() {
         let ring = CqRing::new(4).unwrap();
         put_all(&ring, &[(1, 1), (2, 2), (1, 3), (2, 4)]);
-        ring.stay(QpId(1));
+        ring.keep_in_ring(QpId(1));
         (5..9).for_each(|id| put_all(&ring, &[(2, id)]));
         assert!(!ring.is_overrun());
         assert_eq!(pop(&ring, 1), [2]);
@@ -105,7 +105,7 @@ mod plain {
         assert_eq!(pop_all(&ring), (4..9).collect::<Vec<_>>());
         assert_eq!(ring.queued(), 0);
         // The ring is not held from here on.
-        assert!(!ring.keeps_gone() && !ring.oldest().is_held());
+        assert!(!ring.keeps_destroyed() && !ring.oldest().is_held());
     }
 }
 
