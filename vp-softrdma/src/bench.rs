@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use vp_api::{Cq, CqId, MrInit, PdId, Qp, QpChange, QpInit, Services, Stag, VpResult};
+use vp_soft::events::EventSink;
+use vp_soft::memory::PdUse;
+use vp_soft::memory::mr::Regions;
+use vp_soft::memory::place;
+use vp_soft::memory::stag_table::StagTable;
+use vp_soft::objects::Objects;
+use vp_soft::queue::cq_ring::CqRing;
 
 use crate::engine::Engine;
-use crate::events::EventSink;
-use crate::memory::meta::PdUse;
-use crate::memory::mr::Regions;
-use crate::memory::place;
-use crate::memory::stag_table::StagTable;
-use crate::objects::Objects;
 use crate::parts::{CqParts, QpParts};
 use crate::qp::SoftQp;
 use crate::queue::cq::SoftCq;
-use crate::queue::cq_ring::CqRing;
 
 /// The CRC32c kernel that this process uses.
 pub fn crc32c() -> fn(u32, &[u8]) -> u32 {

@@ -2,30 +2,24 @@
 //!
 //! | folder | what |
 //! |---|---|
-//! | `provider`, `rnic`, `objects`, `parts`, `events`, `limits` | the adapter: privileged verbs, tables of its objects |
+//! | `provider`, `rnic`, `parts`, `limits` | the adapter: privileged verbs |
 //! | `ports` | network interfaces as ports, and events about them |
-//! | `memory` | regions, windows, STags: [`stag_table`], [`place`] |
-//! | `queue` | completion queues ([`cq_ring`]), work queues, shared receive queues |
+//! | `queue` | completion queues: waiting, arming, progress |
 //! | `qp` | a queue pair: the protocol core with its lock, its host, its verbs |
 //! | `stream` | the socket under a QP: batches, buffers, CRC, what outlives the QP |
 //! | `engine` | progress: which thread serves which socket when, and the timers |
 //! | `tuning` | tuning constants, each with the measurement that chose it |
 //!
-//! The protocol itself is the crate `iwarp-proto`; this crate gives it sockets, memory and threads.
+//! The protocol itself is the crate `iwarp-proto`. Registered memory, the rings of queues and the tables of objects
+//! are the crate `vp-soft`. This crate gives the protocol sockets and threads.
 //!
 //! # How it works
 //!
 //! **Locks.** A QP's state is under one lock of its own (`combining`: a thread that finds it taken sets
 //! a flag, and the holder does the work). Between QPs nothing is shared on the data path but two
-//! lock-free structures: the CQ ring and the STag table.
-//!
-//! **STag table.** Segments of slots; a slot holds its STag and a use count in one word, and its grant
-//! is immutable while valid. A lookup takes no lock; deregistration makes the slot invalid and waits,
-//! bounded, until no thread uses it. All 24 bits of an index are random: some of them select the slot,
-//! and the slot compares the others with its own index. Key octets are random, too, and change at each
-//! use. Every segment is checked. A thread that checks one segment after the other keeps its use count
-//! for the duration of one call into the core, and checks each time that the STag is still valid: the
-//! next segment sees a revocation that has begun.
+//! lock-free structures: the CQ ring and the STag table. A thread that checks one segment after the other keeps
+//! its use of an STag for the duration of one call into the core, and checks each time that the STag is still
+//! valid: the next segment sees a revocation that has begun.
 //!
 //! **CRC32c** is computed by the processor's fastest kernel, chosen once by measuring and tested before
 //! it is trusted (`crc`): from 256 octets on folding by carry-less multiplication, 512 or 256 bits at a
@@ -35,10 +29,8 @@
 //! shows the kernel and its rate. The CRC of a received FPDU is checked where `recv` has just put it, in
 //! the cache, before any of it is placed.
 //!
-//! **Memory.** Registered memory is never a Rust reference. `place` copies with raw pointers;
-//! kernel reads and writes go through `stream.rs` with pointers that a held `Use` keeps alive. A
-//! `MemRange` with an owner keeps the memory alive while any region covers it, so safe Rust cannot
-//! free what a peer may still write.
+//! **Memory.** Kernel reads and writes go through `stream` with pointers that a held `Use` keeps alive
+//! (`stream/registered`).
 //!
 //! **Transmit.** A post transmits in the caller's context. FPDUs are gathered into a batch. With CRC on,
 //! payloads are copied into a pooled buffer and summed during the copy, so each octet is read once
@@ -110,11 +102,8 @@
 //! where nothing was destroyed costs 5 more instructions.
 
 mod engine;
-mod events;
 mod fork;
 mod limits;
-mod memory;
-mod objects;
 mod parts;
 mod ports;
 mod provider;
@@ -130,6 +119,4 @@ mod tuning;
 pub mod bench;
 
 use kal_os::sync;
-pub use memory::{place, stag_table};
 pub use provider::{NAME, SoftRdma};
-pub use queue::cq_ring;

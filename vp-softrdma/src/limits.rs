@@ -1,4 +1,4 @@
-//! Limits of SoftRDMA, and the checks against them.
+//! Limits of SoftRDMA beside those of `vp-soft`, and the checks against them.
 //!
 //! Constants only. All are real: asking for the maximum works if there is memory.
 
@@ -7,26 +7,20 @@ use std::time::Duration;
 use vp_api::{
     Capabilities, ConnectionModel, QpInit, RnicAttrs, Unready, VpError, VpResult, VpStatus,
 };
+use vp_soft::limits::{MAX_REGION_OCTETS, MAX_REGIONS, MAX_SGE};
+use vp_soft::queue::cq_ring::MAX_CQE;
 
-use crate::memory::stag_table::MAX_STAGS;
-use crate::queue::cq_ring::MAX_CQE;
+pub(crate) use vp_soft::limits::{MAX_OBJECTS, MAX_WR, check};
 
-pub(crate) const MAX_OBJECTS: u32 = 1 << 20;
-pub(crate) const MAX_WR: u32 = 1 << 16;
-pub(crate) const MAX_SGE: u32 = 16;
 pub(crate) const MAX_INLINE: u32 = 1024;
 pub(crate) const MAX_READS: u16 = 1024;
 /// Octets that one Read Request of ours asks for: the longest that a message of the peer waits after
 /// it. 1 MiB cost Reads of 32 MiB a tenth of their bandwidth, and sockets hold more than this anyway.
 pub(crate) const MAX_READ_REQUEST: u32 = 4 << 20;
-/// Regions, and windows: half of the STags each.
-pub(crate) const MAX_REGIONS: u32 = MAX_STAGS / 2;
 /// Octets that a QP keeps of messages that wait for a receive.
 pub(crate) const MAX_HOLD: u32 = 16 << 20;
 /// The longest time that a message waits for a receive.
 pub(crate) const MAX_HOLD_TIME: Duration = Duration::from_secs(3600);
-/// What an address space of this process can hold.
-pub(crate) const MAX_REGION_OCTETS: u64 = 1 << 47;
 
 /// Query RNIC.
 pub(crate) fn attrs() -> RnicAttrs {
@@ -54,14 +48,6 @@ pub(crate) fn attrs() -> RnicAttrs {
     attrs.max_ord = MAX_READS;
     attrs.max_message = u32::MAX;
     attrs
-}
-
-/// `InvalidModifier` and the like, with the numbers, unless `value` is in `min..=max`.
-pub(crate) fn check(what: &str, value: u32, min: u32, max: u32, status: VpStatus) -> VpResult<()> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(VpError::new(status, format!("{what}: {value} requested; {min} to {max} are possible")))
 }
 
 /// Sizes of a new QP.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use vp_api::{CqHandler, CqId, PdId, QpId};
+use vp_soft::events::EventSink;
+use vp_soft::memory::stag_table::StagTable;
+use vp_soft::queue::cq_ring::CqRing;
+use vp_soft::queue::srq::SoftSrq;
 
 use crate::engine::Engine;
-use crate::events::EventSink;
-use crate::memory::stag_table::StagTable;
 use crate::queue::cq::SoftCq;
-use crate::queue::cq_ring::CqRing;
-use crate::queue::srq::SoftSrq;
 
 /// For `SoftCq::create`.
 pub(crate) struct CqParts {

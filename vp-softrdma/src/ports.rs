@@ -14,9 +14,9 @@ use kal_os::fork::Descriptors;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink};
 use vp_api::{AsyncEvent, EventSource, PortInfo};
+use vp_soft::events::EventSink;
 
 use crate::engine::{Engine, Member, Ready, Timer};
-use crate::events::EventSink;
 use crate::fork::SoftRdmaFds;
 use crate::sync::{Mutex, lock};
 

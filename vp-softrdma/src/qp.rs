@@ -29,14 +29,15 @@ use vp_api::{
     AsyncEvent, EventSource, PostFailure, QpChange, QpId, QpInfo, QpInit, RecvWr, SendWr, SlotRef,
     VpError, VpResult, VpStatus,
 };
+use vp_soft::queue::srq::Waiter;
+use vp_soft::queue::untaken::Untaken;
+use vp_soft::queue::wq::{RecvRing, RecvWqe, SendRing};
 
 use crate::engine::{Member, Ready, Timer};
 use crate::limits;
 use crate::parts::QpParts;
 use crate::qp::combining::{CombiningLock, Served};
-use crate::queue::srq::Waiter;
-use crate::queue::untaken::Untaken;
-use crate::queue::wq::{RecvRing, RecvWqe, SendRing};
+use crate::queue::cq::SoftCq;
 use crate::sync::MutexGuard;
 use crate::tuning;
 use context::{Context, Deferred, Lost, Queues};
@@ -88,7 +89,7 @@ impl SoftQp {
         qp.context.arm_recv_limit(init.recv_limit);
         let Context { id, send_cq, recv_cq, .. } = &qp.context;
         if let Some(srq) = &qp.context.srq {
-            srq.completes_to(recv_cq)?;
+            srq.completes_to(init.recv_cq, Arc::<SoftCq>::downgrade(recv_cq))?;
         }
         send_cq.add_qp(*id, Arc::downgrade(&qp))?;
         let joined = recv_cq.add_qp(*id, Arc::downgrade(&qp));

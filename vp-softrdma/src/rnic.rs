@@ -14,20 +14,20 @@ use vp_api::{
     MwInfo, MwKind, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services, Srq, SrqId,
     SrqInit, Stag, VpError, VpResult, VpStatus,
 };
+use vp_soft::events::EventSink;
+use vp_soft::memory::PdUse;
+use vp_soft::memory::mr::Regions;
+use vp_soft::memory::stag_table::StagTable;
+use vp_soft::memory::{mw, place};
+use vp_soft::objects::{InUse, Objects};
+use vp_soft::queue::cq_ring::CqRing;
+use vp_soft::queue::srq::SoftSrq;
 
 use crate::engine::Engine;
-use crate::events::EventSink;
-use crate::memory::meta::PdUse;
-use crate::memory::mr::Regions;
-use crate::memory::stag_table::StagTable;
-use crate::memory::{mw, place};
-use crate::objects::{InUse, Objects};
 use crate::parts::{CqParts, QpParts};
 use crate::ports::Ports;
 use crate::qp::SoftQp;
 use crate::queue::cq::SoftCq;
-use crate::queue::cq_ring::CqRing;
-use crate::queue::srq::SoftSrq;
 use crate::{limits, ports};
 
 /// An open RNIC.

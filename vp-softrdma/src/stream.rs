@@ -11,6 +11,7 @@ pub(crate) mod crc;
 pub(crate) mod linger;
 pub(crate) mod local;
 pub(crate) mod pool;
+pub(crate) mod registered;
 pub(crate) mod rx;
 pub(crate) mod socket;
 pub(crate) mod tx;

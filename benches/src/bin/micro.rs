@@ -19,9 +19,10 @@ use vp_api::{
     Access, Addressing, CqInit, LogLevel, MemRange, MrInit, PdId, Provider, QpId, QpInit, Services,
     Stag, WcOpcode, WcStatus, WorkCompletion,
 };
-use vp_softrdma::cq_ring::CqRing;
-use vp_softrdma::stag_table::{Caller, Need, StagTable};
-use vp_softrdma::{NAME, SoftRdma, bench, place};
+use vp_soft::memory::place;
+use vp_soft::memory::stag_table::{Caller, Need, StagTable};
+use vp_soft::queue::cq_ring::CqRing;
+use vp_softrdma::{NAME, SoftRdma, bench};
 
 const RUNS: usize = 301;
 const STEPS: u32 = 2_000;

@@ -6,19 +6,20 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock, Weak};
 
-use iwarp_proto::{AccessError, Slot, TaggedUse};
+use iwarp_proto::{Slot, TaggedUse};
 use vp_api::{Access, Cq, PdId, QpId, Sge, Stag, VpResult, WcStatus, WorkCompletion};
+use vp_soft::events::EventSink;
+use vp_soft::memory::AccessError;
+use vp_soft::memory::stag_table::{Caller, Need};
+use vp_soft::memory::stag_table::{StagTable, Use};
+use vp_soft::queue::outstanding::OutstandingReceives;
+use vp_soft::queue::srq::SoftSrq;
+use vp_soft::queue::untaken::Untaken;
+use vp_soft::queue::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
 
 use crate::engine::Engine;
-use crate::events::EventSink;
-use crate::memory::grant::{Caller, Need};
-use crate::memory::stag_table::{StagTable, Use};
 use crate::qp::SoftQp;
 use crate::queue::cq::{DeferredActions, SoftCq};
-use crate::queue::outstanding::OutstandingReceives;
-use crate::queue::srq::SoftSrq;
-use crate::queue::untaken::Untaken;
-use crate::queue::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
 
 /// The immutable part of a QP.
 pub(crate) struct Context {
@@ -143,7 +144,7 @@ pub(crate) struct Queues {
     pub(crate) current: RecvWqe,
     pub(crate) receiving: bool,
     /// Why the current receive could not be filled, if it could not.
-    pub(crate) receive_fault: Option<AccessError>,
+    pub(crate) receive_fault: Option<iwarp_proto::AccessError>,
     pub(crate) tagged: Option<Tagged>,
     /// The identity with which the peer accesses memory: that of the QP, with the rights that peers may use.
     pub(crate) peer: Caller,

@@ -2,7 +2,7 @@
 //!
 //! The core buffers them; this is their deadline, which belongs to the QP's link, under its lock. The
 //! thread that posts a receive to the QP's own queue passes it to the core. With an SRQ the QP is
-//! entered among those that wait ([`crate::queue::srq`]), and the thread that posts there has the QP
+//! entered among those that wait ([`vp_soft::queue::srq`]), and the thread that posts there has the QP
 //! served. A QP that has buffered as much as it may reads on when a message has left: its socket is
 //! reported anew.
 

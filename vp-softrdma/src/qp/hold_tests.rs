@@ -7,9 +7,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use vp_api::{
     Data, Qp, QpChange, QpInfo, QpState, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge, Unready,
 };
+use vp_soft::queue::srq::Waiter;
 use warpline_patience::until;
 
-use crate::queue::srq::Waiter;
 use crate::testing::end::{End, connected};
 
 const SECOND: u64 = 1_000_000_000;

@@ -8,13 +8,13 @@ use iwarp_proto::{
     TaggedUse,
 };
 use vp_api::{SendFlags, Sge, WcOpcode, WcStatus, WorkCompletion};
+use vp_soft::memory;
+use vp_soft::memory::place;
+use vp_soft::memory::stag_table::{Need, Use};
+use vp_soft::memory::{invalidate, mr, mw};
+use vp_soft::queue::wq::{LocalOp, Payload, pieces};
 
-use crate::memory::grant::Need;
-use crate::memory::place;
-use crate::memory::stag_table::Use;
-use crate::memory::{invalidate, mr, mw};
 use crate::qp::context::{Context, Queues, Tagged};
-use crate::queue::wq::{LocalOp, Payload, pieces};
 
 /// Messages of up to this size are one segment on every path: copying them checks their buffers, and a
 /// fault found then concerns the whole message. So they are not checked twice.
@@ -44,7 +44,7 @@ impl<'a> View<'a> {
 
     /// Copies `octets` to `offset` of the current receive.
     #[inline]
-    fn fill(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
+    fn fill(&mut self, offset: u32, octets: &[u8]) -> Result<(), memory::AccessError> {
         // Mostly there is one element, and this is its first use.
         match self.queues.current.sgl() {
             &[Sge { stag, to, len }] if offset == 0 && octets.len() <= len as usize => {
@@ -58,7 +58,7 @@ impl<'a> View<'a> {
     }
 
     #[inline(never)] // its own function, so that the common path needs fewer registers
-    fn fill_pieces(&mut self, offset: u32, mut octets: &[u8]) -> Result<(), AccessError> {
+    fn fill_pieces(&mut self, offset: u32, mut octets: &[u8]) -> Result<(), memory::AccessError> {
         let Context { table, receiver, .. } = self.context;
         for piece in pieces(self.queues.current.sgl(), offset, octets.len() as u32) {
             let Sge { stag, to, len } = piece;
@@ -124,7 +124,9 @@ impl Host for View<'_> {
 
     #[inline]
     fn place_receive(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
-        self.fill(offset, octets).inspect_err(|error| self.queues.receive_fault = Some(*error))
+        self.fill(offset, octets)
+            .map_err(wire)
+            .inspect_err(|error| self.queues.receive_fault = Some(*error))
     }
 
     fn overflow_receive(&mut self) {
@@ -148,34 +150,36 @@ impl Host for View<'_> {
         self.queues.tagged = Some(tagged);
         let (table, peer) = (&self.context.table, &self.queues.peer);
         let Tagged { need, stag, to } = tagged;
-        table.resolve_next(&mut self.checked, stag, need, peer, to, len).map(drop)
+        table.resolve_next(&mut self.checked, stag, need, peer, to, len).map(drop).map_err(wire)
     }
 
     fn place_tagged(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
         if let Some(checked) = &self.checked {
-            return place::copy_in(checked, offset, octets);
+            return place::copy_in(checked, offset, octets).map_err(wire);
         }
         // It was checked in an earlier call, and may have been revoked since.
         let tagged = self.queues.tagged.ok_or(AccessError::InvalidStag)?;
-        let sink = tagged.resolve(self.context, &self.queues.peer, offset, octets.len() as u32)?;
-        place::copy_in(&sink, 0, octets)
+        tagged
+            .resolve(self.context, &self.queues.peer, offset, octets.len() as u32)
+            .and_then(|sink| place::copy_in(&sink, 0, octets))
+            .map_err(wire)
     }
 
     fn check_read_source(&mut self, stag: Stag, to: u64, len: u32) -> Result<(), AccessError> {
-        self.queues.read_source(self.context, stag, to, len).map(drop)
+        self.queues.read_source(self.context, stag, to, len).map(drop).map_err(wire)
     }
 
     fn execute_atomic(&mut self, stag: Stag, to: u64, op: AtomicOp) -> Result<u64, AccessError> {
         let stag = vp_api::Stag(stag.0);
         let (peer, octets) = (&self.queues.peer, size_of::<u64>() as u32);
-        let target = self.context.table.resolve(stag, Need::RemoteAtomic, peer, to, octets)?;
-        place::atomic_rmw(&target, op)
+        let target = self.context.table.resolve(stag, Need::RemoteAtomic, peer, to, octets);
+        target.and_then(|target| place::atomic_rmw(&target, |old| op.apply(old))).map_err(wire)
     }
 
     fn invalidate_remote(&mut self, stag: Stag) -> Result<(), AccessError> {
         self.release();
         let (table, peer) = (&self.context.table, &self.queues.peer);
-        let invalidated = invalidate::remote(table, peer, vp_api::Stag(stag.0));
+        let invalidated = invalidate::remote(table, peer, vp_api::Stag(stag.0)).map_err(wire);
         if invalidated.is_err() {
             self.queues.receive_fault = Some(AccessError::CannotInvalidate);
         }
@@ -197,7 +201,7 @@ impl Host for View<'_> {
         for sge in sgl.iter().filter(|sge| sge.len != 0) {
             let resolved =
                 self.context.table.resolve(sge.stag, need, &self.context.caller, sge.to, sge.len);
-            resolved.map_err(LocalFault::Access)?;
+            resolved.map_err(|error| LocalFault::Access(wire(error)))?;
         }
         match self.queues.sends.slot(slot).opcode {
             WcOpcode::Atomic if total < size_of::<u64>() as u32 => Err(LocalFault::Length),
@@ -219,25 +223,28 @@ impl Host for View<'_> {
     fn execute_local(&mut self, slot: Slot) -> Result<(), LocalFault> {
         self.release();
         let Context { table, caller, windows, .. } = self.context;
-        match self.queues.sends.take_local(slot).ok_or(LocalFault::Wqe)? {
+        let done = match self.queues.sends.take_local(slot).ok_or(LocalFault::Wqe)? {
             LocalOp::Bind(request) => mw::bind(table, caller, windows, &request),
             LocalOp::FastRegister(request) => mr::fast_register(table, caller, &request),
             LocalOp::Invalidate(stag) => invalidate::local(table, caller, stag),
-        }
+        };
+        done.map_err(wire_fault)
     }
 
     fn invalidate_sink(&mut self, slot: Slot) -> Result<(), LocalFault> {
         self.release();
         let sink = self.queues.sgl(slot).first().copied().ok_or(LocalFault::Wqe)?;
-        invalidate::local(&self.context.table, &self.context.caller, sink.stag)
+        invalidate::local(&self.context.table, &self.context.caller, sink.stag).map_err(wire_fault)
     }
 
     fn place_atomic_result(&mut self, slot: Slot, original: u64) -> Result<(), AccessError> {
         let sink = self.queues.sgl(slot).first().copied().ok_or(AccessError::InvalidStag)?;
         let Context { table, caller, .. } = self.context;
         let len = size_of::<u64>() as u32;
-        let sink = table.resolve(sink.stag, Need::LocalWrite, caller, sink.to, len)?;
-        place::copy_in(&sink, 0, &original.to_ne_bytes())
+        table
+            .resolve(sink.stag, Need::LocalWrite, caller, sink.to, len)
+            .and_then(|sink| place::copy_in(&sink, 0, &original.to_ne_bytes()))
+            .map_err(wire)
     }
 
     // RDMAC 8.1.3.1 [VERBS-18]
@@ -299,6 +306,29 @@ fn copy_out<'a>(
         used += room.len();
     }
     Some(used)
+}
+
+/// The refusal as the core knows it, which reports it to the peer.
+#[inline]
+pub(crate) fn wire(error: memory::AccessError) -> AccessError {
+    match error {
+        memory::AccessError::InvalidStag => AccessError::InvalidStag,
+        memory::AccessError::Bounds => AccessError::Bounds,
+        memory::AccessError::Access => AccessError::Access,
+        memory::AccessError::NotAssociated => AccessError::NotAssociated,
+        memory::AccessError::Wrap => AccessError::Wrap,
+        memory::AccessError::Unaligned => AccessError::Unaligned,
+        memory::AccessError::CannotInvalidate => AccessError::CannotInvalidate,
+    }
+}
+
+fn wire_fault(fault: memory::LocalFault) -> LocalFault {
+    match fault {
+        memory::LocalFault::Access(error) => LocalFault::Access(wire(error)),
+        memory::LocalFault::NotPrivileged => LocalFault::NotPrivileged,
+        memory::LocalFault::NotInvalid => LocalFault::NotInvalid,
+        memory::LocalFault::Bind => LocalFault::Bind,
+    }
 }
 
 fn status_of(status: Status) -> WcStatus {

@@ -10,6 +10,8 @@ use vp_api::{
     FpduSize, LlpStream, QpChange, QpCounters, QpInfo, QpState, Role, Rtr, StreamParams, VpError,
     VpResult, VpStatus, room,
 };
+use vp_soft::queue::untaken::Untaken;
+use vp_soft::queue::wq::{RecvRing, SendRing};
 
 use crate::engine::{Member, Timer};
 use crate::limits;
@@ -18,8 +20,6 @@ use crate::qp::context::{Context, Lost};
 use crate::qp::inner::{Inner, Limits};
 use crate::qp::link::Link;
 use crate::qp::refused::terminate;
-use crate::queue::untaken::Untaken;
-use crate::queue::wq::{RecvRing, SendRing};
 use crate::stream::socket::Stream;
 use crate::tuning;
 

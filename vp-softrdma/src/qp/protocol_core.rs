@@ -2,10 +2,11 @@
 //!
 //! Belongs to a QP, under its lock. Every call of the core that may complete work is made here.
 
-use iwarp_proto::{AccessError, Action, Fpdu, Input, LlpFault, ProtocolError, Qp, State};
+use iwarp_proto::{Action, Fpdu, Input, LlpFault, ProtocolError, Qp, State};
+use vp_soft::memory::AccessError;
 
 use crate::qp::context::{Context, Queues};
-use crate::qp::host::View;
+use crate::qp::host::{View, wire};
 use crate::stream::socket::Fault;
 
 /// The protocol core and the queues.
@@ -87,7 +88,7 @@ impl ProtocolCore {
 
     /// The payload of the last FPDU cannot be read.
     pub(crate) fn source_fault(&mut self, context: &Context, error: AccessError) {
-        self.proto.handle_source_fault(error, &mut View::new(context, &mut self.queues));
+        self.proto.handle_source_fault(wire(error), &mut View::new(context, &mut self.queues));
     }
 
     /// The stream continues without the QP from here on.

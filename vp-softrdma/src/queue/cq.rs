@@ -12,15 +12,16 @@ use vp_api::{
     AsyncEvent, Cq, CqHandler, CqId, EventSource, QpId, VpError, VpResult, VpStatus, WcOpcode,
     WorkCompletion, room,
 };
+use vp_soft::events::EventSink;
+use vp_soft::queue::cq_ring::{CqRing, Overrun, Put, WakeActions};
+use vp_soft::queue::interrupts::Interrupts;
+use vp_soft::queue::outstanding::OutstandingReceives;
+use vp_soft::queue::srq::Completes;
 
 use crate::engine::{Engine, Slept, Waited};
-use crate::events::EventSink;
 use crate::parts::CqParts;
 use crate::qp::{Polled, SoftQp};
-use crate::queue::cq_ring::{CqRing, Overrun, Put, WakeActions};
 use crate::queue::event_mode::{EventMode, InVain};
-use crate::queue::interrupts::Interrupts;
-use crate::queue::outstanding::OutstandingReceives;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, RENEWALS, SERVE_ALL_EVERY};
 
@@ -387,6 +388,12 @@ fn several(
         *slot = qp.upgrade();
     }
     (members.len() <= DIRECT_QPS).then_some(few)
+}
+
+impl Completes for SoftCq {
+    fn taken(&self) -> u64 {
+        self.taken()
+    }
 }
 
 impl Waited for SoftCq {

@@ -12,14 +12,14 @@
 //! thread's staging buffer. Between calls only the head of an incomplete FPDU is kept. When the peer dies the
 //! core is informed, once, and the inbox reads no more.
 
-use iwarp_proto::{AccessError, Destination, State, Want};
+use iwarp_proto::{Destination, State, Want};
+use vp_soft::memory::AccessError;
+use vp_soft::memory::stag_table::Use;
 
-use crate::memory::place;
-use crate::memory::stag_table::Use;
 use crate::qp::context::Context;
 use crate::qp::protocol_core::ProtocolCore;
-use crate::stream::pool;
 use crate::stream::socket::{Piece, Received, Stream};
+use crate::stream::{pool, registered};
 use crate::tuning;
 
 /// Pieces of a receive's scatter list that one `recvmsg` fills.
@@ -378,7 +378,7 @@ impl<'a> Sinks<'a> {
     fn read(self, stream: &Stream, staging: &mut [u8]) -> Result<(Received, usize), AccessError> {
         let mut pieces = [Piece::EMPTY; MAX_PIECES];
         for (piece, sink) in pieces.iter_mut().zip(self.uses.iter().flatten()) {
-            *piece = place::sink_piece(sink)?;
+            *piece = registered::sink_piece(sink)?;
         }
         pieces[self.count] = Piece::sink(staging);
         Ok((stream.scatter(&mut pieces[..=self.count]), self.octets))

@@ -9,18 +9,18 @@
 //! memory that may change meanwhile. With CRC off large payloads are sent straight from registered
 //! memory, resolved anew for each system call, so a stalled stream never delays deregistration.
 
-use iwarp_proto::{AccessError, Fpdu, Payload};
+use iwarp_proto::{Fpdu, Payload};
 use vp_api::room;
+use vp_soft::memory::AccessError;
+use vp_soft::memory::place;
+use vp_soft::memory::stag_table::{Need, Use};
+use vp_soft::queue::wq;
 
-use crate::memory::grant::Need;
-use crate::memory::place;
-use crate::memory::stag_table::Use;
 use crate::qp::context::{Context, Queues};
 use crate::qp::protocol_core::ProtocolCore;
-use crate::queue::wq;
 use crate::stream::crc;
-use crate::stream::pool;
 use crate::stream::socket::{Fault, Piece, Sent, Stream};
+use crate::stream::{pool, registered};
 use crate::tuning::{ARENA_OCTETS, BATCH_FPDUS, BATCH_OCTETS, GATHER_MIN};
 
 /// The largest FPDU, markers included.
@@ -309,7 +309,7 @@ impl<'c> Source<'c, '_> {
 /// Copies the front of registered memory; continues `crc`, if given, over it.
 fn copy_out(source: &Use<'_>, octets: &mut [u8], crc: Option<&mut u32>) -> Result<(), AccessError> {
     match crc {
-        Some(crc) => place::copy_out_summed(source, 0, octets, crc),
+        Some(crc) => registered::copy_out_summed(source, 0, octets, crc),
         None => place::copy_out(source, 0, octets),
     }
 }
@@ -326,7 +326,7 @@ impl Part<'_> {
         match self {
             Self::None => Ok(Piece::EMPTY),
             Self::Octets(octets) => Ok(Piece::source(octets)),
-            Self::Registered(source) => place::source_piece(source),
+            Self::Registered(source) => registered::source_piece(source),
         }
     }
 }

@@ -2,10 +2,12 @@
 //! one whose memory is gone.
 
 use vp_api::{AsyncEvent, Data, Qp, QpChange, QpState, Remote, SendFlags, SendOp, SendWr, Sge};
+use vp_soft::memory::invalidate;
 use warpline_patience::until;
 
 use super::{Batch, Run};
 use crate::engine::{Member, Ready};
+use crate::testing::caller;
 use crate::testing::end::{End, connected, pair};
 use crate::tuning::{BATCH_FPDUS, GATHER_MIN};
 
@@ -137,9 +139,7 @@ fn a_source_that_is_gone_before_its_segment_begins_ends_in_a_terminate() {
         })
     });
     let table = end.qp.inside(|_, context| context.table.clone());
-    let (slot, meta) = table.open(end.stag.index()).expect("registered");
-    slot.revoke().expect("it is not in use");
-    drop(meta);
+    invalidate::local(&table, &caller(1), end.stag).expect("it is not in use");
     end.qp.on_ready(Ready { writable: true, ..Ready::default() });
     until("the end of the stream", || {
         peer.qp.poll();
@@ -156,9 +156,7 @@ fn a_source_that_is_gone_within_its_segment_ends_in_a_reset() {
     post(&end, &peer, &[32 << 10]);
     filled(&end, |_| ());
     let table = end.qp.inside(|_, context| context.table.clone());
-    let (slot, meta) = table.open(end.stag.index()).expect("registered");
-    slot.revoke().expect("it is not in use");
-    drop(meta);
+    invalidate::local(&table, &caller(1), end.stag).expect("it is not in use");
     end.qp.flush();
     let info = end.qp.query().expect("it is there");
     assert_eq!(info.state, QpState::Error);

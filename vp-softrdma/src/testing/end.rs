@@ -9,16 +9,16 @@ use vp_api::{
     Cq, CqHandler, CqId, Data, LlpStream, Qp, QpChange, QpId, QpInit, Remote, Role, SendFlags,
     SendOp, SendWr, Sge, Stag, StreamParams, WcStatus, WorkCompletion,
 };
+use vp_soft::events::EventSink;
+use vp_soft::memory::mr::Regions;
+use vp_soft::memory::stag_table::StagTable;
+use vp_soft::queue::cq_ring::CqRing;
 
 use super::{Buffer, FULL, FakeServices, PD, init, pd, services};
 use crate::engine::Engine;
-use crate::events::EventSink;
-use crate::memory::mr::Regions;
-use crate::memory::stag_table::StagTable;
 use crate::parts::{CqParts, QpParts};
 use crate::qp::SoftQp;
 use crate::queue::cq::SoftCq;
-use crate::queue::cq_ring::CqRing;
 
 /// A consumer that may arm, and ignores notifications.
 struct NoHandler;

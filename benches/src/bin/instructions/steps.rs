@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use itapi::{Ep, Ia, Work};
 use vp_api::{Data, PdId, QpId, RecvWr, Remote, Role, SendFlags, SendOp, SendWr, WorkCompletion};
+use vp_soft::memory::stag_table::{Caller, Need};
 use vp_softrdma::bench;
-use vp_softrdma::stag_table::{Caller, Need};
 use warpline_benches::{Error, Result};
 
 use crate::end::{End, LIST, MESSAGE, Still, region};

@@ -11,18 +11,24 @@ use vp_api::{
 
 /// A send-queue operation that stays inside this RNIC.
 #[derive(Clone, Debug)]
-pub(crate) enum LocalOp {
+pub enum LocalOp {
+    /// Bind Memory Window.
     Bind(BindMw),
+    /// Fast-Register Non-Shared MR.
     FastRegister(Box<FastRegister>),
+    /// Invalidate Local STag.
     Invalidate(Stag),
 }
 
 /// The work request of a send-queue slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SendSlot {
-    pub(crate) wr_id: u64,
-    pub(crate) opcode: WcOpcode,
-    pub(crate) flags: SendFlags,
+pub struct SendSlot {
+    /// The consumer's id of the work request.
+    pub wr_id: u64,
+    /// What its completion says.
+    pub opcode: WcOpcode,
+    /// As posted.
+    pub flags: SendFlags,
     /// SGEs, or octets inline.
     count: u16,
     inline: bool,
@@ -30,8 +36,10 @@ pub(crate) struct SendSlot {
 
 /// Payload of a slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Payload<'a> {
+pub enum Payload<'a> {
+    /// Scatter/gather list.
     Sgl(&'a [Sge]),
+    /// Octets, copied when it was posted.
     Inline(&'a [u8]),
 }
 
@@ -91,7 +99,7 @@ fn copy(to: &mut [Sge], from: &[Sge]) {
 }
 
 /// Send ring. Inline data and local operations get their rings on first use: few QPs need them.
-pub(crate) struct SendRing {
+pub struct SendRing {
     slots: Box<[SendSlot]>,
     sges: SgeRing,
     inline: Box<[u8]>,
@@ -108,7 +116,8 @@ const BLANK: SendSlot = SendSlot {
 };
 
 impl SendRing {
-    pub(crate) fn new(depth: u32, max_sge: u32, max_inline: u32) -> VpResult<Self> {
+    /// An empty ring of `depth` slots.
+    pub fn new(depth: u32, max_sge: u32, max_inline: u32) -> VpResult<Self> {
         Ok(Self {
             slots: room::filled("requests of the send queue", depth as usize, BLANK)?,
             sges: SgeRing::new(depth as usize, max_sge as usize)?,
@@ -121,7 +130,7 @@ impl SendRing {
     /// Checks that a work request can be stored, and makes room for it; called before the core assigns a
     /// slot.
     #[inline]
-    pub(crate) fn check(&mut self, wr: &SendWr<'_>) -> Result<(), VpStatus> {
+    pub fn check(&mut self, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         let single_sink = matches!(wr.op, SendOp::Read { .. } | SendOp::Atomic { .. });
         let no_payload = matches!(
             wr.op,
@@ -168,7 +177,7 @@ impl SendRing {
 
     /// Stores a work request that passed `check`, at the slot that the core gave it.
     #[inline]
-    pub(crate) fn store(&mut self, slot: u32, wr: &SendWr<'_>) {
+    pub fn store(&mut self, slot: u32, wr: &SendWr<'_>) {
         let at = slot as usize;
         let (count, inline) = match wr.data {
             Data::Sgl(sgl) => {
@@ -193,13 +202,15 @@ impl SendRing {
         }
     }
 
+    /// The work request that was stored at a slot last.
     #[inline]
-    pub(crate) fn slot(&self, slot: u32) -> &SendSlot {
+    pub fn slot(&self, slot: u32) -> &SendSlot {
         &self.slots[slot as usize]
     }
 
+    /// Its payload.
     #[inline]
-    pub(crate) fn payload(&self, slot: u32) -> Payload<'_> {
+    pub fn payload(&self, slot: u32) -> Payload<'_> {
         let at = slot as usize;
         let SendSlot { count, inline, .. } = self.slots[at];
         let count = count as usize;
@@ -213,12 +224,12 @@ impl SendRing {
     }
 
     /// Local operations were posted.
-    pub(crate) fn has_locals(&self) -> bool {
+    pub fn has_locals(&self) -> bool {
         !self.locals.is_empty()
     }
 
     /// Takes a slot's local operation, to execute it or, if flushed, to drop it.
-    pub(crate) fn take_local(&mut self, slot: u32) -> Option<LocalOp> {
+    pub fn take_local(&mut self, slot: u32) -> Option<LocalOp> {
         self.locals.get_mut(slot as usize)?.take()
     }
 }
@@ -235,31 +246,33 @@ fn local_op(op: &SendOp) -> Option<LocalOp> {
 
 /// One receive, taken out of its queue.
 #[derive(Clone, Debug)]
-pub(crate) struct RecvWqe {
-    pub(crate) wr_id: u64,
+pub struct RecvWqe {
+    /// The consumer's id of the work request.
+    pub wr_id: u64,
     sges: Box<[Sge]>,
     count: usize,
 }
 
 impl RecvWqe {
     /// Room for one receive of up to `max_sge` elements.
-    pub(crate) fn new(max_sge: u32) -> VpResult<Self> {
+    pub fn new(max_sge: u32) -> VpResult<Self> {
         let sges = room::filled(SGES, max_sge as usize, Sge::default())?;
         Ok(Self { wr_id: 0, sges, count: 0 })
     }
 
-    pub(crate) fn sgl(&self) -> &[Sge] {
+    /// Its scatter/gather list.
+    pub fn sgl(&self) -> &[Sge] {
         &self.sges[..self.count]
     }
 
     /// Octets that fit. The post checked that the sum does not overflow.
-    pub(crate) fn capacity(&self) -> u32 {
+    pub fn capacity(&self) -> u32 {
         self.sgl().iter().fold(0, |sum, sge| sum.saturating_add(sge.len))
     }
 }
 
 /// Receive ring.
-pub(crate) struct RecvRing {
+pub struct RecvRing {
     /// Work request id and number of SGEs.
     slots: Box<[(u64, u32)]>,
     sges: SgeRing,
@@ -268,7 +281,8 @@ pub(crate) struct RecvRing {
 }
 
 impl RecvRing {
-    pub(crate) fn new(depth: u32, max_sge: u32) -> VpResult<Self> {
+    /// An empty ring for `depth` receives of up to `max_sge` elements.
+    pub fn new(depth: u32, max_sge: u32) -> VpResult<Self> {
         Ok(Self {
             slots: room::filled("receives of a queue", depth as usize, (0, 0))?,
             sges: SgeRing::new(depth as usize, max_sge as usize)?,
@@ -277,21 +291,24 @@ impl RecvRing {
         })
     }
 
-    pub(crate) fn depth(&self) -> u32 {
+    /// Receives that fit.
+    pub fn depth(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    pub(crate) fn max_sge(&self) -> u32 {
+    /// Elements that a receive may have.
+    pub fn max_sge(&self) -> u32 {
         self.sges.max as u32
     }
 
     /// Receives posted and not taken.
-    pub(crate) fn posted(&self) -> u32 {
+    pub fn posted(&self) -> u32 {
         self.posted as u32
     }
 
+    /// Adds a receive; `TooManyWrs` if the ring is full, `InvalidSgl` for a wrong list.
     #[inline]
-    pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
+    pub fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
         check(self.posted < self.slots.len(), VpStatus::TooManyWrs)?;
         check_sgl(wr.sgl, self.sges.max)?;
         self.sges.make_room(wr.sgl.len())?;
@@ -310,7 +327,7 @@ impl RecvRing {
     }
 
     /// Moves the oldest receive to `into`; false if none is posted.
-    pub(crate) fn take(&mut self, into: &mut RecvWqe) -> bool {
+    pub fn take(&mut self, into: &mut RecvWqe) -> bool {
         if self.posted == 0 {
             return false;
         }
@@ -324,7 +341,7 @@ impl RecvRing {
     }
 
     /// Changes the depth and keeps what is posted; `CannotChange` if that would not fit.
-    pub(crate) fn resize(&mut self, depth: u32) -> Result<(), VpStatus> {
+    pub fn resize(&mut self, depth: u32) -> Result<(), VpStatus> {
         check(depth as usize >= self.posted, VpStatus::CannotChange)?;
         let mut new = Self::new(depth, self.max_sge()).map_err(|e| e.status)?;
         let mut wqe = RecvWqe::new(self.max_sge()).map_err(|e| e.status)?;
@@ -355,7 +372,7 @@ fn check_sgl(sgl: &[Sge], max_sge: usize) -> Result<(), VpStatus> {
 /// The elements, cut to size, that cover `len` octets at `offset` of a list. Elements of length 0 are
 /// left out: their STags are not checked. // [VERBS-19]
 #[inline]
-pub(crate) fn pieces(sgl: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Sge> {
+pub fn pieces(sgl: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Sge> {
     let mut skip = offset;
     let mut left = len;
     sgl.iter().filter_map(move |sge| {

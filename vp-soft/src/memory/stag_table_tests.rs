@@ -6,9 +6,9 @@ mod plain {
     use std::collections::HashSet;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use iwarp_proto::AccessError;
     use vp_api::{Access, Stag};
 
+    use crate::memory::AccessError;
     use crate::memory::place;
     use crate::memory::stag_table::{Kind, Need, StagTable, Use};
     #[cfg(not(miri))]

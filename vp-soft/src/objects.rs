@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vp_api::{VpError, VpResult, VpStatus};
 
 /// Objects of one kind. Ids count up and are reused only after all 2^32 - 1 were used.
-pub(crate) struct Objects<T> {
+pub struct Objects<T> {
     what: &'static str,
     max: usize,
     next: AtomicU32,
@@ -24,7 +24,7 @@ struct Entry<T> {
 
 /// Keeps an object from being removed until dropped.
 #[derive(Debug)]
-pub(crate) struct InUse {
+pub struct InUse {
     users: Arc<AtomicU32>,
 }
 
@@ -36,12 +36,12 @@ impl Drop for InUse {
 
 impl<T> Objects<T> {
     /// `what` names the kind in messages, `max` bounds their number.
-    pub(crate) fn new(what: &'static str, max: u32) -> Self {
+    pub fn new(what: &'static str, max: u32) -> Self {
         Self { what, max: max as usize, next: AtomicU32::new(1), map: RwLock::default() }
     }
 
     /// Adds the object that `make` builds for its id.
-    pub(crate) fn insert(&self, make: impl FnOnce(u32) -> VpResult<Arc<T>>) -> VpResult<Arc<T>> {
+    pub fn insert(&self, make: impl FnOnce(u32) -> VpResult<Arc<T>>) -> VpResult<Arc<T>> {
         let id = self.free_id()?;
         let object = make(id)?;
         let entry = Entry { object: object.clone(), users: Arc::default() };
@@ -64,7 +64,7 @@ impl<T> Objects<T> {
     }
 
     /// The object, which cannot be removed until the guard is dropped.
-    pub(crate) fn hold(&self, id: u32) -> VpResult<(Arc<T>, InUse)> {
+    pub fn hold(&self, id: u32) -> VpResult<(Arc<T>, InUse)> {
         let map = self.read();
         let entry = map.get(&id).ok_or_else(|| self.unknown(id))?;
         // Under the lock, so that `remove` sees it.
@@ -73,11 +73,7 @@ impl<T> Objects<T> {
     }
 
     /// Removes an object that is not in use, if `check` allows it.
-    pub(crate) fn remove(
-        &self,
-        id: u32,
-        check: impl FnOnce(&T) -> VpResult<()>,
-    ) -> VpResult<Arc<T>> {
+    pub fn remove(&self, id: u32, check: impl FnOnce(&T) -> VpResult<()>) -> VpResult<Arc<T>> {
         let mut map = self.write();
         let entry = map.get(&id).ok_or_else(|| self.unknown(id))?;
         let users = entry.users.load(Ordering::Acquire);
@@ -91,7 +87,7 @@ impl<T> Objects<T> {
     }
 
     /// Takes all objects out, used or not.
-    pub(crate) fn drain(&self) -> Vec<Arc<T>> {
+    pub fn drain(&self) -> Vec<Arc<T>> {
         std::mem::take(&mut *self.write()).into_values().map(|entry| entry.object).collect()
     }
 

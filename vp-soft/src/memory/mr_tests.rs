@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use iwarp_proto::{AccessError, LocalFault};
 use vp_api::{Access, Addressing, FastRegister, MrInit, Services, Stag, VpStatus};
 
 use crate::memory::grant::Caller;
 use crate::memory::mr::{Regions, fast_register};
 use crate::memory::stag_table::Need;
+use crate::memory::{AccessError, LocalFault};
 use crate::testing::{Buffer, FULL, OTHER_PD, PD, caller, init, pd, regions, services};
 
 fn write(regions: &Regions, stag: Stag, to: u64) -> Result<(), AccessError> {

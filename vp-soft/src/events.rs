@@ -8,17 +8,18 @@ use vp_api::{AsyncEvent, AsyncHandler, EventSource};
 
 /// Holds the handler; events without one are lost (RDMAC 9.2.12).
 #[derive(Default)]
-pub(crate) struct EventSink {
+pub struct EventSink {
     handler: RwLock<Option<Arc<dyn AsyncHandler>>>,
 }
 
 impl EventSink {
-    pub(crate) fn set(&self, handler: Option<Arc<dyn AsyncHandler>>) {
+    /// From now on events go to this handler.
+    pub fn set(&self, handler: Option<Arc<dyn AsyncHandler>>) {
         *self.handler.write().unwrap_or_else(PoisonError::into_inner) = handler;
     }
 
     /// Calls the handler, if there is one, without the lock of the sink.
-    pub(crate) fn emit(&self, source: EventSource, event: AsyncEvent) {
+    pub fn emit(&self, source: EventSource, event: AsyncEvent) {
         let handler = self.handler.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(handler) = handler {
             handler.on_event(source, event);

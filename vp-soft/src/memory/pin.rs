@@ -1,6 +1,6 @@
 //! Optional pinning of registered memory.
 //!
-//! SoftRDMA needs no pinning: the kernel's sockets fault pages in. On request the access layer pins
+//! Providers in software need no pinning: the kernel's sockets fault pages in. On request the access layer pins
 //! memory, and keeps the account. Owner: the region's memory.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Pinned {
         services.pin(addr, len).map_err(|error| {
             let detail = format!(
                 "pinning {len} octets at {addr:#x}: {error}; register without pinning, which \
-                 SoftRDMA does not need, or raise the limit of locked memory (ulimit -l)"
+                 this device does not need, or raise the limit of locked memory (ulimit -l)"
             );
             VpError::new(VpStatus::InsufficientResources, detail)
         })?;

@@ -19,9 +19,11 @@ pub(crate) enum Meta {
 }
 
 /// Protection domain of an STag; the guard keeps it from being destroyed.
-pub(crate) struct PdUse {
-    pub(crate) id: PdId,
-    pub(crate) _hold: InUse,
+pub struct PdUse {
+    /// The protection domain.
+    pub id: PdId,
+    /// Counts the use.
+    pub _hold: InUse,
 }
 
 /// A memory region; valid while it has memory (RDMAC 7.2.2). // [VERBS-25]

@@ -3,23 +3,23 @@
 //! Owner of all state: the STag table. Runs on whichever thread drives the QP; the caller holds no
 //! `Use` (see the rule for holders there), so the wait for placements of other QPs is bounded.
 
-use iwarp_proto::{AccessError, LocalFault};
 use vp_api::{Access, MwKind, Stag};
 
 use crate::memory::grant::Caller;
 use crate::memory::meta::{Meta, Region, Window};
 use crate::memory::mw;
 use crate::memory::stag_table::{Busy, Slot, StagTable};
+use crate::memory::{AccessError, LocalFault};
 
 /// Invalidate Local STag, and the sink of an RDMA Read with Invalidate.
 // RDMAC 7.11 [VERBS-25]
-pub(crate) fn local(table: &StagTable, caller: &Caller, stag: Stag) -> Result<(), LocalFault> {
+pub fn local(table: &StagTable, caller: &Caller, stag: Stag) -> Result<(), LocalFault> {
     invalidate(table, caller, stag, false).map_err(LocalFault::Access)
 }
 
 /// Send with Invalidate from the peer.
 // RFC 5040 5.3 [RDMAP-13] [VERBS-27]
-pub(crate) fn remote(table: &StagTable, caller: &Caller, stag: Stag) -> Result<(), AccessError> {
+pub fn remote(table: &StagTable, caller: &Caller, stag: Stag) -> Result<(), AccessError> {
     // RDMAC 7.11: a peer without remote rights may not take any away either. [SEC-14]
     if !caller.allow.intersects(Access::REMOTE) {
         return Err(AccessError::CannotInvalidate);

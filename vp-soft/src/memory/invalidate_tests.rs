@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use iwarp_proto::{AccessError, LocalFault};
 use vp_api::{Access, Addressing, BindMw, MwKind, Stag};
 
 use crate::memory::grant::Caller;
 use crate::memory::stag_table::Need;
+use crate::memory::{AccessError, LocalFault};
 use crate::memory::{invalidate, mw};
 use crate::testing::{Buffer, FULL, OTHER_PD, PD, caller, init, pd, regions};
 

@@ -12,25 +12,24 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use vp_api::{
-    AsyncEvent, Cq, CqId, EventSource, PdId, PostFailure, QpId, RecvWr, Sge, Srq, SrqId, SrqInfo,
+    AsyncEvent, CqId, EventSource, PdId, PostFailure, QpId, RecvWr, Sge, Srq, SrqId, SrqInfo,
     SrqInit, VpError, VpResult, VpStatus, room,
 };
 
 use crate::events::EventSink;
 use crate::limits;
 use crate::objects::InUse;
-use crate::queue::cq::SoftCq;
 use crate::queue::wq::{RecvRing, RecvWqe};
 use crate::sync::{Mutex, lock};
 
 /// A QP with a message that waits for a receive.
-pub(crate) trait Waiter: Send + Sync {
+pub trait Waiter: Send + Sync {
     /// There may be a receive: the QP takes it, or waits again.
     fn on_receives(&self);
 }
 
 /// An SRQ.
-pub(crate) struct SoftSrq {
+pub struct SoftSrq {
     id: SrqId,
     pd: PdId,
     events: Arc<EventSink>,
@@ -56,10 +55,16 @@ struct State {
 }
 
 /// A CQ in which receives complete.
+pub trait Completes: Send + Sync {
+    /// Completions before this place were taken.
+    fn taken(&self) -> u64;
+}
+
+/// Such a CQ, as the queue knows it.
 struct Sink {
     id: CqId,
-    queue: Weak<SoftCq>,
-    /// The last value of [`SoftCq::taken`].
+    queue: Weak<dyn Completes>,
+    /// The last value of [`Completes::taken`].
     taken: u64,
 }
 
@@ -148,7 +153,7 @@ impl State {
 impl SoftSrq {
     /// An empty SRQ; `pd` keeps its protection domain in use. The limit is checked when receives are
     /// taken, so that the empty queue does not fire at once.
-    pub(crate) fn create(
+    pub fn create(
         id: SrqId,
         init: &SrqInit,
         pd: InUse,
@@ -172,19 +177,19 @@ impl SoftSrq {
     }
 
     /// PD against which buffers of this queue are checked.
-    pub(crate) fn pd(&self) -> PdId {
+    pub fn pd(&self) -> PdId {
         self.pd
     }
 
     /// SGEs that a receive may have; what a [`RecvWqe`] for [`SoftSrq::take`] needs.
-    pub(crate) fn max_sge(&self) -> u32 {
+    pub fn max_sge(&self) -> u32 {
         lock(&self.state).as_ref().map_or(0, |state| state.ring.max_sge())
     }
 
     /// Moves the oldest receive to `into`, and returns whether there was one. The second half of the
     /// result is true if the limit event is due: then the caller calls [`SoftSrq::raise_limit`] once it
     /// holds no lock.
-    pub(crate) fn take(&self, into: &mut RecvWqe) -> (bool, bool) {
+    pub fn take(&self, into: &mut RecvWqe) -> (bool, bool) {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut() else { return (false, false) };
         state.take(into)
@@ -192,7 +197,7 @@ impl SoftSrq {
 
     /// As [`SoftSrq::take`]. If there is none, QP `qp` is served at the next post: `waiter` makes its
     /// reference.
-    pub(crate) fn take_or_wait<W: Waiter + 'static>(
+    pub fn take_or_wait<W: Waiter + 'static>(
         &self,
         into: &mut RecvWqe,
         qp: QpId,
@@ -208,14 +213,14 @@ impl SoftSrq {
     }
 
     /// The QP no longer waits.
-    pub(crate) fn stop_waiting(&self, qp: QpId) {
+    pub fn stop_waiting(&self, qp: QpId) {
         if let Some(state) = lock(&self.state).as_mut() {
             state.waiting.retain(|(waits, _)| *waits != qp);
         }
     }
 
     /// Reserves room for one more QP whose messages may wait.
-    pub(crate) fn reserve_waiter(&self) -> VpResult<()> {
+    pub fn reserve_waiter(&self) -> VpResult<()> {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut() else { return Ok(()) };
         let all = state.waiters + 1;
@@ -228,7 +233,7 @@ impl SoftSrq {
     }
 
     /// Such a QP was destroyed.
-    pub(crate) fn release_waiter(&self) {
+    pub fn release_waiter(&self) {
         if let Some(state) = lock(&self.state).as_mut() {
             state.waiters = state.waiters.saturating_sub(1);
         }
@@ -251,7 +256,7 @@ impl SoftSrq {
 
     /// A receive that a QP took completed at this place of the CQ; `None`: without a completion, since
     /// the QP was destroyed or the CQ is overrun.
-    pub(crate) fn completed(&self, cq: CqId, place: Option<u64>) {
+    pub fn completed(&self, cq: CqId, place: Option<u64>) {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut() else { return };
         state.begun = state.begun.saturating_sub(1);
@@ -259,21 +264,21 @@ impl SoftSrq {
     }
 
     /// Receives complete in this CQ from now on.
-    pub(crate) fn completes_to(&self, cq: &Arc<SoftCq>) -> VpResult<()> {
+    pub fn completes_to(&self, id: CqId, queue: Weak<dyn Completes>) -> VpResult<()> {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut() else { return Ok(()) };
-        state.cqs.retain(|known| known.queue.strong_count() != 0 && known.id != cq.id());
-        let sink = Sink { id: cq.id(), queue: Arc::downgrade(cq), taken: 0 };
+        state.cqs.retain(|known| known.queue.strong_count() != 0 && known.id != id);
+        let sink = Sink { id, queue, taken: 0 };
         room::push(&mut state.cqs, "completion queues of a shared receive queue", sink)
     }
 
     /// Raises the limit event.
-    pub(crate) fn raise_limit(&self) {
+    pub fn raise_limit(&self) {
         self.events.emit(EventSource::Srq(self.id), AsyncEvent::SrqLimit);
     }
 
     /// After this every verb returns `InvalidHandle`; unused receives are dropped.
-    pub(crate) fn destroy(&self) {
+    pub fn destroy(&self) {
         *lock(&self.state) = None;
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Plain values; checked for every segment (RFC 5041 section 7.1) by the thread that places it.
 
-use iwarp_proto::AccessError;
 use vp_api::{Access, PdId, QpId, RefusedRegion};
+
+use crate::memory::AccessError;
 
 /// The purpose of an access; decides which right it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

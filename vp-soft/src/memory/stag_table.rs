@@ -30,9 +30,9 @@
 //! that checks segment after segment therefore keeps its `Use` from one to the next
 //! ([`StagTable::resolve_next`]) and only checks that the STag is still valid.
 
-use iwarp_proto::AccessError;
 use vp_api::{RefusedRegion, Stag, VpResult, room};
 
+use crate::memory::AccessError;
 use crate::memory::grant::Grant;
 pub use crate::memory::grant::{Caller, Need};
 use crate::memory::meta::Meta;
@@ -359,7 +359,7 @@ impl StagTable {
 
     /// The memory that an STag names now, for messages. `caller`: decides whether access is allowed.
     #[cold]
-    pub(crate) fn describe(&self, stag: Stag, caller: &Caller) -> Option<RefusedRegion> {
+    pub fn describe(&self, stag: Stag, caller: &Caller) -> Option<RefusedRegion> {
         let hold = self.enter(stag)?;
         Some(hold.grant(|grant| grant.describe(caller)))
     }

@@ -8,7 +8,7 @@ use crate::sync::{AtomicU32, Ordering};
 
 /// The count and its one-shot limit.
 #[derive(Default)]
-pub(crate) struct OutstandingReceives {
+pub struct OutstandingReceives {
     count: AtomicU32,
     /// Fires when more are outstanding; 0 is not armed.
     limit: AtomicU32,
@@ -16,31 +16,31 @@ pub(crate) struct OutstandingReceives {
 
 impl OutstandingReceives {
     /// A message took a receive; true if the limit event is due.
-    pub(crate) fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         self.flush(1);
         self.is_due()
     }
 
     /// This many were flushed. A flush is no message: the event stays armed.
-    pub(crate) fn flush(&self, receives: u32) {
+    pub fn flush(&self, receives: u32) {
         self.count.fetch_add(receives, Ordering::Relaxed);
     }
 
     /// Completions of this many were polled. Those taken before the counting began do not count.
-    pub(crate) fn give_back(&self, receives: u32) {
+    pub fn give_back(&self, receives: u32) {
         let less = |count: u32| Some(count.saturating_sub(receives));
         // It never fails: `less` always returns a number.
         let _ = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Arms the event, or disarms it with 0; true if it is due already.
-    pub(crate) fn arm(&self, limit: u32) -> bool {
+    pub fn arm(&self, limit: u32) -> bool {
         self.limit.store(limit, Ordering::Relaxed);
         self.is_due()
     }
 
     /// The armed limit, 0 if not armed.
-    pub(crate) fn limit(&self) -> u32 {
+    pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
     }
 

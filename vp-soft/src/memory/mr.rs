@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use iwarp_proto::{AccessError, LocalFault};
 use vp_api::{
     Access, Addressing, FastRegister, MrInfo, MrInit, PdId, Services, Stag, VpError, VpResult,
     VpStatus,
@@ -17,26 +16,29 @@ use crate::memory::meta::{Memory, Meta, PdUse, Region};
 use crate::memory::pin::Pinned;
 use crate::memory::place;
 use crate::memory::stag_table::{Busy, Kind, StagTable};
+use crate::memory::{AccessError, LocalFault};
 
 /// Registers (and pins) for one RNIC.
-pub(crate) struct Regions {
-    pub(crate) table: Arc<StagTable>,
-    pub(crate) services: Arc<dyn Services>,
+pub struct Regions {
+    /// Where the STags of the regions are.
+    pub table: Arc<StagTable>,
+    /// Pins memory.
+    pub services: Arc<dyn Services>,
     /// The kernel can tell whether memory may be accessed (see `place::can_probe`).
-    pub(crate) probes: bool,
+    pub probes: bool,
 }
 
 impl Regions {
     /// Register Non-Shared MR: a table entry, O(1) in the size unless pinned.
     // RDMAC 9.2.6 [SEC-04]
-    pub(crate) fn register(&self, pd: PdUse, init: &MrInit) -> VpResult<Stag> {
+    pub fn register(&self, pd: PdUse, init: &MrInit) -> VpResult<Stag> {
         let region = self.region(pd, init)?;
         self.add(region, init.key)
     }
 
     /// Reregister: the same index with everything new. Bound windows refuse it; any other error
     /// destroys the region (RDMAC 9.2.6).
-    pub(crate) fn reregister(
+    pub fn reregister(
         &self,
         stag: Stag,
         init: &MrInit,
@@ -51,7 +53,7 @@ impl Regions {
     }
 
     /// Register Shared MR: a second STag for the memory of the first.
-    pub(crate) fn register_shared(
+    pub fn register_shared(
         &self,
         original: Stag,
         pd: PdUse,
@@ -81,7 +83,7 @@ impl Regions {
     }
 
     /// Allocate Non-Shared MR STag, Invalid, for fast registration.
-    pub(crate) fn allocate(&self, pd: PdUse, remote: bool) -> VpResult<Stag> {
+    pub fn allocate(&self, pd: PdUse, remote: bool) -> VpResult<Stag> {
         let region = Region {
             pd,
             memory: None,
@@ -95,7 +97,7 @@ impl Regions {
     }
 
     /// Query MR, by index.
-    pub(crate) fn query(&self, stag: Stag) -> VpResult<MrInfo> {
+    pub fn query(&self, stag: Stag) -> VpResult<MrInfo> {
         let (slot, meta) = self.table.open(stag.index()).ok_or_else(|| unknown(stag))?;
         let Meta::Region(region) = &*meta else { return Err(unknown(stag)) };
         let key = slot.valid_key();
@@ -116,7 +118,7 @@ impl Regions {
     /// Deallocate STag of a region, ignoring state and key. When it returns no thread reads or writes
     /// the memory, and the region no longer owns it.
     /// [SEC-05] [DDP-21]
-    pub(crate) fn deallocate(&self, stag: Stag) -> VpResult<()> {
+    pub fn deallocate(&self, stag: Stag) -> VpResult<()> {
         let region = self.retire(stag, "deallocate")?;
         self.table.release(stag.index(), Kind::Region);
         drop(region);
@@ -259,7 +261,7 @@ fn unknown(stag: Stag) -> VpError {
 
 /// Fast-Register Non-Shared MR: gives an allocated, Invalid STag memory.
 // RDMAC 7.3.2.3
-pub(crate) fn fast_register(
+pub fn fast_register(
     table: &StagTable,
     caller: &Caller,
     request: &FastRegister,

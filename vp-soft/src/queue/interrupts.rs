@@ -9,18 +9,18 @@ use crate::sync::{AtomicBool, AtomicU32, Ordering};
 
 /// The interrupts of one CQ.
 #[derive(Default)]
-pub(crate) struct Interrupts {
+pub struct Interrupts {
     count: AtomicU32,
     ended: AtomicBool,
 }
 
 /// The number of interrupts before a wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Before(u32);
+pub struct Before(u32);
 
 impl Interrupts {
     /// A wait begins.
-    pub(crate) fn begin(&self) -> Result<Before, VpStatus> {
+    pub fn begin(&self) -> Result<Before, VpStatus> {
         // In this order, against the opposite one of `destroy`, which marks the end first and then
         // interrupts.
         let before = Before(self.count.load(Ordering::Acquire));
@@ -28,22 +28,23 @@ impl Interrupts {
     }
 
     /// An interrupt has come since the wait began.
-    pub(crate) fn interrupted_since(&self, before: Before) -> bool {
+    pub fn interrupted_since(&self, before: Before) -> bool {
         self.count.load(Ordering::Acquire) != before.0
     }
 
-    pub(crate) fn interrupt(&self) {
+    /// Interrupts all waits that have begun.
+    pub fn interrupt(&self) {
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The CQ is destroyed; the caller interrupts next.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
     /// `InvalidHandle` after the end.
     #[inline]
-    pub(crate) fn check_alive(&self) -> Result<(), VpStatus> {
+    pub fn check_alive(&self) -> Result<(), VpStatus> {
         if self.ended.load(Ordering::Acquire) { Err(VpStatus::InvalidHandle) } else { Ok(()) }
     }
 }

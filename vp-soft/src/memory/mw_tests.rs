@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use iwarp_proto::{AccessError, LocalFault};
 use vp_api::{Access, Addressing, BindMw, MrInit, MwId, MwKind, Stag, VpStatus};
 
 use crate::memory::grant::Caller;
 use crate::memory::mr::Regions;
 use crate::memory::mw;
 use crate::memory::stag_table::Need;
+use crate::memory::{AccessError, LocalFault};
 use crate::testing::{Buffer, FULL, OTHER_PD, PD, caller, init, pd, regions};
 
 struct House {

@@ -9,7 +9,7 @@
 use vp_api::{VpResult, room};
 
 /// Completed requests of one work queue that occupy slots.
-pub(crate) struct Untaken {
+pub struct Untaken {
     /// For each, the place in its CQ of the completion that frees its slot. The length is a power of
     /// two.
     places: Box<[u64]>,
@@ -22,7 +22,7 @@ pub(crate) struct Untaken {
 
 impl Untaken {
     /// For a queue of `depth`. Nothing is allocated later: a completed request was posted before.
-    pub(crate) fn new(depth: u32) -> VpResult<Self> {
+    pub fn new(depth: u32) -> VpResult<Self> {
         let len = depth.next_power_of_two() as usize;
         let places = room::filled("completions of a queue", len, 0)?;
         Ok(Self { places, oldest: 0, next: 0, silent: 0 })
@@ -30,20 +30,20 @@ impl Untaken {
 
     /// Slots that are occupied.
     #[inline]
-    pub(crate) fn slots(&self) -> u32 {
+    pub fn slots(&self) -> u32 {
         self.next.wrapping_sub(self.oldest) + self.silent
     }
 
     /// A request completed without a completion (unsignalled).
     #[inline]
-    pub(crate) fn add_silent(&mut self) {
+    pub fn add_silent(&mut self) {
         self.silent += 1;
     }
 
     /// A request completed, with its completion at `place`, which also frees the slots of the
     /// unsignalled ones before it. `None`: the CQ was overrun, and the completion will never be polled.
     #[inline]
-    pub(crate) fn add(&mut self, place: Option<u64>) {
+    pub fn add(&mut self, place: Option<u64>) {
         while self.silent != 0 && place.is_some() {
             self.silent -= 1;
             self.add_signalled(place);
@@ -53,7 +53,7 @@ impl Untaken {
 
     /// The same in a queue where every request has a completion.
     #[inline]
-    pub(crate) fn add_signalled(&mut self, place: Option<u64>) {
+    pub fn add_signalled(&mut self, place: Option<u64>) {
         match place {
             Some(place) => self.push(place),
             None => self.add_silent(),
@@ -68,7 +68,7 @@ impl Untaken {
     }
 
     /// Frees the slots of completions before `taken`.
-    pub(crate) fn reap(&mut self, taken: u64) {
+    pub fn reap(&mut self, taken: u64) {
         let last = self.places.len() - 1;
         while self.oldest != self.next && self.places[self.oldest as usize & last] < taken {
             self.oldest = self.oldest.wrapping_add(1);
@@ -76,7 +76,7 @@ impl Untaken {
     }
 
     /// The stream is over and all its work has ended: unsignalled requests no longer occupy slots.
-    pub(crate) fn forget_silent(&mut self) {
+    pub fn forget_silent(&mut self) {
         self.silent = 0;
     }
 }

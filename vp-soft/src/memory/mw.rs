@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use iwarp_proto::{AccessError, LocalFault};
 use vp_api::{Access, Addressing, BindMw, MwId, MwInfo, MwKind, Stag, VpError, VpResult, VpStatus};
 
 use crate::limits::MAX_REGIONS;
@@ -14,9 +13,10 @@ use crate::memory::grant::{Caller, Grant, Scope};
 use crate::memory::meta::{Binding, Meta, PdUse, Region, Window, WindowCount};
 use crate::memory::mr::fits;
 use crate::memory::stag_table::{Busy, Kind, Slot, StagTable};
+use crate::memory::{AccessError, LocalFault};
 
 /// Allocate MW.
-pub(crate) fn allocate(table: &StagTable, pd: PdUse, kind: MwKind) -> VpResult<MwId> {
+pub fn allocate(table: &StagTable, pd: PdUse, kind: MwKind) -> VpResult<MwId> {
     let index = table.allocate(Kind::Window)?.ok_or_else(|| {
         let detail = format!("all {MAX_REGIONS} memory windows of the device are in use");
         VpError::new(VpStatus::InsufficientResources, detail)
@@ -28,7 +28,7 @@ pub(crate) fn allocate(table: &StagTable, pd: PdUse, kind: MwKind) -> VpResult<M
 }
 
 /// Query MW.
-pub(crate) fn query(table: &StagTable, id: MwId) -> VpResult<MwInfo> {
+pub fn query(table: &StagTable, id: MwId) -> VpResult<MwInfo> {
     let (slot, meta) = table.open(id.0).ok_or_else(|| unknown(id))?;
     let Meta::Window(window) = &*meta else { return Err(unknown(id)) };
     let bound = window.binding.as_ref();
@@ -46,7 +46,7 @@ pub(crate) fn query(table: &StagTable, id: MwId) -> VpResult<MwInfo> {
 }
 
 /// Deallocate MW, bound or not.
-pub(crate) fn deallocate(table: &StagTable, id: MwId) -> VpResult<()> {
+pub fn deallocate(table: &StagTable, id: MwId) -> VpResult<()> {
     let (slot, mut meta) = table.open(id.0).ok_or_else(|| unknown(id))?;
     let Meta::Window(window) = &mut *meta else { return Err(unknown(id)) };
     unbind(table, slot, window).map_err(|Busy| {
@@ -66,7 +66,7 @@ fn unknown(id: MwId) -> VpError {
 
 /// Bind Memory Window; length 0 unbinds. `windows` is the QP's count of narrow windows.
 // RDMAC 7.10 [DDP-20] [SEC-02] [SEC-04]
-pub(crate) fn bind(
+pub fn bind(
     table: &StagTable,
     caller: &Caller,
     windows: &Arc<AtomicU32>,

@@ -6,14 +6,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use iwarp_proto::{AccessError, AtomicOp};
 use rustix::mm::{Advice, madvise};
 use vp_api::MemRange;
 
+use crate::memory::AccessError;
 use crate::memory::stag_table::Use;
-use crate::stream::crc;
-use crate::stream::socket::Piece;
-use crate::tuning;
 
 /// Copies `octets` to `offset` of registered memory.
 #[inline]
@@ -36,48 +33,15 @@ pub fn copy_out(source: &Use<'_>, offset: u32, octets: &mut [u8]) -> Result<(), 
     Ok(())
 }
 
-/// As [`copy_out`]; also continues `crc` over the octets that it copied.
-pub(crate) fn copy_out_summed(
-    source: &Use<'_>,
-    offset: u32,
-    octets: &mut [u8],
-    crc: &mut u32,
-) -> Result<(), AccessError> {
-    let Some(copier) = crc::copier().filter(|_| octets.len() >= tuning::COPIER_MIN) else {
-        copy_out(source, offset, octets)?;
-        *crc = crc::kernel()(*crc, octets);
-        return Ok(());
-    };
-    let addr = source.raw(offset, octets.len())?;
-    // SAFETY: as for `copy_out`.
-    *crc = unsafe { copier(*crc, addr, octets) };
-    Ok(())
-}
-
-/// Registered memory for a system call to send from.
-#[inline]
-pub(crate) fn source_piece<'p>(source: &'p Use<'_>) -> Result<Piece<'p>, AccessError> {
-    let len = source.len() as usize;
-    let addr = source.raw(0, len)?;
-    // SAFETY: by its invariant the memory of the use lives as long as the use, which the piece
-    // borrows; whoever takes pieces to send from only reads them.
-    Ok(unsafe { Piece::raw(addr, len) })
-}
-
-/// Registered memory for a system call to fill.
-#[inline]
-pub(crate) fn sink_piece<'p>(sink: &'p Use<'_>) -> Result<Piece<'p>, AccessError> {
-    let len = sink.len() as usize;
-    let addr = sink.raw_mut(0, len)?;
-    // SAFETY: as for `source_piece`; `raw_mut` returns only writable memory.
-    Ok(unsafe { Piece::raw(addr, len) })
-}
-
-/// Executes an atomic on the first 8 octets (host byte order) and returns the value before.
+/// Executes an atomic on the first 8 octets (host byte order) and returns the value before. `apply`: the value
+/// to store, given the value found; `None` leaves memory as it is. It may be called several times.
 /// Atomic towards every other atomic of this process.
 // RFC 7306 5.3 [EXT-12]; host order [EXT-09]
 #[inline]
-pub fn atomic_rmw(target: &Use<'_>, op: AtomicOp) -> Result<u64, AccessError> {
+pub fn atomic_rmw(
+    target: &Use<'_>,
+    apply: impl Fn(u64) -> Option<u64>,
+) -> Result<u64, AccessError> {
     let addr = target.raw_mut(0, size_of::<u64>())?.cast::<u64>();
     if !addr.is_aligned() {
         return Err(AccessError::Unaligned); // [EXT-08]
@@ -86,7 +50,7 @@ pub fn atomic_rmw(target: &Use<'_>, op: AtomicOp) -> Result<u64, AccessError> {
     // other accesses are atomic or the peer's own race.
     let value = unsafe { AtomicU64::from_ptr(addr) };
     let mut old = value.load(Ordering::Acquire);
-    while let Some(new) = op.apply(old) {
+    while let Some(new) = apply(old) {
         match value.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => break,
             Err(now) => old = now,
@@ -107,7 +71,7 @@ pub(crate) fn probe(range: &MemRange, write: bool) -> rustix::io::Result<()> {
 }
 
 /// Whether `probe` works on this kernel (Linux 5.14 on).
-pub(crate) fn can_probe() -> bool {
+pub fn can_probe() -> bool {
     let mut octet = 0u8;
     probe_page(&raw mut octet, true).is_ok()
 }
