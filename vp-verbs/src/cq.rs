@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -27,14 +27,18 @@ use crate::ring::Taken;
 use crate::tuning::POLL_BATCH;
 use ibv_sys::*;
 
+/// Requests of a consumer that are counted: one whose event is on its way to the thread that reads
+/// events, and the next.
+const MAX_ARMED: u32 = 2;
+
 /// A completion queue.
 pub(crate) struct VerbsCq {
     id: CqId,
     depth: AtomicU32,
     state: Mutex<State>,
     handler: Option<Arc<dyn CqHandler>>,
-    /// The consumer armed it; the device may be armed by a waiter too.
-    armed: AtomicBool,
+    /// Requests of the consumer, at most [`MAX_ARMED`]; the device may be armed by a waiter, too.
+    armed: AtomicU32,
     waiters: Mutex<Vec<Arc<OwnedFd>>>,
     interrupts: AtomicU64,
     routes: Arc<Routes>,
@@ -64,7 +68,7 @@ impl VerbsCq {
             depth: AtomicU32::new(crate::map::count(depth)),
             state: Mutex::new(state),
             handler: init.handler.clone(),
-            armed: AtomicBool::new(false),
+            armed: AtomicU32::new(0),
             waiters: Mutex::default(),
             interrupts: AtomicU64::new(0),
             routes: routes.clone(),
@@ -93,7 +97,9 @@ impl VerbsCq {
 
     /// The device's notification.
     pub(crate) fn on_event(&self) {
-        if self.armed.swap(false, Ordering::AcqRel)
+        let take = |armed: u32| armed.checked_sub(1);
+        let taken = self.armed.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        if taken.is_ok()
             && let Some(handler) = &self.handler
         {
             handler.on_completion(self.id);
@@ -325,7 +331,9 @@ impl Cq for VerbsCq {
     }
 
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
-        self.armed.store(true, Ordering::Release);
+        let more = |armed: u32| (armed < MAX_ARMED).then_some(armed + 1);
+        // It fails if there are as many as are counted.
+        let _ = self.armed.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         self.notify_device(solicited_only && !self.context.forgets_solicited)
     }
 

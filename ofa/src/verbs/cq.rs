@@ -51,6 +51,8 @@ struct ChannelNotifier {
     acks: Arc<Acks>,
     /// Address of the handle; 0: there is none yet, or no longer.
     cq: Mutex<usize>,
+    /// For completions that no provider made. It stays set when the provider's notification fires: that
+    /// may be for an earlier request. So such completions may notify once too often, and never too seldom.
     armed: AtomicBool,
 }
 
@@ -65,7 +67,6 @@ impl ChannelNotifier {
 
 impl CqHandler for ChannelNotifier {
     fn on_completion(&self, _cq: CqId) {
-        self.armed.store(false, Ordering::Release);
         self.notify();
     }
 }

@@ -12,30 +12,28 @@
 //! # Arm rule
 //!
 //! Arming asks for one notification: for the next completion, or for the next solicited one (which
-//! includes errors). Completions that were there before do not fire it. So: poll until empty, arm,
+//! includes errors). Completions that could be popped before do not fire it. So: poll until empty, arm,
 //! poll once more, then sleep. A pusher publishes, then looks at the arm state; the armer sets the
 //! state, then looks at the ring; with a sequentially consistent fence between the two steps on
-//! each side, one of them sees the other.
+//! each side, one of them sees the other. Each request that a completion met gets its notification, even
+//! if the next request comes before the pusher has looked ([`arm`]).
 //!
 //! A poller cannot pass a slot whose pusher was stopped half way, so a solicited completion after it
 //! may fire while it cannot be polled yet. The slower pusher then sees that others came after it and
 //! fires for them: one notification too many is allowed, one too few is not.
 
+mod arm;
 mod removal;
 
 use vp_api::{VpError, VpResult, VpStatus, WcStatus, WorkCompletion};
 
+use self::arm::ArmState;
 use self::removal::SideList;
 use crate::queue::ring::{Offer, Ring};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Mutex, Ordering, fence, lock};
 
 /// Entries that a CQ may have.
 pub const MAX_CQE: u32 = 1 << 20;
-
-// Arm states; the stronger request is the greater number.
-const UNARMED: u32 = 0;
-const SOLICITED: u32 = 1;
-const NEXT: u32 = 2;
 
 /// Completions that were put into the ring, and that consumers must still be notified of.
 #[derive(Clone, Copy, Default, Debug)]
@@ -57,8 +55,8 @@ impl Put {
 /// What the pusher must do now, outside of its locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WakeActions {
-    /// The armed notification fired: call the handler.
-    pub notify: bool,
+    /// Armed notifications that fired: call the handler for each.
+    pub notify: u32,
     /// Threads sleep in `Cq::wait`: wake them.
     pub wake: bool,
 }
@@ -76,7 +74,7 @@ pub struct CqRing {
     newest: AtomicPtr<Ring>,
     /// The ring that poppers use.
     oldest: AtomicPtr<Ring>,
-    armed: AtomicU32,
+    arm: ArmState,
     /// Threads asleep, or about to be.
     sleepers: AtomicU32,
     overrun: AtomicBool,
@@ -99,7 +97,7 @@ impl CqRing {
         Ok(Self {
             newest: AtomicPtr::new(ring),
             oldest: AtomicPtr::new(ring),
-            armed: AtomicU32::new(UNARMED),
+            arm: ArmState::default(),
             sleepers: AtomicU32::new(0),
             overrun: AtomicBool::new(false),
             rings: Mutex::new(vec![ring]),
@@ -112,14 +110,20 @@ impl CqRing {
     /// no lock; waits only for a popper that was stopped half way, for a bounded time.
     pub fn put(&self, completion: &WorkCompletion, put: &mut Put) -> Result<u64, Overrun> {
         let mut ring = self.newest();
+        let solicited = completion.solicited || completion.status != WcStatus::Success;
         // An overrun is permanent: no completion follows a lost one, even if there is room by now.
         while !self.is_overrun() {
-            match ring.push(completion) {
+            let won = |position| {
+                if solicited {
+                    self.arm.note_solicited(ring.place(position));
+                }
+            };
+            match ring.push(completion, won) {
                 Offer::Taken { position } => {
                     let place = ring.place(position);
                     put.overtaken |= put.end != 0 && put.end != place;
                     put.end = place + 1;
-                    put.solicited |= completion.solicited || completion.status != WcStatus::Success;
+                    put.solicited |= solicited;
                     return Ok(place);
                 }
                 Offer::Closed => ring = self.next_after(ring).unwrap_or(ring),
@@ -142,13 +146,13 @@ impl CqRing {
     /// The consumers to be notified of what was put; none if nothing was.
     pub fn notify(&self, put: Put) -> WakeActions {
         if put.is_empty() {
-            return WakeActions { notify: false, wake: false };
+            return WakeActions { notify: 0, wake: false };
         }
         // After the slots are visible and before the arm state is read: see the arm rule.
         fence(Ordering::SeqCst);
-        let overtaken = put.overtaken || self.newest().has_more_after(put.end);
+        let overtaken = || put.overtaken || self.newest().has_more_after(put.end);
         WakeActions {
-            notify: self.fire(put.solicited || overtaken),
+            notify: self.arm.fire(put.end, || put.solicited || overtaken()),
             wake: self.sleepers.load(Ordering::Relaxed) != 0,
         }
     }
@@ -158,25 +162,6 @@ impl CqRing {
         let mut put = Put::default();
         self.put(completion, &mut put)?;
         Ok(self.notify(put))
-    }
-
-    /// Takes the armed notification, if it is for such a completion. Only one pusher gets it.
-    /// RDMAC 8.2.5 [VERBS-21] [RDMAP-14]
-    fn fire(&self, solicited: bool) -> bool {
-        let mut armed = self.armed.load(Ordering::Acquire);
-        while armed == NEXT || (armed == SOLICITED && solicited) {
-            // It fails if another pusher fired, or if the request became stronger meanwhile.
-            match self.armed.compare_exchange_weak(
-                armed,
-                UNARMED,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => return true,
-                Err(now) => armed = now,
-            }
-        }
-        false
     }
 
     /// Moves up to `out.len()` completions to `out`, oldest first; returns how many.
@@ -209,10 +194,20 @@ impl CqRing {
 
     /// Requests one notification, see the arm rule; poll once more afterwards.
     pub fn arm(&self, solicited_only: bool) {
-        let request = if solicited_only { SOLICITED } else { NEXT };
-        // RDMAC 8.2.5: if any pending request says "next", any completion fires.
-        self.armed.fetch_max(request, Ordering::AcqRel);
-        fence(Ordering::SeqCst);
+        self.arm.arm(solicited_only, |from| self.visible(from));
+    }
+
+    /// The place after the completions, from `from` on, that can be popped or were. All before `from` can,
+    /// or were.
+    fn visible(&self, from: u64) -> u64 {
+        let mut ring = self.oldest();
+        loop {
+            let (end, complete) = ring.written(from);
+            match self.next_after(ring).filter(|_| complete) {
+                Some(next) => ring = next,
+                None => return end,
+            }
+        }
     }
 
     /// Announces a thread that is going to sleep until a push says `wake`. The thread looks for

@@ -14,7 +14,7 @@ fn pop(ring: &CqRing, limit: usize) -> Vec<u64> {
     out[..popped].iter().map(|completion| completion.wr_id).collect()
 }
 
-const QUIET: Result<WakeActions, Overrun> = Ok(WakeActions { notify: false, wake: false });
+const QUIET: Result<WakeActions, Overrun> = Ok(WakeActions { notify: 0, wake: false });
 
 #[cfg(not(loom))]
 mod plain {
@@ -60,8 +60,7 @@ mod plain {
         let plain = completion(0);
         let solicited = WorkCompletion { solicited: true, ..plain };
         let error = WorkCompletion { status: WcStatus::Flushed, ..plain };
-        let fires =
-            |c: &WorkCompletion| matches!(ring.push(c), Ok(WakeActions { notify: true, .. }));
+        let fires = |c: &WorkCompletion| matches!(ring.push(c), Ok(WakeActions { notify: 1, .. }));
         assert!(!fires(&plain) && !fires(&solicited));
         ring.arm(false);
         assert!(fires(&plain) && !fires(&plain));
@@ -77,11 +76,62 @@ mod plain {
         }
     }
 
+    // [VERBS-21]: a consumer that is faster than the pusher gets a notification for each request that a
+    // completion met.
+    #[test]
+    fn a_request_is_not_lost_if_the_next_comes_before_its_notification() {
+        for solicited in [false, true] {
+            let ring = CqRing::new(4).unwrap();
+            let one = WorkCompletion { solicited, ..completion(0) };
+            let put = |put: &mut Put| _ = ring.put(&one, put).unwrap();
+            let notified = |put| ring.notify(put).notify;
+            for _ in 0..6 {
+                let (mut first, mut second, mut batch) =
+                    (Put::default(), Put::default(), Put::default());
+                ring.arm(solicited);
+                put(&mut first);
+                assert_eq!(pop(&ring, 1).len(), 1);
+                ring.arm(solicited);
+                assert_eq!(notified(first), 1);
+                put(&mut second);
+                assert_eq!(notified(second), 1);
+                // Requests that nothing met are one.
+                (0..3).for_each(|_| ring.arm(solicited));
+                put(&mut batch);
+                ring.arm(solicited);
+                put(&mut batch);
+                assert_eq!(notified(batch), 2);
+                assert_eq!(pop(&ring, 4).len(), 3);
+                assert_eq!(notified(first), 0, "nothing is armed");
+                ring.resize(ring.depth() + 1).unwrap();
+            }
+        }
+    }
+
+    // Nor does a late one take the notification of the next request.
+    #[test]
+    fn a_completion_that_was_there_does_not_fire() {
+        let ring = CqRing::new(4).unwrap();
+        let (mut early, mut late) = (Put::default(), Put::default());
+        ring.put(&completion(1), &mut early).unwrap();
+        ring.arm(false);
+        assert_eq!(ring.notify(early).notify, 0);
+        let position = ring.newest().begin_push();
+        ring.put(&completion(3), &mut late).unwrap();
+        assert_eq!(ring.notify(late).notify, 1, "it cannot be popped yet");
+        ring.arm(false);
+        ring.newest().end_push(position, &completion(2));
+        assert_eq!(ring.notify(late).notify, 1, "nor at the second request");
+        ring.arm(true);
+        assert_eq!(ring.notify(late).notify, 0);
+        assert_eq!(pop(&ring, 4), [1, 2, 3]);
+    }
+
     #[test]
     fn sleepers_are_announced() {
         let ring = CqRing::new(4).unwrap();
         ring.enter_sleep();
-        assert_eq!(ring.push(&completion(0)), Ok(WakeActions { notify: false, wake: true }));
+        assert_eq!(ring.push(&completion(0)), Ok(WakeActions { notify: 0, wake: true }));
         ring.leave_sleep();
         assert_eq!(ring.push(&completion(0)), QUIET);
     }
@@ -160,7 +210,7 @@ mod plain {
     fn an_overtaken_thread_reports_the_others() {
         let ring = CqRing::new(16).unwrap();
         let put = |put: &mut Put| _ = ring.put(&completion(0), put).unwrap();
-        let notifies = |put| ring.notify(put).notify;
+        let notifies = |put| ring.notify(put).notify == 1;
         ring.arm(true);
         let (mut alone, mut behind) = (Put::default(), Put::default());
         put(&mut alone);
@@ -176,7 +226,7 @@ mod plain {
         put(&mut behind);
         put(&mut around);
         assert!(notifies(around), "another came between");
-        let nothing = WakeActions { notify: false, wake: false };
+        let nothing = WakeActions { notify: 0, wake: false };
         ring.arm(false);
         ring.enter_sleep();
         assert_eq!(ring.notify(Put::default()), nothing);
@@ -354,8 +404,8 @@ mod models {
     }
 
     fn push_and_ring(ring: &CqRing, bell: &AtomicU32, completion: &WorkCompletion) {
-        if matches!(ring.push(completion), Ok(WakeActions { notify: true, .. })) {
-            bell.fetch_add(1, Ordering::AcqRel);
+        if let Ok(WakeActions { notify, .. }) = ring.push(completion) {
+            bell.fetch_add(notify, Ordering::AcqRel);
         }
     }
 
@@ -363,9 +413,7 @@ mod models {
         let mut put = Put::default();
         ring.put(&completion(1), &mut put).unwrap();
         ring.put(&completion(2), &mut put).unwrap();
-        if ring.notify(put).notify {
-            bell.fetch_add(1, Ordering::AcqRel);
-        }
+        bell.fetch_add(ring.notify(put).notify, Ordering::AcqRel);
     }
 
     // [VERBS-21]: nor does one notification for several completions.
@@ -398,6 +446,25 @@ mod models {
             };
             consume(&ring, &bell, false, 2);
             pusher.join().unwrap();
+        });
+    }
+
+    // [VERBS-21]: a consumer that counts notifications gets one for each request that a completion met.
+    #[test]
+    fn loom_each_request_has_its_notification() {
+        bounded(3, || {
+            let ring = Arc::new(CqRing::new(2).unwrap());
+            let bell = Arc::new(AtomicU32::new(0));
+            ring.arm(false);
+            let pusher = {
+                let (ring, bell) = (ring.clone(), bell.clone());
+                thread::spawn(move || push_and_ring(&ring, &bell, &completion(1)))
+            };
+            assert_eq!(drain(&ring, 1), [1]);
+            ring.arm(false);
+            push_and_ring(&ring, &bell, &completion(2));
+            pusher.join().unwrap();
+            assert_eq!(bell.load(Ordering::Acquire), 2);
         });
     }
 

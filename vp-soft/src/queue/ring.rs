@@ -101,8 +101,10 @@ impl Ring {
     }
 
     /// Queues a completion at the tail. Waits only for a popper that was stopped while it copied a
-    /// completion out, when all slots but its own have been used again meanwhile.
-    pub(crate) fn push(&self, completion: &WorkCompletion) -> Offer {
+    /// completion out, when all slots but its own have been used again meanwhile. `won` gets its position
+    /// before poppers see it.
+    #[inline]
+    pub(crate) fn push(&self, completion: &WorkCompletion, won: impl FnOnce(usize)) -> Offer {
         let mut patience = Patience::default();
         let mut tail = self.tail.load(Ordering::Relaxed);
         let position = loop {
@@ -114,13 +116,13 @@ impl Ring {
             let position = tail / STEP;
             let sequence = self.slot(position).sequence.load(Ordering::Acquire);
             if sequence == position {
-                let won = self.tail.compare_exchange_weak(
+                let exchanged = self.tail.compare_exchange_weak(
                     tail,
                     tail.wrapping_add(STEP),
                     Ordering::Relaxed,
                     Ordering::Relaxed,
                 );
-                match won {
+                match exchanged {
                     Ok(_) => break position,
                     Err(now) => tail = now,
                 }
@@ -136,6 +138,7 @@ impl Ring {
                 tail = now;
             }
         };
+        won(position);
         self.write(position, completion);
         Offer::Taken { position }
     }
@@ -226,6 +229,18 @@ impl Ring {
         let is_ready =
             |&n: &usize| self.slot(head + n).sequence.load(Ordering::Acquire) == head + n + 1;
         (0..limit).take_while(is_ready).count()
+    }
+
+    /// The place after those from `from` on that were written, popped or not; and whether nothing more is
+    /// written in this ring. All before `from` were written.
+    pub(crate) fn written(&self, from: u64) -> (u64, bool) {
+        let known = from.saturating_sub(self.place(0)) as usize;
+        let tail = self.tail.load(Ordering::Acquire);
+        let end = tail / STEP;
+        let is_written = |n: &usize| self.slot(*n).sequence.load(Ordering::Acquire) > *n;
+        let start = self.head().max(known);
+        let first = (start..end).find(|n| !is_written(n)).unwrap_or(end.max(start));
+        (self.place(first.min(end)), tail & CLOSED != 0 && first >= end)
     }
 
     /// Reads the slots from `head` on, which the caller has won, and returns them to pushers.

@@ -10,7 +10,7 @@ use super::{Offer, Ring};
 use crate::sync::Ordering;
 
 fn push(ring: &Ring) -> Offer {
-    ring.push(&WorkCompletion::BLANK)
+    ring.push(&WorkCompletion::BLANK, |_| {})
 }
 
 /// Both slots are taken, and the popper of the older one has not finished.

@@ -184,8 +184,10 @@ impl SoftCq {
         if wake {
             self.engine.wake(self);
         }
-        if notify && let Some(handler) = &self.handler {
-            handler.on_completion(self.id);
+        if notify != 0
+            && let Some(handler) = &self.handler
+        {
+            (0..notify).for_each(|_| handler.on_completion(self.id));
         }
         if deferred.first_overrun {
             self.fail();

@@ -119,7 +119,7 @@ fn nobody_is_woken_after_a_wait() {
     let (end, _peer) = pair(64);
     assert_eq!(end.cq.wait(Duration::ZERO, Some(Duration::ZERO)), Ok(false));
     assert_eq!(end.cq.wait(Duration::ZERO, Some(Duration::from_nanos(1))), Ok(false));
-    let quiet = WakeActions { notify: false, wake: false };
+    let quiet = WakeActions { notify: 0, wake: false };
     assert_eq!(end.cq.ring.push(&WorkCompletion::BLANK), Ok(quiet));
 }
 

@@ -232,7 +232,7 @@ mod models {
             let pusher = {
                 let (ring, bell) = (ring.clone(), bell.clone());
                 thread::spawn(move || {
-                    if ring.push(&of(2, 2)).unwrap().notify {
+                    if ring.push(&of(2, 2)).unwrap().notify != 0 {
                         bell.store(1, Ordering::SeqCst);
                     }
                 })
