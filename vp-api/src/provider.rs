@@ -82,7 +82,8 @@ pub trait Rnic: Send + Sync {
     fn query_mr(&self, stag: Stag) -> VpResult<MrInfo>;
     /// Deallocate STag of a region. When it returns, no octet of the region is read or written any
     /// more, and the provider holds no clone of its [`MemRange`]. Bounded time.
-    /// [`VpStatus::StagInUse`] while windows are bound to it.
+    /// [`VpStatus::StagInUse`] while windows are bound to it. [`VpStatus::InvalidStag`] if the key is not
+    /// the one that a verb gave, where the provider checks it; fast registration changes the key.
     fn dealloc_stag(&self, stag: Stag) -> VpResult<()>;
 
     /// Allocate MW.

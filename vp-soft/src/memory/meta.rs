@@ -36,6 +36,8 @@ pub(crate) struct Region {
     pub(crate) remote: bool,
     pub(crate) addressing: Addressing,
     pub(crate) access: Access,
+    /// As a privileged verb gave it; `None` once fast registration gave it another.
+    pub(crate) key: Option<u8>,
     pub(crate) bound_windows: u32,
 }
 

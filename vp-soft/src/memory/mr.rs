@@ -77,8 +77,16 @@ impl Regions {
         };
         let remote = access.intersects(Access::REMOTE);
         let memory = Some(memory);
-        let region =
-            Region { pd, memory, shared: true, remote, addressing, access, bound_windows: 0 };
+        let region = Region {
+            pd,
+            memory,
+            shared: true,
+            remote,
+            addressing,
+            access,
+            key: None,
+            bound_windows: 0,
+        };
         self.add(region, key)
     }
 
@@ -91,6 +99,7 @@ impl Regions {
             remote,
             addressing: Addressing::Absolute,
             access: Access::empty(),
+            key: None,
             bound_windows: 0,
         };
         self.add(region, 0)
@@ -115,8 +124,9 @@ impl Regions {
         })
     }
 
-    /// Deallocate STag of a region, ignoring state and key. When it returns no thread reads or writes
-    /// the memory, and the region no longer owns it.
+    /// Deallocate STag of a region in any state. When it returns no thread reads or writes the memory, and
+    /// the region no longer owns it. The key must be the one that a verb gave, so that an old STag frees no
+    /// other region; after fast registration the index suffices (RDMAC 9.2.6).
     /// [SEC-05] [DDP-21]
     pub fn deallocate(&self, stag: Stag) -> VpResult<()> {
         let region = self.retire(stag, "deallocate")?;
@@ -129,6 +139,14 @@ impl Regions {
     fn retire(&self, stag: Stag, verb: &str) -> VpResult<Region> {
         let (slot, mut meta) = self.table.open(stag.index()).ok_or_else(|| unknown(stag))?;
         let Meta::Region(region) = &*meta else { return Err(unknown(stag)) };
+        if region.key.is_some_and(|key| key != stag.key()) {
+            let detail = format!(
+                "{:#x} is not, or no longer, the STag of region {:#x}: the key octet differs",
+                stag.0,
+                stag.index()
+            );
+            return Err(VpError::new(VpStatus::InvalidStag, detail));
+        }
         if region.bound_windows != 0 {
             let detail = format!(
                 "cannot {verb} region {:#x}: {} memory windows are bound to it; unbind them first",
@@ -163,6 +181,7 @@ impl Regions {
             remote: init.access.intersects(Access::REMOTE),
             addressing: init.addressing,
             access: init.access,
+            key: None,
             bound_windows: 0,
         })
     }
@@ -203,12 +222,13 @@ impl Regions {
     }
 
     /// Puts a region into a free slot; valid if it has memory.
-    fn place(&self, index: u32, region: Region, key: u8) -> VpResult<()> {
+    fn place(&self, index: u32, mut region: Region, key: u8) -> VpResult<()> {
         let stag = Stag::new(index, key);
         let (slot, mut meta) = self.table.open(index).ok_or_else(|| unknown(stag))?;
         if let Some(memory) = &region.memory {
             slot.publish(key, grant(memory, region.addressing, region.access, region.pd.id));
         }
+        region.key = Some(key);
         *meta = Meta::Region(region);
         Ok(())
     }
@@ -294,6 +314,7 @@ pub fn fast_register(
     region.memory = Some(Arc::new(memory));
     region.addressing = request.addressing;
     region.access = request.access;
+    region.key = None;
     Ok(())
 }
 

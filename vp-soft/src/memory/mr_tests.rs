@@ -79,8 +79,12 @@ fn deallocation_gives_the_memory_back() {
     assert_eq!((info.stag, info.addr, info.len), (stag, buffer.addr(), 8));
     assert!(info.valid && !info.shared && info.bound_windows == 0);
     assert_eq!(buffer.users(), 1);
-    // RDMAC 9.2.6: the key is ignored.
-    regions.deallocate(Stag::new(stag.index(), 0xff)).unwrap();
+    let old = Stag::new(stag.index(), stag.key() ^ 1);
+    let change = || regions.reregister(old, &init(&buffer, FULL), || Ok(pd(PD)));
+    assert_eq!(regions.deallocate(old).unwrap_err().status, VpStatus::InvalidStag);
+    assert_eq!(change().unwrap_err().status, VpStatus::InvalidStag);
+    assert_eq!(write(&regions, stag, buffer.addr()), Ok(()));
+    regions.deallocate(stag).unwrap();
     assert_eq!(buffer.users(), 0);
     assert_eq!(write(&regions, stag, buffer.addr()), Err(AccessError::InvalidStag));
     assert_eq!(regions.query(stag).unwrap_err().status, VpStatus::InvalidStag);
