@@ -9,6 +9,7 @@ use crate::devices::DevicesArgs;
 use crate::doctor::DoctorArgs;
 use crate::perf::PerfArgs;
 use crate::ping::PingArgs;
+use crate::policy::PolicyArgs;
 use crate::provider::ProviderArgs;
 use crate::run::RunArgs;
 use crate::stat::StatArgs;
@@ -56,6 +57,9 @@ pub(crate) enum Command {
     Stat(StatArgs),
     /// Look for what keeps programs from working or from being fast, here or at a peer
     Doctor(DoctorArgs),
+    /// Check the rules of a configuration, and which one a connection meets
+    #[command(subcommand)]
+    Policy(PolicyArgs),
     /// Run an unmodified verbs program (libibverbs, librdmacm) on SoftRDMA
     Run(RunArgs),
     /// Print where the verbs libraries are that `run` makes a program load
@@ -90,6 +94,7 @@ impl Command {
             Self::Perf(_) => "perf",
             Self::Stat(_) => "stat",
             Self::Doctor(_) => "doctor",
+            Self::Policy(_) => "policy",
             Self::Run(_) => "run",
             Self::Verbs(_) => "verbs",
             Self::Provider(_) => "provider",

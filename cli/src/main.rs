@@ -16,6 +16,7 @@ mod man;
 mod output;
 mod perf;
 mod ping;
+mod policy;
 mod progress;
 mod provider;
 mod run;
@@ -75,6 +76,7 @@ fn dispatch(command: &Command) -> CliResult<()> {
         Command::Run(args) => run::run(args),
         Command::Doctor(args) => doctor::run(args, &mut out),
         Command::Stat(args) => stat::run(args, &mut out),
+        Command::Policy(args) => policy::run(args, &mut out),
         Command::Verbs(args) => verbs::run(args, &mut out),
         Command::Man { directory } => man::write(directory),
         Command::Completions { shell } => {

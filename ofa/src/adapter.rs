@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use ual::observe::{self, Face, Names};
-use ual_cm::{Cm, Connectee, Policies, Sequence};
+use ual_cm::{Cm, Connectee, Sequence};
 use vp_api::{QpId, Rnic, RnicAttrs};
 
 use crate::device::{self, Device};
@@ -42,8 +42,8 @@ impl Adapter {
         let (rnic, observed) = observe::adapter(&config.observe, &names, rnic);
         let sequence = Sequence::default();
         let directory = Arc::new(Directory::new(sequence.clone()));
-        let policies = Policies { default: config.policy.clone(), peers: config.peers.clone() };
-        let cm = Cm::start_observed(&rnic, policies, directory.clone(), sequence, observed)?;
+        let (policies, rules) = config.governing(device.provider(), device.name());
+        let cm = Cm::start_observed(&rnic, policies, rules, directory.clone(), sequence, observed)?;
         let (numbers, generation) = (QpNumbers::new(), fork::generation());
         let points = Points::default();
         Ok(Arc::new(Self { device, cm, rnic, directory, numbers, points, generation }))

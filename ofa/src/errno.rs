@@ -75,6 +75,7 @@ impl From<ual_cm::Error> for Errno {
             Error::Verb { source, .. } => source.status.into(),
             Error::Os { source, .. } => source.into(),
             Error::AddressInUse(_) => Self(libc::EADDRINUSE),
+            Error::Denied(_) => Self(libc::EACCES),
             Error::NoRequest | Error::NoServiceRequest => EINVAL,
             _ => EINVAL,
         }
@@ -91,6 +92,7 @@ impl From<ual::Error> for Errno {
             Error::Verb { source, .. } => source.status.into(),
             Error::Os { source, .. } => source.into(),
             Error::AddressInUse(_) => Self(libc::EADDRINUSE),
+            Error::Denied(_) => Self(libc::EACCES),
             _ => EINVAL,
         }
     }

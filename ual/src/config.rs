@@ -5,26 +5,31 @@
 //! the defaults. Unknown keys are errors with line and column. Providers in libraries are named by
 //! `[providers]`, by manifests in `providers.d` beside these files, and by the environment.
 //! `$WARPLINE_WRAP` has wrappers, separated by blanks, that come before those of the file. `$WARPLINE_LOCAL`
-//! replaces the key `local` of every policy.
+//! replaces the key `local` of every policy; `$WARPLINE_CLASS` is what the program says of itself to rules.
 
 mod file;
 mod providers;
+mod rules;
+#[cfg(test)]
+mod rules_tests;
 #[cfg(test)]
 mod sample_tests;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::StrDeserializer;
 use thiserror::Error;
-use ual_cm::{LocalStreams, Network, Policy};
+use ual_cm::policy::{Program, Rules};
+use ual_cm::{AdapterRules, LocalStreams, Network, Policies, Policy};
 use vp_hooks::Wrapper;
 
 use crate::secure::is_secure;
-use file::{File, PolicyKeys};
+use file::{File, PolicyKeys, PolicySection};
 
 /// A configuration file with every key and its default; keys that have none are comments.
 pub const SAMPLE: &str = include_str!("config/warpline.toml");
@@ -33,6 +38,8 @@ pub const SAMPLE: &str = include_str!("config/warpline.toml");
 const WRAP: &str = "WARPLINE_WRAP";
 /// Whether connections on one machine have local streams.
 const LOCAL: &str = "WARPLINE_LOCAL";
+/// What the program says of itself to rules.
+const CLASS: &str = "WARPLINE_CLASS";
 
 /// Everything that can be configured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -43,6 +50,8 @@ pub struct Config {
     pub policy: Policy,
     /// `[policy.peers]`: replaces `policy` for peers in these ranges; the narrowest applies.
     pub peers: Vec<(Network, Policy)>,
+    /// `[[rule]]`, in their order.
+    pub rules: Rules,
     /// `[log]`.
     pub log: Log,
     /// `[observe]`.
@@ -174,18 +183,16 @@ impl Config {
         })
     }
 
+    /// The configuration file that [`Config::load`] reads, if there is one.
+    pub fn in_force() -> Option<PathBuf> {
+        let variable = |name: &str| std::env::var_os(name).filter(|_| !is_secure());
+        places(|name| variable(name).filter(|value| !value.is_empty())).1
+    }
+
     /// As [`Config::load`], with the environment that `variable` returns.
     fn load_with(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
-        let trusted = |name| variable(name).filter(|value| !value.is_empty());
-        let home = trusted("HOME").map(PathBuf::from);
-        let user = home.map(|home| home.join(".config/warpline/warpline.toml"));
-        let system = PathBuf::from("/etc/warpline/warpline.toml");
-        let named = trusted("WARPLINE_CONFIG").map(PathBuf::from);
-        let places: Vec<PathBuf> = match &named {
-            Some(path) => vec![path.clone()],
-            None => user.into_iter().chain([system]).collect(),
-        };
-        let in_force = named.or_else(|| places.iter().find(|path| path.exists()).cloned());
+        let trusted = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let (places, in_force) = places(trusted);
         let mut config = in_force.map_or_else(|| Ok(Self::default()), |path| Self::read(&path))?;
         if let Some(paths) = trusted("WARPLINE_PROVIDER_PATH") {
             let named = std::env::split_paths(&paths).filter(|p| !p.as_os_str().is_empty());
@@ -203,6 +210,13 @@ impl Config {
         Ok(config)
     }
 
+    /// The policies and rules for an adapter.
+    pub fn governing(&self, provider: &str, device: &str) -> (Policies, AdapterRules) {
+        let policies = Policies { default: self.policy.clone(), peers: self.peers.clone() };
+        let (provider, device) = (provider.to_owned(), device.to_owned());
+        (policies, AdapterRules { rules: self.rules.clone(), program: program(), device, provider })
+    }
+
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
@@ -218,11 +232,40 @@ impl Config {
         };
         let file: File = toml::from_str(text)
             .map_err(|e| invalid(e.span().map_or(0, |s| s.start), e.message().to_owned()))?;
-        let policy = file.softrdma.apply(file.policy.keys.apply(Policy::default()));
+        let File { providers, policy, softrdma, rule, log, observe } = file;
+        let PolicySection { keys, peers } = policy;
+        let policy = softrdma.apply(keys.apply(Policy::default()));
         let peer = |(network, keys): (Network, PolicyKeys)| (network, keys.apply(policy.clone()));
-        let peers = file.policy.peers.into_iter().map(peer).collect();
-        let File { providers, log, observe, .. } = file;
-        Ok(Self { providers, policy, peers, log, observe })
+        let peers = peers.into_iter().map(peer).collect();
+        let place = |offset| format!("{}:{}", path.display(), position(text, offset).0);
+        let rules = rule.into_iter().map(|rule| rule.named(place).map(Arc::new));
+        let rules = rules.collect::<Result<_, _>>().map_err(|(at, why)| invalid(at, why))?;
+        Ok(Self { providers, policy, peers, rules: Rules(rules), log, observe })
+    }
+}
+
+/// Where configuration files may be, and the one in force.
+fn places(trusted: impl Fn(&str) -> Option<OsString>) -> (Vec<PathBuf>, Option<PathBuf>) {
+    let home = trusted("HOME").map(PathBuf::from);
+    let user = home.map(|home| home.join(".config/warpline/warpline.toml"));
+    let system = PathBuf::from("/etc/warpline/warpline.toml");
+    let named = trusted("WARPLINE_CONFIG").map(PathBuf::from);
+    let places: Vec<PathBuf> = match &named {
+        Some(path) => vec![path.clone()],
+        None => user.into_iter().chain([system]).collect(),
+    };
+    let in_force = named.or_else(|| places.iter().find(|path| path.exists()).cloned());
+    (places, in_force)
+}
+
+/// This program, as rules see it. A setuid program has no class.
+pub fn program() -> Program {
+    let exe = std::env::current_exe().unwrap_or_default();
+    let class = if is_secure() { None } else { std::env::var_os(CLASS) };
+    Program {
+        uid: kal_shim::state_file::user(),
+        exe: exe.to_string_lossy().into_owned(),
+        class: class.unwrap_or_default().to_string_lossy().into_owned(),
     }
 }
 

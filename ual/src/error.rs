@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use thiserror::Error;
-use ual_cm::error_text as text;
+use ual_cm::{Denied, error_text as text};
 use vp_api::{PostFailure, Unavailable, VpError, VpStatus};
 
 use crate::config::ConfigError;
@@ -139,6 +139,9 @@ pub enum Error {
     /// The dispatcher has a callback.
     #[error("the event dispatcher has a callback already; detach it first")]
     CallbackExists,
+    /// A rule of the configuration refuses the connection (IT-API `IT_ERR_ACCESS`).
+    #[error("{0}")]
+    Denied(Denied),
     /// The provider refused.
     #[error("{attempt}: {source}")]
     Verb {
@@ -173,6 +176,7 @@ impl From<ual_cm::Error> for Error {
             ual_cm::Error::AddressInUse(text) => Self::AddressInUse(text),
             ual_cm::Error::NoListener(text) => Self::NoListener(text),
             ual_cm::Error::Socket(text) => Self::Socket(text),
+            ual_cm::Error::Denied(denied) => Self::Denied(denied),
             ual_cm::Error::Verb { attempt, source } => Self::Verb { attempt, source },
             ual_cm::Error::Os { attempt, source } => Self::Os { attempt, source },
         }
@@ -229,6 +233,7 @@ mod tests {
             ual_cm::Error::AddressInUse("port 9".into()),
             ual_cm::Error::NoListener("port 9".into()),
             ual_cm::Error::Socket("it listens".into()),
+            ual_cm::Error::Denied(Denied { place: "w.toml:1".into(), why: "no".into() }),
             ual_cm::Error::Verb { attempt, source: verb() },
             ual_cm::Error::Os { attempt: attempt.into(), source: io() },
         ] {

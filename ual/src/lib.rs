@@ -67,8 +67,8 @@ pub use resource::{
 pub use shared_posted::SharedPosted;
 pub use tag::Tag;
 pub use ual_cm::{
-    Crc, Ends, LocalStreams, Markers, Network, Node, NotLocal, PeerToPeer, Policies, Policy, node,
-    policy,
+    Crc, Denied, Ends, LocalStreams, Markers, Network, Node, NotLocal, PeerToPeer, Policies,
+    Policy, node, policy,
 };
 pub use vp_api;
 pub use vp_hooks;

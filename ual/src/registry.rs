@@ -15,10 +15,9 @@ use std::sync::Arc;
 use kal_shim::HostServices;
 use vp_api::{DeviceInfo, Provider, Rnic, Services, Unavailable};
 
-use crate::config::Config;
+use crate::config::{Config, program};
 use crate::error::{Error, Result};
 use crate::resource::Ia;
-use ual_cm::Policies;
 
 use library::Library;
 
@@ -199,14 +198,24 @@ impl Ual {
         let (provider, device) = self.locate(name)?;
         let services = self.services(provider.name());
         let rnic = provider.open(&device.name, services).map_err(Error::verb("open the device"))?;
-        let policies =
-            Policies { default: self.config.policy.clone(), peers: self.config.peers.clone() };
+        let governed = self.config.governing(provider.name(), &device.name);
         let observe = &self.config.observe;
-        Ia::new(device, provider.name().to_owned(), rnic, policies, observe)
+        Ia::new(device, provider.name().to_owned(), rnic, governed, observe)
     }
 
-    /// Opens the first usable device of any provider.
+    /// Opens the first usable device of any provider, or of those that the rules name for this program.
     pub fn open_any(&self) -> Result<Arc<Ia>> {
+        if let Some(names) = self.config.rules.devices(&program()) {
+            let opened = names.iter().map(|name| self.open(name));
+            let mut refused = self.unknown("(any)");
+            for opened in opened {
+                match opened {
+                    Ok(opened) => return Ok(opened),
+                    Err(error) => refused = error,
+                }
+            }
+            return Err(refused);
+        }
         let usable = |s: &&Source| s.devices().is_ok_and(|list| !list.is_empty());
         match self.sources.iter().find(usable) {
             Some(provider) => self.open(provider.name()),

@@ -9,6 +9,7 @@ mod local;
 mod misc;
 mod perf;
 mod ping;
+mod policy;
 mod provider;
 mod run;
 mod stat;

@@ -74,6 +74,7 @@ fn status_of(error: &Error, fallback: Status) -> Status {
         Error::InvalidState { object: Object::Evd, .. } => status::IT_ERR_INVALID_EVD_STATE,
         Error::PrivateDataTooLong { .. } => status::IT_ERR_INVALID_PDATA_LENGTH,
         Error::AddressInUse(_) => status::IT_ERR_CONN_QUAL_BUSY,
+        Error::Denied(_) => status::IT_ERR_ACCESS,
         Error::NoListener(_) => status::IT_ERR_INVALID_CONN_QUAL,
         Error::Socket(_) => status::IT_ERR_MISMATCH_FD,
         Error::QueueFull { .. } => status::IT_ERR_EVD_QUEUE_FULL,

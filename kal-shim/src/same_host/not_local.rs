@@ -15,6 +15,8 @@ pub enum NotLocal {
     Untried,
     /// The policy of this end says `local = "off"`.
     Policy,
+    /// A rule bounds the rate of the connection, which the kernel does in TCP.
+    Rate,
     /// The provider of this end does not support local streams.
     Provider,
     /// The peer's address is not one of this machine and network namespace.
@@ -62,6 +64,7 @@ impl NotLocal {
         match self {
             Self::Untried => "untried",
             Self::Policy => "policy",
+            Self::Rate => "rate",
             Self::Provider => "provider",
             Self::OtherHost => "other-host",
             Self::PeerPlain => "peer-plain",
@@ -108,6 +111,7 @@ impl fmt::Display for NotLocal {
         f.write_str(match self {
             Self::Untried => "nobody looked for a local stream",
             Self::Policy => "the policy says local = \"off\"",
+            Self::Rate => "a rule bounds its rate, which only TCP keeps",
             Self::Provider => "the provider knows no local streams",
             Self::OtherHost => {
                 "the peer is on another machine, or in another network namespace (see `local_dir`)"

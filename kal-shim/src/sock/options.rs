@@ -32,6 +32,8 @@ pub struct Options {
     pub buffer: Option<u32>,
     /// Differentiated services code point, 0 to 63.
     pub dscp: u8,
+    /// Octets a second that the kernel sends, at most (SO_MAX_PACING_RATE of socket(7)).
+    pub rate: Option<u64>,
 }
 
 impl Options {
@@ -85,7 +87,7 @@ impl Options {
             sockopt::set_socket_send_buffer_size(socket, octets as usize)?;
             sockopt::set_socket_recv_buffer_size(socket, octets as usize)?;
         }
-        Ok(())
+        self.rate.map_or(Ok(()), |rate| set_rate(socket, rate))
     }
 
     fn apply_congestion(&self, socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
@@ -116,6 +118,15 @@ impl Options {
             SocketAddr::V6(_) => Ok(sockopt::set_ipv6_tclass(socket, octet.into())?),
         }
     }
+}
+
+fn set_rate(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> {
+    let (fd, len) = (socket.as_raw_fd(), size_of::<u64>() as libc::socklen_t);
+    let place = (&raw const rate).cast();
+    // SAFETY: the descriptor is open while `socket` is borrowed; `place` has `len` octets.
+    let result =
+        unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, place, len) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The effective maximum segment size of a connected stream in octets (RFC 5044 section 4.5).
@@ -150,6 +161,7 @@ mod tests {
             congestion: None,
             buffer: Some(65536),
             dscp: 46,
+            rate: Some(25_000_000),
         }
     }
 
@@ -161,6 +173,18 @@ mod tests {
         assert_eq!(sockopt::tcp_keepcnt(stream).unwrap(), 5);
         assert_eq!(sockopt::tcp_user_timeout(stream).unwrap(), 20_000);
         assert!(sockopt::socket_send_buffer_size(stream).unwrap() >= 65536);
+        assert_eq!(rate(stream), 25_000_000);
+    }
+
+    fn rate(stream: &TcpStream) -> u64 {
+        let (mut rate, mut len) = (0u64, size_of::<u64>() as libc::socklen_t);
+        let place = (&raw mut rate).cast();
+        let (fd, level) = (stream.as_raw_fd(), libc::SOL_SOCKET);
+        // SAFETY: the descriptor is open while `stream` is borrowed; `place` has `len` octets.
+        let result =
+            unsafe { libc::getsockopt(fd, level, libc::SO_MAX_PACING_RATE, place, &mut len) };
+        assert_eq!(result, 0);
+        rate
     }
 
     #[test]

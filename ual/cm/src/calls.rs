@@ -13,6 +13,7 @@ use crate::listener::Bound;
 use crate::mailbox::Command;
 use crate::manager::Cm;
 use crate::requests;
+use crate::startup::active::Plan;
 use crate::startup::socket::{Conversion, ConvertError, ConvertParams};
 use crate::startup::tcp::{self, Started, check_connect, policy_for};
 use crate::tuning::END_CHECK;
@@ -60,10 +61,13 @@ impl Cm {
         params: ConnectParams,
         bound: Option<OwnedFd>,
     ) -> Result<()> {
-        let policy = policy_for(self.policies(), &params);
+        let (policy, rule) = policy_for(self.policies(), self.rules(), &params);
         check_connect(&params, self.private_data(&policy))?;
+        let native = self.native().is_some();
+        let admission = self.rules().admit(rule.as_deref(), native).map_err(Error::Denied)?;
         let connection = party.connection();
         connection.begin(ConnState::ActivePending, "connect")?;
+        connection.link().admission = admission;
         let started = match (self.native(), bound) {
             (None, None) => tcp::start(&params, &policy),
             (None, Some(socket)) => tcp::start_bound(socket, &params, &policy),
@@ -73,11 +77,13 @@ impl Cm {
         };
         match started {
             Ok(started) => {
-                let (party, params) = (Arc::downgrade(party), Box::new(params));
-                self.carry_out(Command::Connect { party, params, policy, started });
+                let plan = Box::new(Plan::new(params, policy, rule));
+                let party = Arc::downgrade(party);
+                self.carry_out(Command::Connect { party, plan, started });
                 Ok(())
             }
             Err(error) => {
+                connection.link().admission = None;
                 connection.set_state(ConnState::Unconnected);
                 Err(error)
             }
@@ -109,9 +115,10 @@ impl Cm {
         if self.native().is_some() {
             return Err(ConvertError { error: Error::unsupported("convert a socket"), socket });
         }
-        let conversion = Conversion::check(self.policies(), socket, params)?;
+        let mut conversion = Conversion::check(self.policies(), self.rules(), socket, params)?;
         match party.connection().begin(pending, "convert a socket") {
             Ok(()) => {
+                party.connection().link().admission = conversion.admission.take();
                 // The socket is ours from now on. If there is no memory to record it, a forked child
                 // keeps it.
                 let _ = kal_shim::fork::take(&conversion.socket);

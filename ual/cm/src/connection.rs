@@ -17,6 +17,7 @@ use vp_api::{FpduSize, NativeCm, Qp, QpChange, QpId, QpState, StreamParams, VpRe
 use crate::error::{Error, Result};
 use crate::local::Permit;
 use crate::node::Ends;
+use crate::ruled::Admission;
 use crate::types::{BrokenCause, ConnEvent, ConnectionEnd, Disconnect, Established};
 
 /// Connection state (IT-API `it_ep_state_rc_t`; the numbers are the specification's).
@@ -107,6 +108,8 @@ pub(crate) struct Link {
     pub(crate) refused: Option<Box<ConnEvent>>,
     /// While the stream is a local one.
     pub(crate) permit: Option<Permit>,
+    /// From the connect or accept until the end, if a rule bounds the number of connections.
+    pub(crate) admission: Option<Admission>,
 }
 
 /// A connection; [`Cm::connection`](crate::Cm::connection) makes one.
@@ -209,7 +212,7 @@ impl Connection {
         let mut link = self.link();
         destroy()?;
         self.set_state(ConnState::Nonoperational);
-        link.permit = None;
+        (link.permit, link.admission) = (None, None);
         if std::mem::take(&mut link.live)
             && let Some(ends) = &link.ends
         {

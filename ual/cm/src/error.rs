@@ -10,6 +10,8 @@ use std::io;
 use thiserror::Error;
 use vp_api::{VpError, VpStatus};
 
+use crate::ruled::Denied;
+
 /// Result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -53,6 +55,9 @@ pub enum Error {
     /// touched.
     #[error(fmt = text::socket)]
     Socket(String),
+    /// A rule of the configuration refuses the connection.
+    #[error("{0}")]
+    Denied(Denied),
     /// The provider refused.
     #[error("{attempt}: {source}")]
     Verb {

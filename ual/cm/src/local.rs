@@ -91,6 +91,10 @@ pub(crate) fn place(
     if policy.local == LocalStreams::Off {
         return Err(NotLocal::Policy);
     }
+    // The kernel keeps it, in TCP.
+    if policy.rate.is_some() {
+        return Err(NotLocal::Rate);
+    }
     if !attrs.capabilities.contains(Capabilities::LOCAL_STREAM) {
         return Err(NotLocal::Provider);
     }

@@ -15,19 +15,18 @@ use vp_api::{
 use crate::connection::Connectee;
 use crate::deliveries::Origin;
 use crate::listener::{Listening, Service};
-use crate::policy::Policy;
 use crate::sequence::Sequence;
+use crate::startup::active::Plan;
 use crate::startup::passive::Passive;
 use crate::startup::socket::Conversion;
 use crate::startup::tcp::Started;
-use crate::types::{AcceptParams, ConnectParams, Disconnect};
+use crate::types::{AcceptParams, Disconnect};
 
 /// A command to the table.
 pub(crate) enum Command {
     Connect {
         party: Weak<dyn Connectee>,
-        params: Box<ConnectParams>,
-        policy: Policy,
+        plan: Box<Plan>,
         started: Started,
     },
     Convert {

@@ -22,6 +22,7 @@ use crate::native_events::NativeEvents;
 use crate::observed::{ASIDE, Observed};
 use crate::policy::{Policies, Policy};
 use crate::private::PrivateData;
+use crate::ruled::AdapterRules;
 use crate::sequence::Sequence;
 use crate::service_queries::ServiceQueries;
 use crate::table::{ConnectionTable, Shared};
@@ -36,6 +37,7 @@ pub struct Cm {
     pub(crate) service_queries: Arc<ServiceQueries>,
     pub(crate) datagrams: Option<Arc<dyn Datagrams>>,
     policies: Arc<Policies>,
+    rules: Arc<AdapterRules>,
     attrs: RnicAttrs,
     counters: Arc<Counters>,
     /// The provider's own connection manager, if it has one.
@@ -53,13 +55,16 @@ impl Cm {
         face: Arc<dyn Face>,
         sequence: Sequence,
     ) -> Result<Self> {
-        Self::start_observed(rnic, policies, face, sequence, Observed::default())
+        let rules = AdapterRules::default();
+        Self::start_observed(rnic, policies, rules, face, sequence, Observed::default())
     }
 
-    /// As [`Cm::start`]; it counts where `observed` says, and watches what is in it.
+    /// As [`Cm::start`]; `rules` change the policy of every connection, and it counts where `observed` says, and
+    /// watches what is in it.
     pub fn start_observed(
         rnic: &Arc<dyn Rnic>,
         policies: Policies,
+        rules: AdapterRules,
         face: Arc<dyn Face>,
         sequence: Sequence,
         observed: Observed,
@@ -89,11 +94,13 @@ impl Cm {
             face,
             attrs: rnic.attrs().clone(),
             policies: Arc::new(policies),
+            rules: Arc::new(rules),
             datagrams: datagrams.clone(),
             service_queries: Arc::default(),
         };
         let sleeper = reactor.sleeper();
         let (counters, policies) = (shared.counters.clone(), shared.policies.clone());
+        let rules = shared.rules.clone();
         let (attrs, service_queries) = (shared.attrs.clone(), shared.service_queries.clone());
         let table = ConnectionTable::new(reactor, shared, native.clone());
         let driver = Arc::new(Driver::new(table, mailbox.clone(), commands.clone()));
@@ -105,6 +112,7 @@ impl Cm {
             service_queries,
             datagrams,
             policies,
+            rules,
             attrs,
             counters,
             native: native.map(|native| Arc::new(NativeEvents::new(native, mailbox))),
@@ -134,6 +142,10 @@ impl Cm {
     /// The policies for connections without one of their own, by peer.
     pub fn policies(&self) -> &Policies {
         &self.policies
+    }
+
+    pub(crate) fn rules(&self) -> &AdapterRules {
+        &self.rules
     }
 
     /// Octets of private data that connections under `policy` can carry.

@@ -30,6 +30,7 @@ impl FailReason {
             Self::Resources(_) => "cm-resources",
             Self::Native(_) => "cm-native",
             Self::NoLocalStream(_) => "cm-no-local-stream",
+            Self::Denied(_) => "cm-denied",
             Self::Cancelled => "cm-cancelled",
         }
     }
@@ -66,6 +67,9 @@ impl FailReason {
             Self::Native(_) => "see the message of the device's connection manager",
             Self::NoLocalStream(_) => {
                 "set `local = \"auto\"` in the policy for this peer, or correct the cause named; see docs/same-host.md"
+            }
+            Self::Denied(_) => {
+                "change the rule named; `warpline policy why` explains which one applies"
             }
             Self::Cancelled => "none needed",
         }
@@ -112,6 +116,7 @@ impl fmt::Display for FailReason {
                     why.code()
                 )
             }
+            Self::Denied(denied) => denied.fmt(f),
             Self::Cancelled => f.write_str("cancelled by this end"),
         }
     }

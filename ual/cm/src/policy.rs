@@ -4,8 +4,10 @@
 
 mod peers;
 mod profiles;
+mod rules;
 
 pub use peers::{Network, Policies};
+pub use rules::{Action, Match, Mismatch, Program, Question, Rule, RuleRole, Rules, ports};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -122,6 +124,8 @@ pub struct Policy {
     pub socket_buffer: Option<u32>,
     /// Differentiated services code point, 0 to 63.
     pub dscp: u8,
+    /// Octets a second that the kernel sends of this connection, at most; it then stays on TCP.
+    pub rate: Option<u64>,
     /// How long a waiting thread spins before it sleeps; for connection events twice as long.
     pub spin: Duration,
     /// Local streams.
@@ -163,6 +167,7 @@ impl Default for Policy {
             congestion: None,
             socket_buffer: None,
             dscp: 0,
+            rate: None,
             spin: Duration::from_micros(50),
             local: LocalStreams::Auto,
             local_ring: 256 << 10,

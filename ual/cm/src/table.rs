@@ -38,6 +38,7 @@ use crate::mailbox::Mailbox;
 use crate::observed::Aside;
 use crate::policy::Policies;
 use crate::requests;
+use crate::ruled::AdapterRules;
 use crate::service_queries::ServiceQueries;
 use crate::startup::active::Active;
 use crate::startup::converted::Converted;
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) face: Arc<dyn Face>,
     pub(crate) attrs: RnicAttrs,
     pub(crate) policies: Arc<Policies>,
+    pub(crate) rules: Arc<AdapterRules>,
     pub(crate) datagrams: Option<Arc<dyn Datagrams>>,
     pub(crate) service_queries: Arc<ServiceQueries>,
 }
@@ -82,6 +84,8 @@ pub(crate) struct ConnectionTable {
     pub(crate) attrs: RnicAttrs,
     /// For connections without a policy of their own.
     pub(crate) policies: Arc<Policies>,
+    /// For every connection.
+    pub(crate) rules: Arc<AdapterRules>,
     pub(crate) entries: BTreeMap<u64, Entry>,
     pub(crate) listeners: BTreeMap<u64, Listener>,
     pub(crate) invalid_stag_ends: InvalidStagEnds,
@@ -103,8 +107,17 @@ pub(crate) struct ConnectionTable {
 
 impl ConnectionTable {
     pub(crate) fn new(reactor: Reactor, shared: Shared, native: Option<Arc<dyn NativeCm>>) -> Self {
-        let Shared { mailbox, counters, aside, face, attrs, policies, datagrams, service_queries } =
-            shared;
+        let Shared {
+            mailbox,
+            counters,
+            aside,
+            face,
+            attrs,
+            policies,
+            rules,
+            datagrams,
+            service_queries,
+        } = shared;
         Self {
             reactor,
             mailbox,
@@ -114,6 +127,7 @@ impl ConnectionTable {
             face,
             attrs,
             policies,
+            rules,
             entries: BTreeMap::new(),
             listeners: BTreeMap::new(),
             invalid_stag_ends: InvalidStagEnds::default(),

@@ -10,6 +10,7 @@ use vp_api::{AsyncEvent, DatagramPath, Role, Rtr, ServiceRefusal, Terminate, UdA
 use crate::handle::Handle;
 use crate::node::Ends;
 use crate::policy::Policy;
+use crate::ruled::Denied;
 
 /// Names a connection request in this process until it is accepted, rejected or handed off, or its peer
 /// gives up (IT-API `cn_est_id`).
@@ -267,6 +268,8 @@ pub enum FailReason {
     Native(String),
     /// The policy demands a local stream, and there can be none.
     NoLocalStream(NotLocal),
+    /// A rule of the configuration refuses the connection.
+    Denied(Denied),
     /// The application cancelled it.
     Cancelled,
 }

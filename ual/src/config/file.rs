@@ -9,6 +9,7 @@ use serde::de::{self, Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use vp_api::FpduSize;
 
+use super::rules::RuleTable;
 use super::{Log, Observe, Providers};
 use ual_cm::{Crc, LocalStreams, Markers, Network, PeerToPeer, Policy, check_directory};
 
@@ -18,6 +19,7 @@ pub(super) struct File {
     pub(super) providers: Providers,
     pub(super) policy: PolicySection,
     pub(super) softrdma: SoftRdma,
+    pub(super) rule: Vec<RuleTable>,
     pub(super) log: Log,
     pub(super) observe: Observe,
 }

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ual_cm::{Cm, Policies, Policy, Serves};
+use ual_cm::{AdapterRules, Cm, Policies, Policy, Serves};
 use vp_api::{
     DatagramAttrs, Datagrams, DeviceInfo, PortInfo, Rnic, RnicAttrs, Transport, VendorCalls,
     VpError, VpStatus,
@@ -39,7 +39,7 @@ impl Ia {
         device: DeviceInfo,
         provider: String,
         rnic: Arc<dyn Rnic>,
-        policies: Policies,
+        (policies, rules): (Policies, AdapterRules),
         observe: &Observe,
     ) -> Result<Arc<Self>> {
         let names = Names { face: Face::Access, provider: &provider, device: &device.name };
@@ -47,7 +47,7 @@ impl Ia {
         let directory = Arc::new(Directory::new());
         let datagrams = rnic.datagrams();
         let sequence = directory.sequence().clone();
-        let cm = Cm::start_observed(&rnic, policies, directory.clone(), sequence, observed)?;
+        let cm = Cm::start_observed(&rnic, policies, rules, directory.clone(), sequence, observed)?;
         Ok(Arc::new(Self {
             device: device.name,
             transport: device.transport,

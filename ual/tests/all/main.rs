@@ -22,6 +22,7 @@ mod observe;
 mod ports;
 mod random_depths;
 mod reuse;
+mod rules;
 mod services;
 mod shortage;
 mod startups;

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use iwarp_proto::mpa::startup::{Answer, Initiator, Negotiated, StartupError, Step};
@@ -16,7 +16,8 @@ use kal_shim::sock;
 use crate::connection::Connectee;
 use crate::local::Seeking;
 use crate::node::{Ends, Node};
-use crate::policy::{Markers, Policies, Policy};
+use crate::policy::{Markers, Policies, Policy, Rule};
+use crate::ruled::{AdapterRules, Denied};
 use crate::startup::config::{Attempt, initiator_config};
 use crate::startup::tcp::{local_of, options, policy_for, send_rest, tcp_reason};
 use crate::types::{ConnectParams, FailReason};
@@ -213,13 +214,17 @@ pub(crate) struct Plan {
     pub(crate) attempt: Attempt,
     /// Until when a refused connection is tried again.
     pub(crate) refused_until: Option<Instant>,
+    /// The rule that the connection to this address meets.
+    pub(crate) rule: Option<Arc<Rule>>,
+    /// It refuses this address.
+    pub(crate) denied: Option<Denied>,
 }
 
 impl Plan {
-    pub(crate) fn new(params: ConnectParams, policy: Policy) -> Self {
+    pub(crate) fn new(params: ConnectParams, policy: Policy, rule: Option<Arc<Rule>>) -> Self {
         let (attempt, deadline) = (Attempt::new(&policy), params.timeout.map(after));
         let refused_until = (!policy.refused_for.is_zero()).then(|| after(policy.refused_for));
-        Self { params, policy, deadline, attempt, refused_until }
+        Self { params, policy, deadline, attempt, refused_until, rule, denied: None }
     }
 
     /// Whether to try the address again, though there is no listener now.
@@ -232,7 +237,13 @@ impl Plan {
     }
 
     /// Moves on to the peer's next address, if that may help after this failure.
-    pub(crate) fn go_elsewhere(&mut self, policies: &Policies, reason: &FailReason) -> bool {
+    pub(crate) fn go_elsewhere(
+        &mut self,
+        policies: &Policies,
+        rules: &AdapterRules,
+        party: &dyn Connectee,
+        reason: &FailReason,
+    ) -> bool {
         let unreached = matches!(
             reason,
             FailReason::Refused | FailReason::Unreachable(_) | FailReason::ConnectTimeout(_)
@@ -246,12 +257,26 @@ impl Plan {
             self.params.remote
         );
         self.params.remote = self.params.alternatives.remove(0);
-        self.policy = policy_for(policies, &self.params);
+        let (policy, rule) = policy_for(policies, rules, &self.params);
+        self.policy = policy;
+        // The same rule bounds both: it is met once.
+        if rule != self.rule {
+            let mut link = party.connection().link();
+            link.admission = None;
+            match rules.admit(rule.as_deref(), false) {
+                Ok(admission) => link.admission = admission,
+                Err(denied) => self.denied = Some(denied),
+            }
+        }
+        self.rule = rule;
         self.attempt = Attempt::new(&self.policy);
         true
     }
 
     pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
+        if let Some(denied) = &self.denied {
+            return Err(io::Error::other(denied.clone()));
+        }
         sock::connect(self.params.remote, local_of(&self.params), &options(&self.policy))
     }
 }

@@ -12,6 +12,7 @@ use crate::connection::Connectee;
 use crate::handle::Handle;
 use crate::node::Ends;
 use crate::policy::Policy;
+use crate::ruled::Admission;
 
 /// A request as the provider reports it.
 pub(crate) struct NativeRequest {
@@ -68,7 +69,15 @@ pub(crate) enum Pending {
         timeout: Duration,
     },
     /// The application has the request.
-    Request { request: u64, handle: Handle, asked: NativeParams, ends: Ends, policy: Policy },
+    Request {
+        request: u64,
+        handle: Handle,
+        asked: NativeParams,
+        ends: Ends,
+        policy: Policy,
+        /// Until the application's reply, which passes it on.
+        admission: Option<Admission>,
+    },
     /// The application has the request for a queue pair that takes datagrams.
     Service { handle: Handle, asked: ServiceAsked },
 }

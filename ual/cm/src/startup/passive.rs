@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use iwarp_proto::mpa::startup::{Request, Responder, StartupError, Step};
 use kal_shim::reactor::Interest;
@@ -11,7 +12,8 @@ use kal_shim::sock;
 
 use crate::handle::Handle;
 use crate::node::Ends;
-use crate::policy::Policy;
+use crate::policy::{Policy, Rule};
+use crate::ruled::Admission;
 use crate::startup::tcp::send_rest;
 
 /// Octets after a request that are kept until it is accepted; the rest stays in the kernel.
@@ -21,6 +23,10 @@ const MAX_BEHIND: usize = 4096;
 pub(crate) struct Passive {
     pub(crate) listener: u64,
     pub(crate) policy: Policy,
+    /// The rule that it meets.
+    pub(crate) rule: Option<Arc<Rule>>,
+    /// From the whole request until the application's reply, which passes it on.
+    pub(crate) admission: Option<Admission>,
     /// The reactor knows the socket.
     pub(crate) watched: bool,
     pub(crate) socket: OwnedFd,

@@ -12,7 +12,8 @@ use vp_api::Role;
 
 use crate::error::{Error, Result, check_length};
 use crate::node::{Ends, Node};
-use crate::policy::{Policies, Policy};
+use crate::policy::{Policies, Policy, RuleRole};
+use crate::ruled::{AdapterRules, Admission};
 use crate::startup::config::asks_markers;
 
 /// Longest last streaming message in octets.
@@ -71,17 +72,19 @@ pub(crate) struct Conversion {
     pub(crate) params: ConvertParams,
     pub(crate) policy: Policy,
     pub(crate) ends: Ends,
+    pub(crate) admission: Option<Admission>,
 }
 
 impl Conversion {
     /// Checks everything that can be known without touching the socket.
     pub(crate) fn check(
         policies: &Policies,
+        rules: &AdapterRules,
         socket: OwnedFd,
         params: ConvertParams,
     ) -> std::result::Result<Self, ConvertError> {
-        match check(policies, &socket, &params) {
-            Ok((policy, ends)) => Ok(Self { socket, params, policy, ends }),
+        match check(policies, rules, &socket, &params) {
+            Ok((policy, ends, admission)) => Ok(Self { socket, params, policy, ends, admission }),
             Err(error) => Err(ConvertError { error, socket }),
         }
     }
@@ -92,22 +95,36 @@ impl Conversion {
     }
 }
 
-fn check(policies: &Policies, socket: &OwnedFd, params: &ConvertParams) -> Result<(Policy, Ends)> {
+type Checked = (Policy, Ends, Option<Admission>);
+
+fn check(
+    policies: &Policies,
+    rules: &AdapterRules,
+    socket: &OwnedFd,
+    params: &ConvertParams,
+) -> Result<Checked> {
     sock::check_stream(socket).map_err(|unfit| Error::Socket(unfit.to_string()))?;
     let unknown = |error: std::io::Error| Error::Socket(format!("it cannot be examined: {error}"));
     let remote: SocketAddr = sock::peer_addr(socket).map_err(unknown)?;
     let local = sock::local_addr(socket).map_err(unknown)?;
-    let policy = match &params.policy {
+    let mut policy = match &params.policy {
         Some(policy) => policy.clone(),
         None => policies.of(remote.ip()).clone(),
     };
+    let (port, role) = match params.role {
+        Role::Initiator => (remote.port(), RuleRole::Connect),
+        Role::Responder => (local.port(), RuleRole::Accept),
+    };
+    let rule = rules.apply(&mut policy, remote.ip(), port, role);
     check_lengths(params, &policy)?;
     let mut begun = params.received.clone();
     let mut waiting = [0; 64];
     let count = sock::peek(socket, &mut waiting).map_err(unknown)?;
     begun.extend_from_slice(&waiting[..count]);
     check_begun(params, &policy, &begun)?;
-    Ok((policy, Ends { local: Node::local(local), remote: Node::remote(remote, None) }))
+    let admission = rules.admit(rule.as_deref(), false).map_err(Error::Denied)?;
+    let ends = Ends { local: Node::local(local), remote: Node::remote(remote, None) };
+    Ok((policy, ends, admission))
 }
 
 fn check_lengths(params: &ConvertParams, policy: &Policy) -> Result<()> {

@@ -5,12 +5,14 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use kal_shim::sock::{self, KeepAlive, Options};
 
 use crate::error::{Error, Result, check_length};
-use crate::policy::{Policies, Policy};
+use crate::policy::{Policies, Policy, Rule, RuleRole};
 use crate::private::PrivateData;
+use crate::ruled::{AdapterRules, Denied};
 use crate::types::{ConnectParams, FailReason};
 
 /// How the caller started a connection.
@@ -97,14 +99,20 @@ pub(crate) fn check_connect(params: &ConnectParams, most: PrivateData) -> Result
     }
 }
 
-/// The policy for connecting with `params`.
-pub(crate) fn policy_for(policies: &Policies, params: &ConnectParams) -> Policy {
+/// The policy for connecting with `params`, and the rule that it meets.
+pub(crate) fn policy_for(
+    policies: &Policies,
+    rules: &AdapterRules,
+    params: &ConnectParams,
+) -> (Policy, Option<Arc<Rule>>) {
     let mut policy = match &params.policy {
         Some(policy) => policy.clone(),
         None => policies.of(params.remote.ip()).clone(),
     };
     policy.negotiate_ird_ord &= !params.suppress_ird_ord;
-    policy
+    let rule =
+        rules.apply(&mut policy, params.remote.ip(), params.remote.port(), RuleRole::Connect);
+    (policy, rule)
 }
 
 /// TCP options of a policy (CONN-14).
@@ -119,6 +127,7 @@ pub(crate) fn options(policy: &Policy) -> Options {
         congestion: policy.congestion.clone(),
         buffer: policy.socket_buffer,
         dscp: policy.dscp,
+        rate: policy.rate,
     }
 }
 
@@ -136,6 +145,9 @@ pub(crate) fn send_rest(socket: impl AsFd, octets: &[u8], sent: &mut usize) -> i
 
 /// The reason of a failed TCP connect.
 pub(crate) fn tcp_reason(error: &io::Error) -> FailReason {
+    if let Some(denied) = error.get_ref().and_then(|inner| inner.downcast_ref::<Denied>()) {
+        return FailReason::Denied(denied.clone());
+    }
     match error.kind() {
         io::ErrorKind::ConnectionRefused => FailReason::Refused,
         io::ErrorKind::ConnectionReset => FailReason::PeerClosed { have: 0 },

@@ -17,7 +17,7 @@ use super::{ConnectionTable, Entry};
 use crate::connection::{Connectee, id_of, open};
 use crate::local::MPA;
 use crate::node::{Ends, Node};
-use crate::policy::{LocalStreams, Policy};
+use crate::policy::LocalStreams;
 use crate::startup::active::{Active, Next, Over, Phase, Plan, send_terminate};
 use crate::startup::config::reason_of;
 use crate::startup::socket::{Conversion, ConvertParams};
@@ -26,22 +26,16 @@ use crate::tuning::REFUSED_PAUSE;
 use crate::types::{ConnEvent, ConnectParams, FailReason};
 
 impl ConnectionTable {
-    pub(super) fn on_connect(
-        &mut self,
-        party: Weak<dyn Connectee>,
-        params: ConnectParams,
-        policy: Policy,
-        started: Started,
-    ) {
-        let Some(open) = open(&party) else { return };
+    pub(super) fn on_connect(&mut self, party: &Weak<dyn Connectee>, plan: Plan, started: Started) {
+        let Some(open) = open(party) else { return };
         let socket = match (started, self.native.clone()) {
             (Started::Tcp(socket), _) => socket,
             (Started::Native, Some(native)) => {
-                return self.connect_native(&*native, &open, params, policy);
+                return self.connect_native(&*native, &open, plan.params, plan.policy);
             }
             (Started::Native, None) => return,
         };
-        self.start_active(&open, Plan::new(params, policy), socket);
+        self.start_active(&open, plan, socket);
     }
 
     fn start_active(
@@ -51,7 +45,7 @@ impl ConnectionTable {
         mut socket: io::Result<OwnedFd>,
     ) {
         while let Err(error) = &socket
-            && plan.go_elsewhere(&self.policies, &tcp_reason(error))
+            && plan.go_elsewhere(&self.policies, &self.rules, &**party, &tcp_reason(error))
         {
             socket = plan.socket();
         }
@@ -82,14 +76,14 @@ impl ConnectionTable {
 
     /// A converted socket continues where TCP is connected.
     pub(super) fn ask_converted(&mut self, party: &Arc<dyn Connectee>, conversion: Conversion) {
-        let Conversion { socket, params, policy, ends } = conversion;
+        let Conversion { socket, params, policy, ends, .. } = conversion;
         let ConvertParams { private_data, last_message, .. } = params;
         let params = ConnectParams { private_data, ..ConnectParams::new(ends.remote.address) };
         let token = self.new_token();
         self.by_qp.insert(id_of(&**party), token);
         let mut active = Active {
             party: Arc::downgrade(party),
-            plan: Plan::new(params, policy),
+            plan: Plan::new(params, policy, None),
             converted: true,
             watched: false,
             socket,
@@ -257,7 +251,7 @@ impl ConnectionTable {
             return self.start_active(&party, plan, socket);
         }
         if let Over::Failed(reason) = &over
-            && active.plan.go_elsewhere(&self.policies, reason)
+            && active.plan.go_elsewhere(&self.policies, &self.rules, &*party, reason)
         {
             let socket = active.plan.socket();
             return self.start_active(&party, active.plan, socket);

@@ -9,9 +9,7 @@ use crate::observed::ASIDE;
 impl ConnectionTable {
     pub(crate) fn on_command(&mut self, command: Command) {
         match command {
-            Command::Connect { party, params, policy, started } => {
-                self.on_connect(party, *params, policy, started);
-            }
+            Command::Connect { party, plan, started } => self.on_connect(&party, *plan, started),
             Command::Convert { party, conversion } => self.on_convert(&party, *conversion),
             Command::Accept { token, party, params } => self.on_accept(token, &party, &params),
             Command::Reject { token, private_data } => self.on_reject(token, &private_data),

@@ -27,7 +27,7 @@ use crate::types::FailReason;
 impl ConnectionTable {
     pub(super) fn on_convert(&mut self, party: &Weak<dyn Connectee>, conversion: Conversion) {
         let Some(open) = open(party) else { return };
-        let Conversion { socket, params, policy, ends } = &conversion;
+        let Conversion { socket, params, policy, ends, .. } = &conversion;
         open.connection().link().ends = Some(ends.clone());
         let ready = options(policy).apply(socket, ends.remote.address);
         if let Err(error) = ready.and_then(|()| sock::uncork(socket)) {
@@ -42,7 +42,7 @@ impl ConnectionTable {
     }
 
     fn wait_converted(&mut self, party: &Arc<dyn Connectee>, conversion: Conversion) {
-        let Conversion { socket, params, policy, ends } = conversion;
+        let Conversion { socket, params, policy, ends, .. } = conversion;
         let (awaited, timeout) = match params.startup {
             true => (
                 Awaited::Request(Responder::new(responder_config(&policy))),
@@ -161,7 +161,7 @@ impl ConnectionTable {
 
     /// An initiator without start-up may send at once.
     fn begin_converted(&mut self, party: &Arc<dyn Connectee>, conversion: Conversion) {
-        let Conversion { socket, params, policy, ends } = conversion;
+        let Conversion { socket, params, policy, ends, .. } = conversion;
         let own = party.connection().ird_ord();
         let negotiated = unspoken(WireRole::Initiator, &policy, own);
         let agreed = Agreed {

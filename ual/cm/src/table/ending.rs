@@ -170,7 +170,7 @@ impl ConnectionTable {
         if !std::mem::take(&mut link.live) {
             return None;
         }
-        link.permit = None;
+        (link.permit, link.admission) = (None, None);
         // First: posts made while it seems connected still count as lost.
         party.connection().set_state(ConnState::Nonoperational);
         // After an orderly end the queue pair is Idle, where it would keep posts without end; in Error it

@@ -23,14 +23,25 @@ use super::{ConnectionTable, Entry};
 use crate::connection::{ConnState, Connectee, id_of, open};
 use crate::deliveries::{Delivery, Origin};
 use crate::node::{Ends, Node};
-use crate::policy::{LocalStreams, Policy};
+use crate::policy::{LocalStreams, Policy, RuleRole};
 use crate::private::PrivateData;
 use crate::requests::{self, Native, Waiting};
+use crate::ruled::Admission;
 use crate::startup::native::{NativeRequest, Pending};
 use crate::types::{
     AcceptParams, ConnEvent, ConnRequest, ConnectParams, Established, FailReason, ListenerId,
     RequestId,
 };
+
+/// A request for a listener of ours.
+struct Offer {
+    /// The provider's id for it.
+    request: u64,
+    asked: NativeParams,
+    ends: Ends,
+    policy: Policy,
+    admission: Option<Admission>,
+}
 
 /// An endpoint whose connection the provider is making.
 type Expected = (Arc<dyn Connectee>, Ends, Role, Policy);
@@ -86,11 +97,12 @@ impl ConnectionTable {
         party: &Arc<dyn Connectee>,
         params: &AcceptParams,
     ) {
-        let (Pending::Request { request, ends, policy, .. }, Some(native)) =
+        let (Pending::Request { request, ends, policy, admission, .. }, Some(native)) =
             (pending, self.native.clone())
         else {
             return;
         };
+        party.connection().link().admission = admission;
         if policy.local == LocalStreams::Require {
             let _ = native.reject(request, &[]);
             return self.fail(party, ends, FailReason::NoLocalStream(NotLocal::Provider));
@@ -236,12 +248,21 @@ impl ConnectionTable {
             return;
         };
         let NativeRequest { id, peer, local, asked, .. } = request;
-        let policy = owner.service.policy(peer.ip());
+        let (mut policy, port) = (owner.service.policy(peer.ip()), owner.service.port);
+        let rule = self.rules.apply(&mut policy, peer.ip(), port, RuleRole::Accept);
         // The listener's address may be that of any interface.
         let local = Node::local(local.unwrap_or(address));
         self.counters.incoming.add();
         let ends = Ends { local, remote: Node::remote(peer, None) };
-        self.offer_native(listener, id, asked, ends, policy);
+        match self.rules.admit(rule.as_deref(), true) {
+            Ok(admission) => {
+                self.offer_native(listener, Offer { request: id, asked, ends, policy, admission });
+            }
+            Err(denied) => {
+                tracing::warn!("{ends}: rejected: {denied}");
+                self.reject_request(id, &ends, &[]);
+            }
+        }
     }
 
     /// A listener was added: requests that arrived before it are delivered, or wait on.
@@ -255,8 +276,8 @@ impl ConnectionTable {
     pub(super) fn redeliver_native(&mut self, token: u64, pending: Pending, listener: u64) {
         self.reactor.clear_timer(token);
         match (pending, self.datagrams.clone()) {
-            (Pending::Request { request, asked, ends, policy, .. }, _) => {
-                self.offer_native(listener, request, asked, ends, policy);
+            (Pending::Request { request, asked, ends, policy, admission, .. }, _) => {
+                self.offer_native(listener, Offer { request, asked, ends, policy, admission });
             }
             (Pending::Service { asked, .. }, Some(datagrams)) => {
                 self.offer_service(listener, &datagrams, asked);
@@ -265,14 +286,8 @@ impl ConnectionTable {
         }
     }
 
-    fn offer_native(
-        &mut self,
-        listener: u64,
-        request: u64,
-        asked: NativeParams,
-        ends: Ends,
-        policy: Policy,
-    ) {
+    fn offer_native(&mut self, listener: u64, offer: Offer) {
+        let Offer { request, asked, ends, policy, admission } = offer;
         let Some((sink, port)) = self.sink_of(listener) else {
             return self.reject_request(request, &ends, &[]);
         };
@@ -296,7 +311,7 @@ impl ConnectionTable {
             max_private_data: most.accept,
         });
         self.reactor.set_timer(token, after(policy.answer_timeout));
-        let pending = Pending::Request { request, handle, asked, ends, policy };
+        let pending = Pending::Request { request, handle, asked, ends, policy, admission };
         // First: the layer above may reply as soon as it has the request.
         self.entries.insert(token, Entry::Native(Box::new(pending)));
         let origin = Origin { token, request: handle };

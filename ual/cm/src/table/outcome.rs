@@ -151,8 +151,12 @@ impl ConnectionTable {
     /// Ends a pending connect or accept. Posts complete as flushed, as after every connection.
     pub(super) fn refuse(&self, party: &Arc<dyn Connectee>, event: ConnEvent) {
         let connection = party.connection();
-        // First: flushed completions refer to it.
-        connection.link().refused = Some(Box::new(event.clone()));
+        {
+            let mut link = connection.link();
+            // First: flushed completions refer to it.
+            link.refused = Some(Box::new(event.clone()));
+            link.admission = None;
+        }
         connection.set_state(ConnState::Nonoperational);
         // Refused if the provider has done so by itself.
         let _ = party.qp().modify(QpChange::Error);

@@ -24,10 +24,12 @@ use crate::half_open::Source;
 use crate::local::MPA;
 use crate::mailbox::{Command, Target};
 use crate::node::{Ends, Node};
+use crate::policy::RuleRole;
 use crate::private::PrivateData;
 use crate::requests::{self, Waiting};
 use crate::startup::config::{answer, reason_of, responder_config};
 use crate::startup::passive::{Next, Passive, Phase};
+use crate::startup::tcp::options;
 use crate::types::{AcceptParams, ConnRequest, FailReason, ListenerId, RequestId};
 
 /// A complete request, and what is needed to reply to it.
@@ -42,14 +44,24 @@ impl ConnectionTable {
     pub(super) fn begin_passive(&mut self, listener: u64, socket: OwnedFd, peer: SocketAddr) {
         let token = self.new_token();
         let Some(owner) = self.listeners.get(&listener) else { return };
-        let policy = owner.service.policy(peer.ip());
+        let (mut policy, port) = (owner.service.policy(peer.ip()), owner.service.port);
+        let rule = self.rules.apply(&mut policy, peer.ip(), port, RuleRole::Accept);
         self.counters.incoming.add();
         let Ok(address) = sock::local_addr(&socket) else { return };
         let ends = Ends { local: Node::local(address), remote: Node::remote(peer, None) };
+        // Its listener could not know which rule it meets.
+        if rule.is_some()
+            && let Err(error) = options(&policy).apply(&socket, peer)
+        {
+            tracing::warn!("{ends}: dropped: cannot set what its rule says: {error}");
+            return;
+        }
         let machine = Responder::new(responder_config(&policy));
         let most = policy.invalid_stag_ends;
         let phase = Phase::Delayed(machine);
-        let passive = Box::new(Passive { listener, policy, watched: false, socket, ends, phase });
+        let (watched, admission) = (false, None);
+        let passive = Passive { listener, policy, rule, admission, watched, socket, ends, phase };
+        let passive = Box::new(passive);
         self.count_half_open(token, &passive);
         match self.invalid_stag_ends.wait(Source::of(peer.ip()), most, Instant::now()) {
             None => self.begin_request(token, passive),
@@ -170,6 +182,17 @@ impl ConnectionTable {
             let reply = machine.reject(&[]).unwrap_or_default();
             return self.refuse_passive(token, passive, reply);
         };
+        if passive.admission.is_none() {
+            match self.rules.admit(passive.rule.as_deref(), false) {
+                Ok(admission) => passive.admission = admission,
+                Err(denied) => {
+                    self.counters.rejected.add();
+                    tracing::warn!("{}: rejected: {denied}", passive.ends);
+                    let reply = machine.reject(&[]).unwrap_or_default();
+                    return self.refuse_passive(token, passive, reply);
+                }
+            }
+        }
         let max_private_data = max_private_data(asked.enhanced);
         let handle = requests::add(Waiting {
             owner: self.mailbox.clone(),
@@ -253,7 +276,11 @@ impl ConnectionTable {
         party: &Arc<dyn Connectee>,
         params: &AcceptParams,
     ) {
-        party.connection().link().ends = Some(passive.ends.clone());
+        {
+            let mut link = party.connection().link();
+            link.ends = Some(passive.ends.clone());
+            link.admission = passive.admission.take();
+        }
         let Phase::Waiting { machine, behind, .. } = &passive.phase else { return };
         let (most_ird, most_ord) = party.connection().ird_ord();
         let ird = params.ird.unwrap_or(most_ird).min(most_ird);
@@ -319,6 +346,7 @@ impl ConnectionTable {
     fn refuse_passive(&mut self, token: u64, mut passive: Box<Passive>, reply: Vec<u8>) {
         self.count_half_open(token, &passive);
         self.reactor.set_timer(token, after(passive.policy.close_timeout));
+        passive.admission = None;
         passive.phase = Phase::Refusing { reply, sent: 0 };
         self.advance_passive(token, passive);
     }
