@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`memory`] | regions, windows, STags: [`memory::stag_table`], [`memory::place`] |
 //! | [`queue`] | the ring behind a completion queue ([`queue::cq_ring`]), work queues, shared receive queues |
-//! | [`objects`], [`events`], [`limits`] | tables of verbs objects, delivery of asynchronous events, common limits |
+//! | [`objects`], [`events`], [`limits`], [`ports`] | tables of verbs objects, asynchronous events, common limits, network interfaces |
 //!
 //! It knows no wire, no sockets and no threads of its own. What a completion queue does to make progress, and
 //! what a queue pair is, is the provider's.
@@ -26,6 +26,7 @@ pub mod events;
 pub mod limits;
 pub mod memory;
 pub mod objects;
+pub mod ports;
 pub mod queue;
 #[cfg(all(any(test, feature = "testing"), not(loom)))]
 pub mod testing;

@@ -5,16 +5,15 @@
 //! in the engine's set like a QP's; the thread that finds it readable compares the ports with their last
 //! known state. Peers play no part: their connections end by their own time-outs.
 
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use kal_os::Interface;
 use kal_os::fork::Descriptors;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink};
 use vp_api::{AsyncEvent, EventSource, PortInfo};
 use vp_soft::events::EventSink;
+use vp_soft::ports::ports;
 
 use crate::engine::{Engine, Member, Ready, Timer};
 use crate::fork::SoftRdmaFds;
@@ -79,20 +78,6 @@ impl Ports {
         let known = std::mem::replace(&mut state.known, now);
         state.pending.extend(changes(&known, &state.known));
     }
-}
-
-/// The interfaces as ports.
-pub(crate) fn ports() -> std::io::Result<Vec<PortInfo>> {
-    Ok(kal_os::interfaces()?.into_iter().map(port).collect())
-}
-
-/// A port is online if its link is up and it has an address. Link-local IPv6 is left out: without its
-/// scope it is not usable.
-fn port(mut one: Interface) -> PortInfo {
-    let leads = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    one.addresses.retain(leads);
-    let online = one.online && !one.addresses.is_empty();
-    PortInfo { interface: one.name, online, mtu: one.mtu, addresses: one.addresses }
 }
 
 /// The change of each port. A port that vanished keeps the index it had.
@@ -164,22 +149,6 @@ mod tests {
         changes(before, now).map(|(source, event)| (index(source), online(event))).collect()
     }
 
-    #[test]
-    fn a_port_is_online_with_a_link_and_an_address_that_leads_somewhere() {
-        let (v4, v6): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), "fd00::1".parse().unwrap());
-        let local: IpAddr = "fe80::1".parse().unwrap();
-        let port = |online, addresses: &[IpAddr]| {
-            let addresses = addresses.to_vec();
-            super::port(Interface { name: "eth0".into(), online, mtu: 1500, addresses })
-        };
-        let usable = port(true, &[v4, local, v6]);
-        let (interface, mtu) = ("eth0".into(), 1500);
-        assert_eq!(usable, PortInfo { interface, online: true, mtu, addresses: vec![v4, v6] });
-        for (link, addresses) in [(true, &[][..]), (true, &[local][..]), (false, &[v4][..])] {
-            assert!(!port(link, addresses).online, "{link} {addresses:?}");
-        }
-    }
-
     #[derive(Default)]
     struct Recorded(Mutex<Vec<(EventSource, AsyncEvent)>>);
 
@@ -206,7 +175,7 @@ mod tests {
         // As if all ports had appeared just now.
         lock(&ports.state).known.clear();
         let online = |port: &PortInfo| port.online;
-        let count = super::ports().unwrap().iter().filter(|port| online(port)).count();
+        let count = ports().unwrap().iter().filter(|port| online(port)).count();
         assert_ne!(count, 0, "not even a loopback");
         for _ in 0..2 {
             ports.on_ready(Ready::default());

@@ -9,9 +9,9 @@ use vp_api::{
     no_settings,
 };
 
-use crate::ports;
 use crate::rnic::SoftRnic;
 use crate::stream::crc;
+use vp_soft::ports;
 
 /// Name of the provider and of its device.
 pub const NAME: &str = "vp_softrdma";

@@ -24,11 +24,11 @@ use vp_soft::queue::cq_ring::CqRing;
 use vp_soft::queue::srq::SoftSrq;
 
 use crate::engine::Engine;
+use crate::limits;
 use crate::parts::{CqParts, QpParts};
 use crate::ports::Ports;
 use crate::qp::SoftQp;
 use crate::queue::cq::SoftCq;
-use crate::{limits, ports};
 
 /// An open RNIC.
 pub(crate) struct SoftRnic {
@@ -113,7 +113,8 @@ impl Rnic for SoftRnic {
     }
 
     fn ports(&self) -> VpResult<Vec<PortInfo>> {
-        ports::ports().map_err(|error| VpError::os("listing the network interfaces", &error))
+        vp_soft::ports::ports()
+            .map_err(|error| VpError::os("listing the network interfaces", &error))
     }
 
     fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>) {

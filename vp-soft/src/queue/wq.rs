@@ -68,6 +68,7 @@ impl SgeRing {
     }
 
     /// Stores a list, for which there is room.
+    #[inline]
     fn put(&mut self, slot: usize, list: &[Sge]) {
         copy(&mut self.elements[slot * self.room..], list);
     }
@@ -158,20 +159,28 @@ impl SendRing {
         }
     }
 
+    #[inline]
     fn make_room_for_locals(&mut self) -> Result<(), VpStatus> {
-        if self.locals.is_empty() {
-            let what = "local operations of the send queue";
-            self.locals = room::filled(what, self.slots.len(), None).map_err(|e| e.status)?;
-        }
+        if self.locals.is_empty() { self.add_locals() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn add_locals(&mut self) -> Result<(), VpStatus> {
+        let what = "local operations of the send queue";
+        self.locals = room::filled(what, self.slots.len(), None).map_err(|e| e.status)?;
         Ok(())
     }
 
+    #[inline]
     fn make_room_inline(&mut self) -> Result<(), VpStatus> {
-        if self.inline.is_empty() {
-            let octets = self.slots.len() * self.max_inline;
-            let what = "octets of inline data of the send queue";
-            self.inline = room::filled(what, octets, 0).map_err(|e| e.status)?;
-        }
+        if self.inline.is_empty() { self.add_inline() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn add_inline(&mut self) -> Result<(), VpStatus> {
+        let octets = self.slots.len() * self.max_inline;
+        let what = "octets of inline data of the send queue";
+        self.inline = room::filled(what, octets, 0).map_err(|e| e.status)?;
         Ok(())
     }
 
@@ -197,9 +206,14 @@ impl SendRing {
             count: count as u16,
             inline,
         };
-        if let Some(op) = local_op(&wr.op) {
-            self.locals[at] = Some(op);
+        if is_local(&wr.op) {
+            self.store_local(at, &wr.op);
         }
+    }
+
+    #[cold]
+    fn store_local(&mut self, at: usize, op: &SendOp) {
+        self.locals[at] = local_op(op);
     }
 
     /// The work request that was stored at a slot last.
@@ -235,6 +249,10 @@ impl SendRing {
 }
 
 #[inline]
+fn is_local(op: &SendOp) -> bool {
+    matches!(op, SendOp::BindMw(_) | SendOp::FastRegister(_) | SendOp::InvalidateLocal { .. })
+}
+
 fn local_op(op: &SendOp) -> Option<LocalOp> {
     match op {
         SendOp::BindMw(bind) => Some(LocalOp::Bind(*bind)),
@@ -354,6 +372,7 @@ impl RecvRing {
     }
 }
 
+#[inline]
 fn check(ok: bool, status: VpStatus) -> Result<(), VpStatus> {
     ok.then_some(()).ok_or(status)
 }

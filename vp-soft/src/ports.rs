@@ -1,0 +1,43 @@
+//! Network interfaces as ports.
+//!
+//! No state; any thread.
+
+use std::net::IpAddr;
+
+use kal_os::Interface;
+use vp_api::PortInfo;
+
+/// The interfaces as ports, as they are now. Fails if the system does not list them.
+pub fn ports() -> std::io::Result<Vec<PortInfo>> {
+    Ok(kal_os::interfaces()?.into_iter().map(port).collect())
+}
+
+/// A port is online if its link is up and it has an address. Link-local IPv6 is left out: without its
+/// scope it is not usable.
+fn port(mut one: Interface) -> PortInfo {
+    let leads = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    one.addresses.retain(leads);
+    let online = one.online && !one.addresses.is_empty();
+    PortInfo { interface: one.name, online, mtu: one.mtu, addresses: one.addresses }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_online_with_a_link_and_an_address_that_leads_somewhere() {
+        let (v4, v6): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), "fd00::1".parse().unwrap());
+        let local: IpAddr = "fe80::1".parse().unwrap();
+        let port = |online, addresses: &[IpAddr]| {
+            let addresses = addresses.to_vec();
+            super::port(Interface { name: "eth0".into(), online, mtu: 1500, addresses })
+        };
+        let usable = port(true, &[v4, local, v6]);
+        let (interface, mtu) = ("eth0".into(), 1500);
+        assert_eq!(usable, PortInfo { interface, online: true, mtu, addresses: vec![v4, v6] });
+        for (link, addresses) in [(true, &[][..]), (true, &[local][..]), (false, &[v4][..])] {
+            assert!(!port(link, addresses).online, "{link} {addresses:?}");
+        }
+    }
+}
