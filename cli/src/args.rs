@@ -7,6 +7,7 @@ use crate::decode::DecodeArgs;
 use crate::demo::{DemoArgs, DemoPeerArgs};
 use crate::devices::DevicesArgs;
 use crate::doctor::DoctorArgs;
+use crate::explain::ExplainArgs;
 use crate::perf::PerfArgs;
 use crate::ping::PingArgs;
 use crate::policy::PolicyArgs;
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Perf(PerfArgs),
     /// Say what each process that uses Warpline does, and each of its connections
     Stat(StatArgs),
+    /// Say why a connection is not faster: causes, the figures that show them, and what to do
+    Explain(ExplainArgs),
     /// Look for what keeps programs from working or from being fast, here or at a peer
     Doctor(DoctorArgs),
     /// Check the rules of a configuration, and which one a connection meets
@@ -93,6 +96,7 @@ impl Command {
             Self::Conform(_) => "conform",
             Self::Perf(_) => "perf",
             Self::Stat(_) => "stat",
+            Self::Explain(_) => "explain",
             Self::Doctor(_) => "doctor",
             Self::Policy(_) => "policy",
             Self::Run(_) => "run",

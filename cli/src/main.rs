@@ -11,6 +11,7 @@ mod device;
 mod devices;
 mod doctor;
 mod error;
+mod explain;
 mod logging;
 mod man;
 mod output;
@@ -74,6 +75,7 @@ fn dispatch(command: &Command) -> CliResult<()> {
         Command::Conform(args) => conform::run(args, &mut out),
         Command::Perf(args) => perf::run(args, &mut out),
         Command::Run(args) => run::run(args),
+        Command::Explain(args) => explain::run(args, &mut out),
         Command::Doctor(args) => doctor::run(args, &mut out),
         Command::Stat(args) => stat::run(args, &mut out),
         Command::Policy(args) => policy::run(args, &mut out),

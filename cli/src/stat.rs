@@ -140,6 +140,7 @@ fn connection(qp: &QueuePair) -> Value {
         "markers_received": qp.has(flag::MARKERS_RECEIVED),
         "initiator": qp.has(flag::INITIATOR),
         "local_stream": qp.has(flag::LOCAL_STREAM),
+        "why_tcp": qp.why_tcp,
         "sends_outstanding": qp.sends_outstanding,
         "receives_posted": qp.recvs_posted,
         "posts_refused": qp.posts_refused,

@@ -273,8 +273,8 @@ record! {
         mulpdu: AtomicU32,
         /// The rule that decided about the connection, counted from 1; 0: none.
         rule: AtomicU32,
-        /// Why the stream of two processes on one host uses TCP; 0: it does not, or the reason is not known.
-        tcp_reason: AtomicU32,
+        /// Reserved.
+        spare_rule: AtomicU32,
         /// A [`state`].
         state: AtomicU32,
         /// The last Terminate: 1 sent, 2 received, in the highest octet, then layer, type and code; 0: none.
@@ -313,8 +313,11 @@ record! {
         visits: AtomicU64,
         /// Messages that had to wait for a receive.
         waited_for_receive: AtomicU64,
+        /// Why the stream of two processes on one host uses TCP: the reason's code; empty: it does not, or the
+        /// reason is not known.
+        why_tcp: Text<2>,
         /// Reserved.
-        spare: [AtomicU64; 3],
+        spare: AtomicU64,
     }
 }
 
@@ -410,6 +413,7 @@ impl Slot {
             }
             self.local.set(None);
             self.remote.set(None);
+            self.why_tcp.set("");
         });
     }
 
@@ -443,7 +447,7 @@ impl Slot {
             &self.ird_ord,
             &self.mulpdu,
             &self.rule,
-            &self.tcp_reason,
+            &self.spare_rule,
             &self.state,
             &self.terminate,
             &self.sends_outstanding,
@@ -512,7 +516,7 @@ mod tests {
                 ("ird_ord", 88),
                 ("mulpdu", 92),
                 ("rule", 96),
-                ("tcp_reason", 100)
+                ("spare_rule", 100)
             ]
         );
         assert_eq!(
@@ -527,7 +531,7 @@ mod tests {
             ]
         );
         assert_eq!(slot[20], ("fpdus_sent", 128));
-        assert_eq!(slot[32..], [("waited_for_receive", 224), ("spare", 232)]);
+        assert_eq!(slot[32..], [("waited_for_receive", 224), ("why_tcp", 232), ("spare", 248)]);
     }
 
     #[test]

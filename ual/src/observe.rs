@@ -68,6 +68,8 @@ pub fn adapter(
         return (rnic, Observed::default());
     };
     rnic.publish(record.clone());
-    let observed = Observed { record: record.clone(), aside: process.aside() };
-    (ObservedRnic::create(rnic, process, index, record), observed)
+    let aside = process.aside();
+    let rnic = ObservedRnic::create(rnic, process, index, record.clone());
+    let observed = Observed { record, aside, notes: Some(rnic.clone()) };
+    (rnic, observed)
 }

@@ -144,7 +144,10 @@ typedef struct ri_qp_info {
     uint32_t reserved;
     uint64_t tcp_rtt_ns, tcp_rtt_variation_ns;
     uint32_t carrier; /* since 1.4: of the stream, or the last one; RI_CARRIER_* */
-    uint32_t reserved2;
+    uint32_t tcp_unsent; /* since 1.4: octets in the socket that are not sent yet */
+    /* Since 1.4: time so far with something on the way, and of it limited by the peer's window, by the send buffer. */
+    uint64_t tcp_busy_ns, tcp_rwnd_limited_ns, tcp_sndbuf_limited_ns;
+    uint64_t tcp_delivery_rate; /* octets per second */
 } ri_qp_info;
 
 typedef struct ri_qp_ops {

@@ -269,6 +269,16 @@ pub struct TcpInfo {
     pub congestion_window: u32,
     /// Segments retransmitted so far.
     pub retransmitted: u32,
+    /// Time so far with something sent and not acknowledged, or waiting to be sent.
+    pub busy: Duration,
+    /// Of it: limited by the peer's window.
+    pub rwnd_limited: Duration,
+    /// Of it: limited by this end's send buffer.
+    pub sndbuf_limited: Duration,
+    /// Octets per second that arrived at the peer of late.
+    pub delivery_rate: u64,
+    /// Octets in the socket that are not sent yet.
+    pub unsent: u32,
 }
 
 /// Counters of a QP.

@@ -5,6 +5,7 @@
 mod conform;
 mod decode;
 mod demo;
+mod explain;
 mod local;
 mod misc;
 mod perf;

@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::support::{Running, line_with, text, warpline};
 
 /// A runtime directory for one test.
-struct Runtime(PathBuf);
+pub(crate) struct Runtime(pub(crate) PathBuf);
 
 impl Runtime {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("runtime-{}-{number}", std::process::id());
@@ -22,27 +22,27 @@ impl Runtime {
         Self(path)
     }
 
-    fn start(&self, arguments: &[&str]) -> Running {
+    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
         let mut command = warpline();
         command.args(arguments).env("XDG_RUNTIME_DIR", &self.0);
         Running::new(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
     }
 
     /// Status, standard output, standard error.
-    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+    pub(crate) fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         let mut command = warpline();
         let output = command.args(arguments).env("XDG_RUNTIME_DIR", &self.0).output().unwrap();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let (status, out, error) = self.run(arguments);
         assert_eq!(status, Some(0), "{out}{error}");
         serde_json::from_str(&out).unwrap()
     }
 
     /// A server, and a client that has completed a round trip and waits for an hour.
-    fn pair(&self) -> (Running, Running, String) {
+    pub(crate) fn pair(&self) -> (Running, Running, String) {
         let mut server = self.start(&["ping", "--serve=127.0.0.1:0"]);
         let line = line_with(&mut server.stdout(), |line| line.contains(" at "));
         let address = line.rsplit(' ').next().unwrap().to_owned();

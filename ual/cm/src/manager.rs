@@ -91,6 +91,7 @@ impl Cm {
             mailbox: mailbox.clone(),
             counters: Arc::new(Counters::of(&observed.record)),
             aside: observed.aside,
+            notes: observed.notes,
             face,
             attrs: rnic.attrs().clone(),
             policies: Arc::new(policies),

@@ -3,7 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use vp_api::DeviceRef;
+use vp_api::{DeviceRef, QpId};
+
+use crate::types::Established;
 
 /// The token of the further descriptor. Those of connections and listeners count up from 0.
 pub(crate) const ASIDE: u64 = u64::MAX - 16;
@@ -18,6 +20,12 @@ pub trait Aside: Send + Sync {
     fn on_ready(&self);
 }
 
+/// Who notes what becomes of connections.
+pub trait Notes: Send + Sync {
+    /// A connection of this queue pair is established. Called with the manager's lock; waits for nobody.
+    fn established(&self, qp: QpId, established: &Established);
+}
+
 /// How one adapter is observed; by default not at all.
 #[derive(Default)]
 pub struct Observed {
@@ -25,4 +33,6 @@ pub struct Observed {
     pub record: DeviceRef,
     /// The descriptor to watch.
     pub aside: Option<Arc<dyn Aside>>,
+    /// Who is told of connections.
+    pub notes: Option<Arc<dyn Notes>>,
 }

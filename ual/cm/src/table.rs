@@ -35,7 +35,7 @@ use crate::handle::Handle;
 use crate::invalid_stag_ends::InvalidStagEnds;
 use crate::listener::{Listener, NativeListener, ServiceListener};
 use crate::mailbox::Mailbox;
-use crate::observed::Aside;
+use crate::observed::{Aside, Notes};
 use crate::policy::Policies;
 use crate::requests;
 use crate::ruled::AdapterRules;
@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) mailbox: Mailbox,
     pub(crate) counters: Arc<Counters>,
     pub(crate) aside: Option<Arc<dyn Aside>>,
+    pub(crate) notes: Option<Arc<dyn Notes>>,
     pub(crate) face: Arc<dyn Face>,
     pub(crate) attrs: RnicAttrs,
     pub(crate) policies: Arc<Policies>,
@@ -79,6 +80,7 @@ pub(crate) struct ConnectionTable {
     pub(crate) deliveries: Arc<Deliveries>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) aside: Option<Arc<dyn Aside>>,
+    pub(crate) notes: Option<Arc<dyn Notes>>,
     pub(crate) face: Arc<dyn Face>,
     /// Attributes of the device.
     pub(crate) attrs: RnicAttrs,
@@ -111,6 +113,7 @@ impl ConnectionTable {
             mailbox,
             counters,
             aside,
+            notes,
             face,
             attrs,
             policies,
@@ -124,6 +127,7 @@ impl ConnectionTable {
             deliveries: Arc::new(Deliveries::new(face.clone())),
             counters,
             aside,
+            notes,
             face,
             attrs,
             policies,

@@ -116,6 +116,11 @@ fn tcp(tcp: &TcpInfo) -> Value {
         "rtt_variation_us": tcp.rtt_variation.as_micros() as u64,
         "congestion_window": tcp.congestion_window,
         "retransmitted": tcp.retransmitted,
+        "busy_us": tcp.busy.as_micros() as u64,
+        "rwnd_limited_us": tcp.rwnd_limited.as_micros() as u64,
+        "sndbuf_limited_us": tcp.sndbuf_limited.as_micros() as u64,
+        "delivery_rate": tcp.delivery_rate,
+        "unsent": tcp.unsent,
     })
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use kal_os::lock;
 use state_page::layout::change;
 use state_page::{DeviceRef, SlotRef};
+use ual_cm::{Established, Notes};
 use vp_api::*;
 
 use super::process::Process;
@@ -39,7 +40,7 @@ impl ObservedRnic {
         process: Arc<Process>,
         index: u32,
         record: DeviceRef,
-    ) -> Arc<dyn Rnic> {
+    ) -> Arc<Self> {
         let qps = Mutex::default();
         let this = Arc::new(Self { inner, process, index, record, qps });
         this.process.add(Arc::downgrade(&this));
@@ -113,6 +114,15 @@ fn add(count: &AtomicU64, more: u64) {
 
 fn sub(count: &AtomicU64, less: u64) {
     count.fetch_sub(less, Relaxed);
+}
+
+impl Notes for ObservedRnic {
+    fn established(&self, qp: QpId, established: &Established) {
+        let why = established.local.err().map_or("", |why| why.code());
+        if let Some(Noted { record: Some(slot), .. }) = lock(&self.qps).get(&qp) {
+            slot.why_tcp.set(why);
+        }
+    }
 }
 
 impl Rnic for ObservedRnic {

@@ -302,6 +302,11 @@ macro_rules! same_fields {
                 tcp_retransmitted: tcp.retransmitted,
                 tcp_rtt_ns: ns(tcp.rtt),
                 tcp_rtt_variation_ns: ns(tcp.rtt_variation),
+                tcp_unsent: tcp.unsent,
+                tcp_busy_ns: ns(tcp.busy),
+                tcp_rwnd_limited_ns: ns(tcp.rwnd_limited),
+                tcp_sndbuf_limited_ns: ns(tcp.sndbuf_limited),
+                tcp_delivery_rate: tcp.delivery_rate,
                 carrier: codes::carrier_code(info.carrier),
                 $($info: info.$info,)+
                 $($counter: info.counters.$counter,)+
@@ -347,5 +352,10 @@ fn tcp_from(info: &c::QpInfo) -> TcpInfo {
         rtt_variation: Duration::from_nanos(info.tcp_rtt_variation_ns),
         congestion_window: info.tcp_congestion_window,
         retransmitted: info.tcp_retransmitted,
+        busy: Duration::from_nanos(info.tcp_busy_ns),
+        rwnd_limited: Duration::from_nanos(info.tcp_rwnd_limited_ns),
+        sndbuf_limited: Duration::from_nanos(info.tcp_sndbuf_limited_ns),
+        delivery_rate: info.tcp_delivery_rate,
+        unsent: info.tcp_unsent,
     }
 }

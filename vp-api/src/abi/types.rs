@@ -480,7 +480,11 @@ structs! { growing:
         tcp_rtt_ns: u64,
         tcp_rtt_variation_ns: u64,
         carrier: u32,
-        reserved2: u32,
+        tcp_unsent: u32,
+        tcp_busy_ns: u64,
+        tcp_rwnd_limited_ns: u64,
+        tcp_sndbuf_limited_ns: u64,
+        tcp_delivery_rate: u64,
     }
     QpOps = ri_qp_ops {
         size: u32,

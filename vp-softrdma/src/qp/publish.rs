@@ -47,6 +47,8 @@ impl Inner {
             slot.local.set(self.record.local);
             slot.remote.set(self.record.remote);
             slot.terminate.store(0, Relaxed);
+            // Connection management says it behind this.
+            slot.why_tcp.set("");
             slot.ird_ord.store(u32::from(params.ird) | u32::from(params.ord) << 16, Relaxed);
             slot.mulpdu.store(mulpdu, Relaxed);
         });

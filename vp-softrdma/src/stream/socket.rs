@@ -281,23 +281,30 @@ impl Stream {
 
     /// What TCP knows of the stream.
     pub(crate) fn tcp_info(&self) -> io::Result<TcpInfo> {
-        // SAFETY: all fields are integers, for which zero is a value.
-        let unknown: libc::tcp_info = unsafe { std::mem::zeroed() };
-        let info = self.tcp_option(libc::TCP_INFO, unknown)?;
-        let micros = |micros: u32| Duration::from_micros(micros.into());
+        // linux/tcp.h: the C library's `tcp_info` ends before what kernels tell since 4.10. What an older one
+        // does not fill is zero.
+        let info: [u8; 192] = self.tcp_option(libc::TCP_INFO, [0; 192])?;
+        let half = |at: usize| u32::from_ne_bytes(std::array::from_fn(|n| info[at + n]));
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|n| info[at + n]));
+        let micros = Duration::from_micros;
         Ok(TcpInfo {
-            mss: info.tcpi_snd_mss,
-            rtt: micros(info.tcpi_rtt),
-            rtt_variation: micros(info.tcpi_rttvar),
-            congestion_window: info.tcpi_snd_cwnd,
-            retransmitted: info.tcpi_total_retrans,
+            mss: half(16),
+            rtt: micros(half(68).into()),
+            rtt_variation: micros(half(72).into()),
+            congestion_window: half(80),
+            retransmitted: half(100),
+            busy: micros(word(168)),
+            rwnd_limited: micros(word(176)),
+            sndbuf_limited: micros(word(184)),
+            delivery_rate: word(160),
+            unsent: half(144),
         })
     }
 
     /// A TCP option of plain integers; fields that the kernel does not fill keep their values.
     fn tcp_option<T: Copy>(&self, option: libc::c_int, mut value: T) -> io::Result<T> {
         let mut len = size_of::<T>() as libc::socklen_t;
-        // SAFETY: `value` and `len` are live and as large as the call is told; both callers' types
+        // SAFETY: `value` and `len` are live and as large as the call is told; all callers' types
         // consist of integers, for which any octets are a value.
         let done = unsafe {
             libc::getsockopt(

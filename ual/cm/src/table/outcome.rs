@@ -126,6 +126,9 @@ impl ConnectionTable {
             link.permit = permit;
         }
         self.counters.established.add();
+        if let Some(notes) = &self.notes {
+            notes.established(party.qp().id(), &established);
+        }
         self.tell(party, ConnEvent::Established(established));
         Ok(())
     }

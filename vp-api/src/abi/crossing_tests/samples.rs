@@ -141,6 +141,11 @@ pub(super) fn qp_info() -> QpInfo {
         rtt_variation: Duration::from_nanos(11),
         congestion_window: 12,
         retransmitted: 13,
+        busy: Duration::from_nanos(24),
+        rwnd_limited: Duration::from_nanos(25),
+        sndbuf_limited: Duration::from_nanos(26),
+        delivery_rate: 27,
+        unsent: 28,
     });
     info.carrier = Carrier::Local;
     info.counters = QpCounters {

@@ -1,0 +1,73 @@
+//! `warpline explain`: why a connection is not faster. Looks at a process for a while, and names causes in the order
+//! of their share, each with the figures that show it and what to do. Where no cause has a fifth of the time, it says
+//! so and prints the figures.
+
+mod args;
+mod ask;
+mod causes;
+mod evidence;
+mod find;
+mod processor;
+mod watch;
+
+use std::io::Write;
+
+use serde_json::{Map, Value, json};
+
+pub(crate) use args::ExplainArgs;
+
+use crate::error::CliResult;
+use causes::{LEAST, Verdict, verdicts};
+use evidence::Evidence;
+
+/// Looks, and prints the causes.
+pub(crate) fn run(args: &ExplainArgs, out: &mut dyn Write) -> CliResult<()> {
+    let evidence = watch::watch(args)?;
+    let verdicts = verdicts(&evidence);
+    match args.json {
+        true => writeln!(out, "{:#}", json(&evidence, &verdicts))?,
+        false => out.write_all(text(&evidence, &verdicts).as_bytes())?,
+    }
+    Ok(())
+}
+
+/// The JSON. Names of fields and causes are a contract.
+fn json(of: &Evidence, verdicts: &[Verdict]) -> Value {
+    let cause = |verdict: &Verdict| {
+        json!({
+            "cause": verdict.cause.name(),
+            "share": verdict.share,
+            "shows": verdict.shows,
+            "remedy": verdict.remedy,
+        })
+    };
+    let figures = of.figures().into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+    json!({
+        "connection": of.name,
+        "pid": of.pid,
+        "device": of.device,
+        "qp": of.qp,
+        "seconds": of.seconds,
+        "causes": verdicts.iter().map(cause).collect::<Vec<_>>(),
+        "figures": figures.collect::<Map<String, Value>>(),
+        "notes": of.notes,
+    })
+}
+
+/// For people: the connection, then causes, or the figures if there is none.
+fn text(of: &Evidence, verdicts: &[Verdict]) -> String {
+    let mut text = format!("{}, in {:.1} s\n", of.name, of.seconds);
+    for (n, verdict) in verdicts.iter().enumerate() {
+        let share = (100.0 * verdict.share).round();
+        text += &format!("{}. {} ({share} %)\n", n + 1, verdict.cause.name());
+        text += &format!("   shows  {}\n   try    {}\n", verdict.shows, verdict.remedy);
+    }
+    if verdicts.is_empty() {
+        text += &format!("no cause has {:.0} % of the time; the figures:\n", 100.0 * LEAST);
+        for (name, value) in of.figures() {
+            text += &format!("   {name:<22} {value}\n");
+        }
+    }
+    of.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
+    text
+}

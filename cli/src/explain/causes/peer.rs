@@ -1,0 +1,62 @@
+//! Causes at the peer, on the path to it, and in the socket between: what TCP and the Terminate report. Pure.
+
+use super::{Shown, part, percent};
+use crate::explain::evidence::Evidence;
+
+pub(super) fn application(of: &Evidence) -> Shown {
+    let remedy = "post more receives before they are needed, or use a shared receive queue";
+    // RFC 5041 section 8.2: DDP, untagged buffer, MSN out of range or no buffer available.
+    if let Some((sent, 1, 2, 2)) = of.terminate {
+        let who = if sent { "this end" } else { "the peer" };
+        let shows = format!(
+            "the connection has ended with a Terminate from {who}: a Send found no receive posted"
+        );
+        return Some((1.0, shows, remedy.into()));
+    }
+    let empty = part(of.samples.rq_empty, of.samples.looks);
+    let waited = part(of.waited_for_receive, of.messages_received.max(1));
+    let shows = format!(
+        "{} messages arrived before a receive was posted; none was posted in {} of {} looks",
+        of.waited_for_receive, of.samples.rq_empty, of.samples.looks
+    );
+    (of.waited_for_receive > 0).then(|| (empty.max(waited).min(1.0), shows, remedy.into()))
+}
+
+pub(super) fn processor(of: &Evidence) -> Shown {
+    let tcp = of.tcp?;
+    let share = tcp.rwnd_limited_us as f64 / 1e6 / of.seconds;
+    let shows = format!("the peer's TCP window was closed for {} of the time", percent(share));
+    let remedy = "see `warpline explain` at the peer; it should poll more often, or on another processor; \
+                  a stopped process reads nothing";
+    Some((share, shows, remedy.into()))
+}
+
+pub(super) fn socket(of: &Evidence) -> Shown {
+    let tcp = of.tcp?;
+    let share = tcp.sndbuf_limited_us as f64 / 1e6 / of.seconds;
+    let shows = format!(
+        "TCP waited for this end's send buffer for {} of the time; the socket was full {} times",
+        percent(share),
+        of.send_stalls
+    );
+    Some((share, shows, "a larger `[softrdma] socket_buffer`, or net.ipv4.tcp_wmem".into()))
+}
+
+pub(super) fn network(of: &Evidence) -> Shown {
+    let tcp = of.tcp?;
+    let segments = (of.octets_sent / tcp.mss.max(1)).max(of.send_calls).max(1);
+    let lost = part(tcp.retransmitted, segments);
+    // What the peer's window and the send buffer do not explain.
+    let limited = tcp.rwnd_limited_us + tcp.sndbuf_limited_us;
+    let waits = tcp.busy_us.saturating_sub(limited) as f64 / 1e6 / of.seconds;
+    // TCP halves its window with each loss: at 5 % the path decides alone.
+    let share = waits.min(1.0) * (20.0 * lost).min(1.0);
+    let shows = format!(
+        "{} of about {segments} segments were sent again; the round trip takes {} us, +- {} us; the congestion \
+         window is {} segments",
+        tcp.retransmitted, tcp.rtt_us, tcp.rtt_variation_us, tcp.congestion_window
+    );
+    let remedy =
+        "look for loss on the path (ip -s link, ethtool -S); another `[softrdma] congestion`";
+    (tcp.retransmitted > 1).then(|| (share, shows, remedy.into()))
+}

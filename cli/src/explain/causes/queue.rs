@@ -1,0 +1,108 @@
+//! Causes in how the program uses the send queue: too little in it, too small, or too few RDMA Reads at once. Pure.
+
+use super::{Shown, part, percent};
+use crate::explain::evidence::Evidence;
+use crate::output::count;
+
+/// What a message may take until it is posted and sent, in seconds.
+const POSTING: f64 = 200e-6;
+
+impl Evidence {
+    /// The share of the looks that found the send queue empty.
+    fn empty(&self) -> f64 {
+        part(self.samples.sq_empty, self.samples.looks)
+    }
+
+    /// The share of the time in which this end had nothing under way.
+    fn idle(&self) -> f64 {
+        self.empty().min(1.0 - self.busy())
+    }
+
+    /// This end only receives, or responds to the peer's RDMA Reads.
+    fn is_passive(&self) -> bool {
+        self.messages_sent < self.messages_received / 4
+            || self.messages_sent == 0 && self.responses_sent > 0
+    }
+
+    /// The share of the time for which TCP held the send queue up.
+    fn held_up(&self) -> f64 {
+        let limited = self.tcp.map_or(0, |tcp| tcp.rwnd_limited_us + tcp.sndbuf_limited_us);
+        limited as f64 / 1e6 / self.seconds
+    }
+}
+
+pub(super) fn nothing_to_send(of: &Evidence) -> Shown {
+    if !of.connected || of.is_passive() || of.waited_for_receive > 0 {
+        return None;
+    }
+    // Other causes of the same idle time are subtracted.
+    let idle = of.idle() - of.asleep() - of.outside().unwrap_or(0.0);
+    // A short gap before each message is the time that posting takes.
+    let gap = idle.max(0.0) * of.served() / of.messages_sent.max(1) as f64;
+    let share = idle * gap / (gap + POSTING);
+    let shows = format!(
+        "the send queue was empty in {} of {} looks, and nothing was under way for {} of the time; {} messages \
+         were sent",
+        of.samples.sq_empty,
+        of.samples.looks,
+        percent(of.idle()),
+        of.messages_sent
+    );
+    Some((share, shows, "post more requests before the first completes, and in lists".into()))
+}
+
+pub(super) fn depth(of: &Evidence) -> Shown {
+    // A queue that is full because the socket or ORD is would be full at any depth.
+    let stalled = of.send_stalls > of.messages_sent / 4 || of.ord_stalls > of.messages_sent / 4;
+    if of.messages_sent == 0 || stalled || of.held_up() > 0.2 || of.send_depth == 0 {
+        return None;
+    }
+    let full = part(of.samples.sq_full, of.samples.looks);
+    let refused = part(of.posts_refused, of.posts_refused + of.messages_sent);
+    let trip = of.tcp.map_or(0.0, |tcp| tcp.rtt_us as f64 / 1e6);
+    let rate = of.messages_sent as f64 / of.seconds;
+    // Requests that stay in the queue for longer than a round trip wait for something that depth does not change.
+    let waits_for_path = (1.5 * rate * trip / f64::from(of.send_depth)).min(1.0);
+    let shows = format!(
+        "the send queue takes {}, was full in {} of {} looks and refused {}; a round trip takes {:.0} us",
+        count(of.send_depth.into(), "request"),
+        of.samples.sq_full,
+        of.samples.looks,
+        count(of.posts_refused, "post"),
+        trip * 1e6
+    );
+    let remedy = format!(
+        "a depth of {} or more (IT-API: max_dto_request, verbs: max_send_wr), and as many requests under way",
+        4 * of.send_depth
+    );
+    Some((full.max(refused) * waits_for_path, shows, remedy))
+}
+
+pub(super) fn ord(of: &Evidence) -> Shown {
+    let share = part(of.ord_stalls, of.messages_sent.max(1)).min(1.0) * of.moving();
+    let shows = format!(
+        "the send queue waited {} times, in {} messages, because {} RDMA Reads were under way",
+        of.ord_stalls, of.messages_sent, of.ord
+    );
+    let remedy = format!("a larger ORD here (it is {}), and as large an IRD at the peer", of.ord);
+    (of.ord_stalls > 0).then_some((share, shows, remedy))
+}
+
+impl Evidence {
+    /// The share of the time that the program spent outside verbs; `None`: it is not measured.
+    pub(super) fn outside(&self) -> Option<f64> {
+        let verbs = self.verbs?;
+        Some((1.0 - verbs.called - verbs.waited).max(0.0))
+    }
+}
+
+pub(super) fn program(of: &Evidence) -> Shown {
+    let (verbs, outside) = (of.verbs?, of.outside()?);
+    let shows = format!(
+        "the program spent {} of the time in verbs and {} waiting for completions",
+        percent(verbs.called),
+        percent(verbs.waited)
+    );
+    let remedy = format!("profile the program: perf record -g -p {}", of.pid);
+    (of.connected && of.empty() > 0.5).then(|| (outside.min(of.empty()), shows, remedy))
+}

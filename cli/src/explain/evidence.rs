@@ -1,0 +1,243 @@
+//! The figures of a connection between two moments. Plain numbers.
+
+use state_page::layout::{flag, state};
+use state_page::read::QueuePair;
+
+use super::processor::Processor;
+use super::watch::Moment;
+
+/// What TCP reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tcp {
+    pub(crate) mss: u64,
+    pub(crate) rtt_us: u64,
+    pub(crate) rtt_variation_us: u64,
+    /// In segments.
+    pub(crate) congestion_window: u64,
+    /// Segments.
+    pub(crate) retransmitted: u64,
+    /// Time with octets under way, or waiting.
+    pub(crate) busy_us: u64,
+    /// Time limited by the peer's window.
+    pub(crate) rwnd_limited_us: u64,
+    /// Time limited by the send buffer.
+    pub(crate) sndbuf_limited_us: u64,
+    /// Octets per second.
+    pub(crate) delivery_rate: u64,
+}
+
+impl Tcp {
+    /// Counts and times since `begin`; other values as they are.
+    fn since(self, begin: Self) -> Self {
+        Self {
+            retransmitted: self.retransmitted.saturating_sub(begin.retransmitted),
+            busy_us: self.busy_us.saturating_sub(begin.busy_us),
+            rwnd_limited_us: self.rwnd_limited_us.saturating_sub(begin.rwnd_limited_us),
+            sndbuf_limited_us: self.sndbuf_limited_us.saturating_sub(begin.sndbuf_limited_us),
+            ..self
+        }
+    }
+}
+
+/// Shares of the time that a `stats` wrapper measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Verbs {
+    /// In verbs, without waits.
+    pub(crate) called: f64,
+    /// Waiting for completions.
+    pub(crate) waited: f64,
+}
+
+/// What the looks at the page found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Samples {
+    pub(crate) looks: u64,
+    /// The send queue was empty.
+    pub(crate) sq_empty: u64,
+    /// The send queue was full.
+    pub(crate) sq_full: u64,
+    /// No receive was posted.
+    pub(crate) rq_empty: u64,
+    /// Messages had moved since the look before.
+    pub(crate) moved: u64,
+}
+
+impl Samples {
+    pub(super) fn add(&mut self, before: &QueuePair, now: &QueuePair) {
+        self.looks += 1;
+        self.sq_empty += u64::from(now.sends_outstanding == 0);
+        self.sq_full += u64::from(now.sends_outstanding >= now.send_depth.max(1));
+        self.rq_empty += u64::from(now.recv_depth > 0 && now.recvs_posted == 0);
+        self.moved += u64::from(now.visits != before.visits);
+    }
+}
+
+/// The figures; counts are those of the time looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Evidence {
+    /// Process, program, queue pair and peer, for people.
+    pub(crate) name: String,
+    pub(crate) pid: u32,
+    pub(crate) device: u32,
+    pub(crate) qp: u32,
+    pub(crate) seconds: f64,
+    pub(crate) samples: Samples,
+    pub(crate) messages_sent: u64,
+    pub(crate) messages_received: u64,
+    pub(crate) responses_sent: u64,
+    pub(crate) octets_sent: u64,
+    pub(crate) octets_received: u64,
+    pub(crate) fpdus_sent: u64,
+    pub(crate) fpdus_received: u64,
+    pub(crate) send_calls: u64,
+    pub(crate) receive_calls: u64,
+    pub(crate) send_stalls: u64,
+    pub(crate) ord_stalls: u64,
+    pub(crate) posts_refused: u64,
+    pub(crate) waited_for_receive: u64,
+    pub(crate) visits: u64,
+    /// Those of the adapter, in proportion to this connection's visits.
+    pub(crate) sleeps: u64,
+    /// Likewise.
+    pub(crate) engine_served: u64,
+    pub(crate) send_depth: u32,
+    pub(crate) recv_depth: u32,
+    pub(crate) ord: u32,
+    pub(crate) mulpdu: u32,
+    pub(crate) crc: bool,
+    pub(crate) markers: bool,
+    pub(crate) local_stream: bool,
+    /// Both ends have one address, or it is loopback.
+    pub(crate) same_host: bool,
+    /// Why it is TCP: a code of docs/same-host.md.
+    pub(crate) why_tcp: Option<String>,
+    /// The last Terminate: whether this end sent it, layer, type and code.
+    pub(crate) terminate: Option<(bool, u8, u8, u8)>,
+    pub(crate) connected: bool,
+    pub(crate) tcp: Option<Tcp>,
+    pub(crate) verbs: Option<Verbs>,
+    pub(crate) processor: Option<Processor>,
+    /// Why the process did not respond, or the look ended early.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Evidence {
+    pub(super) fn between(begin: &Moment, end: &Moment, samples: Samples) -> Self {
+        let (a, b) = (&begin.queue_pair, &end.queue_pair);
+        let more = |of: fn(&QueuePair) -> u64| of(b).wrapping_sub(of(a));
+        let seconds = end.at.duration_since(begin.at).as_secs_f64().max(1e-6);
+        let visits = more(|of| of.visits);
+        let all_visits = end.visits.wrapping_sub(begin.visits);
+        let of_adapter = |begin: u64, end: u64| {
+            let share = if all_visits == 0 { 1.0 } else { visits as f64 / all_visits as f64 };
+            (end.wrapping_sub(begin) as f64 * share.min(1.0)) as u64
+        };
+        let peer = b.remote.map_or("no peer".to_owned(), |address| address.to_string());
+        let verbs = end.verbs.as_ref().zip(begin.verbs.as_ref()).map(|(end, begin)| {
+            let (called, waited) = end.since(begin);
+            Verbs { called: called / seconds, waited: waited / seconds }
+        });
+        let threads = end.threads.as_ref().zip(begin.threads.as_ref());
+        let notes = begin.notes.iter().chain(&end.notes);
+        let mut notes: Vec<_> = notes.cloned().collect();
+        notes.dedup();
+        let processor = threads.map(|(end, begin)| end.since(begin));
+        let starved = processor.map_or(0.0, |of| of.waited / seconds);
+        if starved > 0.2 {
+            let share = 100.0 * starved.min(1.0);
+            notes.push(format!(
+                "for {share:.0} % of the time the busiest thread was ready to run and had no processor"
+            ));
+        }
+        Self {
+            name: format!("{} {}, QP {} with {peer}", end.pid, end.exe, b.qp),
+            pid: end.pid,
+            device: b.device,
+            qp: b.qp,
+            seconds,
+            samples,
+            messages_sent: more(|of| of.messages_sent),
+            messages_received: more(|of| of.messages_received),
+            responses_sent: more(|of| of.responses_sent),
+            octets_sent: more(|of| of.octets_sent),
+            octets_received: more(|of| of.octets_received),
+            fpdus_sent: more(|of| of.fpdus_sent),
+            fpdus_received: more(|of| of.fpdus_received),
+            send_calls: more(|of| of.send_calls),
+            receive_calls: more(|of| of.recv_calls),
+            send_stalls: more(|of| of.send_stalls),
+            ord_stalls: more(|of| of.ord_stalls),
+            posts_refused: b.posts_refused.wrapping_sub(a.posts_refused).into(),
+            waited_for_receive: more(|of| of.waited_for_receive),
+            visits,
+            sleeps: of_adapter(begin.sleeps, end.sleeps),
+            engine_served: of_adapter(begin.engine_served, end.engine_served),
+            send_depth: b.send_depth,
+            recv_depth: b.recv_depth,
+            ord: b.ord(),
+            mulpdu: b.mulpdu,
+            crc: b.has(flag::CRC),
+            markers: b.has(flag::MARKERS_SENT | flag::MARKERS_RECEIVED),
+            local_stream: b.has(flag::LOCAL_STREAM),
+            same_host: is_same_host(b),
+            why_tcp: Some(b.why_tcp.clone()).filter(|why| !why.is_empty()),
+            terminate: terminate(b.terminate),
+            connected: b.state == state::RTS,
+            tcp: end.tcp.zip(begin.tcp).map(|(end, begin)| end.since(begin)),
+            verbs,
+            processor,
+            notes,
+        }
+    }
+
+    /// Names and values, for people and for `--json`.
+    pub(crate) fn figures(&self) -> Vec<(&'static str, String)> {
+        let per_second = |count: u64| format!("{:.0}/s", count as f64 / self.seconds);
+        let looks = |count: u64| format!("in {count} of {} looks", self.samples.looks);
+        let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / self.seconds);
+        let mut all = vec![
+            ("messages sent", per_second(self.messages_sent)),
+            ("messages received", per_second(self.messages_received)),
+            ("octets sent", per_second(self.octets_sent)),
+            ("octets received", per_second(self.octets_received)),
+            ("FPDUs sent", per_second(self.fpdus_sent)),
+            ("FPDUs received", per_second(self.fpdus_received)),
+            ("send calls", per_second(self.send_calls)),
+            ("receive calls", per_second(self.receive_calls)),
+            ("socket full", per_second(self.send_stalls)),
+            ("ORD used up", per_second(self.ord_stalls)),
+            ("sleeps", per_second(self.sleeps)),
+            ("visits", per_second(self.visits)),
+            ("visits by the engine", per_second(self.engine_served)),
+            ("send queue empty", looks(self.samples.sq_empty)),
+            ("send queue full", looks(self.samples.sq_full)),
+            ("depths", format!("{} and {}", self.send_depth, self.recv_depth)),
+        ];
+        if let Some(of) = &self.processor {
+            all.push(("busiest thread ran", share(of.ran)));
+            all.push(("and was ready to run", share(of.waited)));
+        }
+        if let Some(tcp) = &self.tcp {
+            let time = |us: u64| share(us as f64 / 1e6);
+            all.push(("round trip", format!("{} us, +- {} us", tcp.rtt_us, tcp.rtt_variation_us)));
+            all.push(("delivery rate", format!("{} octets/s", tcp.delivery_rate)));
+            all.push(("retransmitted", format!("{} segments", tcp.retransmitted)));
+            all.push(("octets under way", time(tcp.busy_us)));
+            all.push(("peer's window closed", time(tcp.rwnd_limited_us)));
+            all.push(("send buffer full", time(tcp.sndbuf_limited_us)));
+        }
+        all
+    }
+}
+
+fn is_same_host(of: &QueuePair) -> bool {
+    match (of.local, of.remote) {
+        (Some(local), Some(remote)) => local.ip() == remote.ip() || remote.ip().is_loopback(),
+        _ => false,
+    }
+}
+
+fn terminate(word: u32) -> Option<(bool, u8, u8, u8)> {
+    let [told, layer, etype, code] = word.to_be_bytes();
+    (told != 0).then_some((told == 1, layer, etype, code))
+}

@@ -1,0 +1,123 @@
+//! Finds the connection to explain among the pages of a process, and says what is wrong if there is none.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use state_page::layout::state;
+use state_page::place;
+use state_page::read::QueuePair;
+
+use super::args::Which;
+use crate::error::{CliError, CliResult, Exit};
+use crate::stat::pages::{Look, Seen, directory, uid};
+
+const OTHERS: &str = "`warpline stat` lists the processes that publish their state";
+
+/// The pages of the process; it has several if it has several copies of the library.
+pub(super) fn pages(which: Which) -> CliResult<Vec<Seen>> {
+    let page = directory().join(format!("{}.{}", which.pid, place::PAGE));
+    let was_there = page.exists();
+    let look = Look::take(Some(which.pid), false)?;
+    match look.processes.is_empty() {
+        true if was_there && !page.exists() => {
+            Err(failed(format!("process {} has ended", which.pid))
+                .at(look.places())
+                .because("it was killed; the state page that it left has been removed")
+                .hint(OTHERS))
+        }
+        true => Err(no_page(which.pid, &look)),
+        false => Ok(look.processes),
+    }
+}
+
+fn no_page(pid: u32, look: &Look) -> CliError {
+    let error = |what: String| CliError::new(Exit::Failed, what).at(look.places());
+    let own_file = |(file, _): &&(String, String)| {
+        let name = Path::new(file).file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(&format!("{pid}.")))
+    };
+    let Ok(process) = std::fs::metadata(format!("/proc/{pid}")) else {
+        return error(format!("there is no process {pid}")).hint(OTHERS);
+    };
+    if let Some((file, what)) = look.troubles.iter().find(own_file) {
+        return error(format!("the state page of process {pid} cannot be used"))
+            .because(format!("{file}: {what}"))
+            .hint("see `warpline doctor`");
+    }
+    if process.uid() != uid() && uid() != 0 {
+        return error(format!("process {pid} belongs to user {}", process.uid()))
+            .hint("run this command as that user, or as root");
+    }
+    error(format!("process {pid} publishes nothing"))
+        .because(look.complaint().unwrap_or_else(|| {
+            "it does not use Warpline, or its configuration says `[observe] publish = false`, or it has more \
+             rights than who started it"
+                .into()
+        }))
+        .hint(OTHERS)
+}
+
+/// The queue pair with this number, or else the one that has moved most since `before`. Where none moves, one that is
+/// connected, or else the last that was.
+pub(super) fn chosen(which: Which, before: &[Seen]) -> CliResult<(Seen, QueuePair)> {
+    let now = pages(which)?;
+    let moved = |seen: &Seen, of: &QueuePair| {
+        let chosen = Chosen::new(seen, of);
+        let sum = |of: &QueuePair| of.octets_sent.wrapping_add(of.octets_received);
+        let before = before.iter().find(|before| before.socket == seen.socket);
+        let before = before.and_then(|before| chosen.within(before));
+        before.map_or(0, |before| sum(of).wrapping_sub(sum(before)))
+    };
+    let all = now.iter().flat_map(|seen| seen.page.queue_pairs.iter().map(move |qp| (seen, qp)));
+    let wanted = all.filter(|(_, qp)| which.qp.is_none_or(|number| number == qp.qp));
+    let busiest =
+        wanted.max_by_key(|(seen, qp)| (moved(seen, qp), qp.state == state::RTS, qp.began));
+    let Some((seen, qp)) = busiest else {
+        let what = match which.qp {
+            Some(qp) => format!("process {} has no queue pair {qp}", which.pid),
+            None => format!("process {} has no queue pair", which.pid),
+        };
+        return Err(failed(what).hint(format!("`warpline stat {}` shows what it has", which.pid)));
+    };
+    if !qp.is_written() {
+        return Err(failed(format!("queue pair {} has no counters", qp.qp))
+            .because("its provider is in a library that does not publish them"));
+    }
+    if qp.began == 0 {
+        return Err(failed(format!("queue pair {} was never connected", qp.qp))
+            .hint(format!("`warpline stat {}` shows the others", which.pid)));
+    }
+    Ok((seen.clone(), qp.clone()))
+}
+
+fn failed(what: String) -> CliError {
+    CliError::new(Exit::Failed, what)
+}
+
+/// One stream of a queue pair, to find it again.
+pub(super) struct Chosen {
+    socket: PathBuf,
+    device: u32,
+    qp: u32,
+    began: u64,
+}
+
+impl Chosen {
+    pub(super) fn new(seen: &Seen, of: &QueuePair) -> Self {
+        Self { socket: seen.socket.clone(), device: of.device, qp: of.qp, began: of.began }
+    }
+
+    /// In a new look. `None`: the process, the queue pair or the stream has ended.
+    pub(super) fn again(&self, which: Which) -> Option<(Seen, QueuePair)> {
+        let all = pages(which).ok()?;
+        let seen = all.into_iter().find(|seen| seen.socket == self.socket)?;
+        let qp = self.within(&seen)?.clone();
+        Some((seen, qp))
+    }
+
+    fn within<'a>(&self, seen: &'a Seen) -> Option<&'a QueuePair> {
+        let same =
+            |of: &&QueuePair| (of.device, of.qp, of.began) == (self.device, self.qp, self.began);
+        seen.page.queue_pairs.iter().find(same)
+    }
+}

@@ -1,0 +1,127 @@
+//! Looks at a process for a while: at its page many times, at its socket and at /proc at the beginning and at the end.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use state_page::layout::state;
+use state_page::read::QueuePair;
+
+use super::args::ExplainArgs;
+use super::ask::{self, VerbCounts};
+use super::evidence::{Evidence, Samples, Tcp};
+use super::find::{self, Chosen};
+use super::processor::Threads;
+use crate::error::CliResult;
+use crate::stat::pages::Seen;
+
+/// Between two looks at the page.
+const STEP: Duration = Duration::from_millis(10);
+/// How long to look for the connection that moves most.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// The figures of the connection that the arguments name.
+pub(super) fn watch(args: &ExplainArgs) -> CliResult<Evidence> {
+    let first = find::pages(args.which)?;
+    std::thread::sleep(GLANCE);
+    let (seen, qp) = find::chosen(args.which, &first)?;
+    let chosen = Chosen::new(&seen, &qp);
+    let begin = Moment::take(&seen, qp);
+    let mut samples = Samples::default();
+    let mut last = begin.clone();
+    last.notes.clear();
+    let began = Instant::now();
+    while began.elapsed() < args.seconds {
+        std::thread::sleep(STEP);
+        let Some((seen, now)) = chosen.again(args.which) else {
+            last.notes.push("the connection or its process has ended meanwhile".to_owned());
+            break;
+        };
+        samples.add(&last.queue_pair, &now);
+        let ended = now.state != state::RTS;
+        last.look(&seen, now);
+        // What has ended does not change any more.
+        if ended {
+            break;
+        }
+    }
+    last.ask(&seen);
+    Ok(Evidence::between(&begin, &last, samples))
+}
+
+/// One moment of a connection.
+#[derive(Clone)]
+pub(super) struct Moment {
+    pub(super) at: Instant,
+    pub(super) pid: u32,
+    pub(super) exe: String,
+    pub(super) queue_pair: QueuePair,
+    /// Of all connections of its adapter.
+    pub(super) visits: u64,
+    /// Of its adapter.
+    pub(super) sleeps: u64,
+    pub(super) engine_served: u64,
+    pub(super) tcp: Option<Tcp>,
+    pub(super) verbs: Option<VerbCounts>,
+    pub(super) threads: Option<Threads>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Moment {
+    fn take(seen: &Seen, queue_pair: QueuePair) -> Self {
+        let mut moment = Self {
+            at: Instant::now(),
+            pid: seen.page.process.pid,
+            exe: seen.page.process.exe.clone(),
+            queue_pair: queue_pair.clone(),
+            visits: 0,
+            sleeps: 0,
+            engine_served: 0,
+            tcp: None,
+            verbs: None,
+            threads: None,
+            notes: Vec::new(),
+        };
+        // First, because the process may take its time.
+        moment.ask(seen);
+        moment.look(seen, queue_pair);
+        moment
+    }
+
+    fn look(&mut self, seen: &Seen, queue_pair: QueuePair) {
+        let of_adapter = |of: &&QueuePair| of.device == queue_pair.device;
+        let all = seen.page.queue_pairs.iter().filter(of_adapter);
+        self.visits = all.fold(0, |sum, of| sum.wrapping_add(of.visits));
+        let mut devices = seen.page.devices.iter();
+        if let Some((_, device)) = devices.find(|(index, _)| *index == queue_pair.device) {
+            (self.sleeps, self.engine_served) = (device.sleeps, device.engine_served);
+        }
+        self.queue_pair = queue_pair;
+        self.at = Instant::now();
+    }
+
+    fn ask(&mut self, seen: &Seen) {
+        match ask::queue_pair(&seen.socket, self.queue_pair.device, self.queue_pair.qp) {
+            Ok(answer) => {
+                self.tcp = tcp(&answer["tcp"]);
+                self.verbs = ask::verbs(&seen.socket);
+            }
+            Err(why) => self.notes.push(why),
+        }
+        self.threads = Threads::of(self.pid);
+    }
+}
+
+fn tcp(of: &Value) -> Option<Tcp> {
+    let number = |key: &str| of[key].as_u64().unwrap_or(0);
+    of.is_object().then(|| Tcp {
+        mss: number("mss"),
+        rtt_us: number("rtt_us"),
+        rtt_variation_us: number("rtt_variation_us"),
+        congestion_window: number("congestion_window"),
+        retransmitted: number("retransmitted"),
+        busy_us: number("busy_us"),
+        rwnd_limited_us: number("rwnd_limited_us"),
+        sndbuf_limited_us: number("sndbuf_limited_us"),
+        delivery_rate: number("delivery_rate"),
+    })
+}

@@ -1,0 +1,220 @@
+//! Tests of `warpline explain`: each cause with two processes that make it, where it must be the first, and a control
+//! where it must not be named. Namespaces make the ends two hosts, with the delay, loss and MTU of a network.
+
+mod ends;
+mod load;
+
+use crate::support::Running;
+use ends::{Ends, Net};
+use load::{Load, Manner, Op, STREAM, Serve};
+
+const POLLS: Serve = Serve { receives: 64, manner: Manner::Poll };
+const PARKS: Serve = Serve { receives: 0, manner: Manner::Park };
+/// A round trip of 2 ms.
+const FAR: &[&str] = &["netem", "delay", "2ms"];
+/// 400 Mbit/s, by which the network limits and not the processor.
+const NARROW: &[&str] = &["netem", "delay", "2ms", "rate", "400mbit"];
+/// One request in 20 ms.
+const SELDOM: Load = Load { size: 4096, at_once: 1, rest_us: 20_000, ..STREAM };
+
+/// The cause is the first of the one client, and none of the other's.
+fn both(cause: &str, makes: impl FnOnce() -> Option<Ends>, control: impl FnOnce() -> Option<Ends>) {
+    if let Some(ends) = makes() {
+        ends.is(cause);
+    }
+    if let Some(ends) = control() {
+        ends.is_not(cause);
+    }
+}
+
+fn ends(test: &str, shape: &[&str], config: &str, serve: Serve, load: Load) -> Option<Ends> {
+    let net = Net::two(test, 9000, shape)?;
+    Some(Ends::start(net, config, &[], serve, load))
+}
+
+fn stop(process: &Running) {
+    let pid = rustix::process::Pid::from_raw(process.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+}
+
+#[test]
+fn nothing_to_send() {
+    let test = "explain nothing to send";
+    both(
+        "nothing to send",
+        || ends(test, &[], "", PARKS, SELDOM),
+        || ends(test, NARROW, "", PARKS, STREAM),
+    );
+}
+
+#[test]
+fn depth() {
+    let test = "explain depth";
+    let shallow = Load { op: Op::Read, size: 4096, depth: 2, at_once: 8, ..STREAM };
+    let deep = Load { op: Op::Read, depth: 16, at_once: 16, ..STREAM };
+    both(
+        "depth",
+        || ends(test, FAR, "", PARKS, shallow),
+        // As full, but the network limits.
+        || ends(test, &["netem", "rate", "100mbit"], "", PARKS, deep),
+    );
+}
+
+#[test]
+fn small_messages() {
+    let test = "explain small messages";
+    let single = Load { size: 8, depth: 256, at_once: 1, ..STREAM };
+    both(
+        "small messages",
+        || ends(test, &[], "", PARKS, single),
+        || ends(test, &[], "", PARKS, Load { list: 64, at_once: 256, ..single }),
+    );
+}
+
+#[test]
+fn outbound_reads() {
+    let test = "explain ORD";
+    let one = Load { op: Op::Read, size: 4096, ord: 1, ..STREAM };
+    both(
+        "ORD",
+        || ends(test, FAR, "", PARKS, one),
+        || ends(test, FAR, "", PARKS, Load { ord: 16, ..one }),
+    );
+}
+
+#[test]
+fn no_receive_posted() {
+    let test = "explain receiver's application";
+    let sends = Load { op: Op::Send, size: 64, ..SELDOM };
+    both(
+        "receiver's application",
+        || ends(test, &[], "", Serve { receives: 1, manner: Manner::Park }, sends),
+        || ends(test, &[], "", POLLS, sends),
+    );
+}
+
+#[test]
+fn a_stopped_receiver() {
+    let test = "explain receiver's processor";
+    let stopped = || {
+        let ends = ends(test, &[], "", PARKS, STREAM)?;
+        stop(&ends.server);
+        Some(ends)
+    };
+    both("receiver's processor", stopped, || ends(test, NARROW, "", PARKS, STREAM));
+}
+
+#[test]
+fn a_small_socket_buffer() {
+    let test = "explain socket";
+    let small = "[softrdma]\nsocket_buffer = 16384\n";
+    both(
+        "socket",
+        || ends(test, FAR, small, PARKS, STREAM),
+        || ends(test, NARROW, "", PARKS, STREAM),
+    );
+}
+
+#[test]
+fn loss() {
+    let test = "explain network";
+    both(
+        "network",
+        || ends(test, &["netem", "delay", "1ms", "loss", "5%"], "", PARKS, STREAM),
+        || ends(test, FAR, "", PARKS, STREAM),
+    );
+}
+
+#[test]
+fn small_fpdus_with_crc_and_markers() {
+    let test = "explain CRC or FPDU size";
+    let config = "[policy]\ncrc = \"require\"\nmarkers = \"require\"\n";
+    let small = || Some(Ends::start(Net::two(test, 1500, &[])?, config, &[], PARKS, STREAM));
+    both("CRC or FPDU size", small, || ends(test, &[], "", PARKS, STREAM));
+}
+
+#[test]
+fn sleeps() {
+    let test = "explain sleeping";
+    let config = "[softrdma]\nspin_us = 0\n";
+    let waits = Load { op: Op::Echo, size: 8, at_once: 1, wait: true, ..STREAM };
+    let echo = Serve { receives: 16, manner: Manner::Echo };
+    both(
+        "sleeping",
+        || ends(test, &[], config, echo, waits),
+        || ends(test, &[], config, echo, Load { wait: false, ..waits }),
+    );
+}
+
+#[test]
+fn a_program_that_never_polls() {
+    let test = "explain engine only";
+    let reads = Load { op: Op::Read, size: 4096, at_once: 1, ..STREAM };
+    // The server's side: it only responds.
+    if let Some(ends) = ends(test, &[], "", PARKS, reads) {
+        let (causes, all) = ends.explain(ends.server.id());
+        assert_eq!(causes.first().map(String::as_str), Some("engine only"), "{all:#}");
+    }
+    if let Some(ends) = ends(test, &[], "", POLLS, reads) {
+        let (causes, all) = ends.explain(ends.server.id());
+        assert!(!causes.iter().any(|of| of == "engine only"), "{all:#}");
+    }
+}
+
+#[test]
+fn one_host_over_tcp() {
+    let start = |local| Ends::start(Net::Host, "", &[("WARPLINE_LOCAL", local)], PARKS, STREAM);
+    let shows = start("off").is("same host over TCP");
+    assert!(shows.contains("`policy`"), "{shows}");
+    start("auto").is_not("same host over TCP");
+}
+
+#[test]
+fn the_program_and_not_the_library() {
+    let start =
+        |load| Ends::start(Net::Host, "", &[("WARPLINE_WRAP", "stats:every=1")], PARKS, load);
+    let works = Load { size: 4096, at_once: 1, work_us: 10_000, ..STREAM };
+    start(works).is("the program");
+    start(Load { work_us: 0, wait: true, op: Op::Read, ..works }).is_not("the program");
+}
+
+#[test]
+fn figures_without_a_cause_and_the_other_end() {
+    let test = "explain without a cause";
+    let Some(ends) = ends(test, NARROW, "", PARKS, STREAM) else { return };
+    let (causes, all) = ends.explain(ends.client.id());
+    assert!(causes.is_empty() && all["figures"]["round trip"].is_string(), "{all:#}");
+    let (status, out, error) =
+        ends.run(&["explain", &ends.client.id().to_string(), "--seconds", "0.2"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(out.contains("no cause has 20 % of the time; the figures:"), "{out}");
+    assert!(out.contains("send queue empty"), "{out}");
+}
+
+#[test]
+fn wrong_calls_are_explained() {
+    let mut ends = Ends::start(Net::Host, "", &[], PARKS, SELDOM);
+    let fails = |what: &str, status: i32, says: &str| {
+        let (found, out, error) = ends.run(&["explain", what]);
+        assert_eq!((found, out.as_str()), (Some(status), ""), "{what}: {error}");
+        assert!(error.contains(says), "{what}: {error}");
+    };
+    let pid = ends.client.id();
+    fails("x", 2, "`x` is not the number of a process");
+    fails(&format!("{pid}:"), 2, "`` is not the number of a queue pair");
+    fails("4194305", 1, "there is no process 4194305");
+    fails(&std::process::id().to_string(), 1, "publishes nothing");
+    fails(&format!("{pid}:4711"), 1, "has no queue pair 4711");
+    // A page of which nothing is left, and that of a process which was killed.
+    let page = |pid: u32| ends.directory().join(format!("{pid}.state"));
+    let (server, client) = (page(ends.server.id()), page(pid));
+    // Stopped, or it would be ended by its next access to the page.
+    stop(&ends.server);
+    std::fs::write(&server, "").unwrap();
+    let (_, _, error) = ends.run(&["explain", &ends.server.id().to_string()]);
+    assert!(error.contains("cannot be used") && error.contains("state page"), "{error}");
+    ends.client.kill();
+    ends.client.code();
+    let (_, _, error) = ends.run(&["explain", &pid.to_string()]);
+    assert!(error.contains("it was killed") && !client.exists(), "{error}");
+}

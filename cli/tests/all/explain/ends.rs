@@ -1,0 +1,126 @@
+//! Two ends in network namespaces, or on one host, and what the command says about them.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use warpline_tests::netns::Netns;
+
+use super::load::{Load, ROLE, Role, Serve, TEST};
+use crate::stat::Runtime;
+use crate::support::{Running, TempFile, line_with};
+
+/// Where the two ends are.
+pub(super) enum Net {
+    /// On one host, on loopback.
+    Host,
+    /// In two namespaces.
+    Two(Netns, Netns),
+}
+
+impl Net {
+    /// Two hosts; `shape` are arguments of `tc qdisc add dev veth root` at the sender. `None`: the test is skipped.
+    pub(super) fn two(test: &str, mtu: u32, shape: &[&str]) -> Option<Self> {
+        let made = Netns::pair(mtu).and_then(|(a, b)| {
+            let tc = ["tc", "qdisc", "add", "dev", "veth", "root"];
+            if !shape.is_empty() {
+                a.exec(&[&tc, shape].concat())?;
+            }
+            Ok(Self::Two(a, b))
+        });
+        made.inspect_err(|why| warpline_skip::skip(test, why)).ok()
+    }
+
+    /// This program on one of the hosts. Before other processes, where that is allowed: what the ends do is to show,
+    /// not what keeps them from it.
+    fn command(&self, is_server: bool) -> Command {
+        let mut command = match self {
+            Self::Host => Command::new("nice"),
+            Self::Two(client, server) => (if is_server { server } else { client }).command("nice"),
+        };
+        command.args(["-n", "-15"]).arg(std::env::current_exe().unwrap());
+        command
+    }
+
+    fn address(&self) -> &'static str {
+        match self {
+            Self::Host => "127.0.0.1:0",
+            Self::Two(..) => "10.77.0.2:0",
+        }
+    }
+}
+
+/// Two ends that are connected.
+pub(super) struct Ends {
+    pub(super) server: Running,
+    pub(super) client: Running,
+    runtime: Runtime,
+    _config: TempFile,
+    _net: Net,
+}
+
+impl Ends {
+    /// Starts both, with this configuration and these variables.
+    pub(super) fn start(
+        net: Net,
+        config: &str,
+        variables: &[(&str, &str)],
+        serve: Serve,
+        load: Load,
+    ) -> Self {
+        let runtime = Runtime::new();
+        let config = TempFile::new("explain.toml", config.as_bytes());
+        let start = |is_server: bool, role: &Role| {
+            let mut command = net.command(is_server);
+            command
+                .args(["--exact", TEST, "--nocapture"])
+                .env(ROLE, serde_json::to_string(role).unwrap())
+                .env("WARPLINE_CONFIG", config.path())
+                .env("XDG_RUNTIME_DIR", &runtime.0)
+                .envs(variables.iter().copied())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null());
+            Running::new(command.spawn().unwrap())
+        };
+        let address = net.address().to_owned();
+        let mut server = start(true, &Role::Serve { address, with: serve });
+        let line = line_with(&mut server.stdout(), |line| line.starts_with("listening"));
+        let address = line.rsplit(' ').next().unwrap().to_owned();
+        let mut client = start(false, &Role::Connect { address, with: load });
+        line_with(&mut client.stdout(), |line| line.starts_with("connected"));
+        Self { server, client, runtime, _config: config, _net: net }
+    }
+
+    /// Runs the command with their directory: status, standard output, standard error.
+    pub(super) fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        self.runtime.run(arguments)
+    }
+
+    /// Where their state pages are.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.runtime.0.join("warpline")
+    }
+
+    /// The causes of a process, the largest first, and all that the command prints.
+    pub(super) fn explain(&self, pid: u32) -> (Vec<String>, Value) {
+        let all = self.runtime.json(&["explain", &pid.to_string(), "--seconds", "1", "--json"]);
+        let causes = all["causes"].as_array().unwrap().iter();
+        (causes.map(|of| of["cause"].as_str().unwrap().to_owned()).collect(), all)
+    }
+
+    /// The first cause of the client is this one; returns its figures.
+    pub(super) fn is(&self, cause: &str) -> String {
+        let (causes, all) = self.explain(self.client.id());
+        assert_eq!(causes.first().map(String::as_str), Some(cause), "{all:#}");
+        let first = &all["causes"][0];
+        assert!(first["remedy"].as_str().is_some_and(|text| !text.is_empty()), "{all:#}");
+        first["shows"].as_str().unwrap().to_owned()
+    }
+
+    /// This is none of its causes.
+    pub(super) fn is_not(&self, cause: &str) {
+        let (causes, all) = self.explain(self.client.id());
+        assert!(!causes.iter().any(|of| of == cause), "{all:#}");
+    }
+}

@@ -1,0 +1,229 @@
+//! The processes that the tests explain: this test program again, as one end of a connection that does what an
+//! environment variable says until it is killed.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use itapi::{Ep, Error, Evd, Ia, Lmr, Operation, Pz, RemoteRange, Result, WcStatus, Work};
+use serde::{Deserialize, Serialize};
+
+/// Holds a [`Role`] in the process of an end.
+pub(super) const ROLE: &str = "WARPLINE_EXPLAINED";
+/// The test that is the end.
+pub(super) const TEST: &str = "explain::load::end";
+/// Octets that the peer may read and write.
+const REGION: usize = 1 << 20;
+
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) enum Role {
+    Serve { address: String, with: Serve },
+    Connect { address: String, with: Load },
+}
+
+/// How the passive side serves one connection.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Serve {
+    /// Receives that it keeps posted.
+    pub(super) receives: u32,
+    pub(super) manner: Manner,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Manner {
+    Poll,
+    Wait,
+    /// It never calls the library.
+    Park,
+    /// It polls and sends each message back.
+    Echo,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Op {
+    Write,
+    Read,
+    Send,
+    /// Send, and wait for a message back.
+    Echo,
+}
+
+/// What the active side does.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Load {
+    pub(super) op: Op,
+    pub(super) size: usize,
+    pub(super) depth: u32,
+    pub(super) ord: u16,
+    /// Requests in a list.
+    pub(super) list: u32,
+    /// Requests under way at once; beyond the depth the queue refuses.
+    pub(super) at_once: u32,
+    /// It waits for completions; else it polls.
+    pub(super) wait: bool,
+    /// Microseconds of other work between two lists.
+    pub(super) work_us: u64,
+    /// Microseconds for which it sleeps between two lists.
+    pub(super) rest_us: u64,
+}
+
+/// 64 KiB Writes, as fast as it goes.
+pub(super) const STREAM: Load = Load {
+    op: Op::Write,
+    size: 64 << 10,
+    depth: 16,
+    ord: 16,
+    list: 1,
+    at_once: 16,
+    wait: false,
+    work_us: 0,
+    rest_us: 0,
+};
+
+/// Not a test by itself: one end.
+#[test]
+fn end() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    match serde_json::from_str(&role).unwrap() {
+        Role::Serve { address, with } => serve(&address, with).unwrap(),
+        Role::Connect { address, with } => connect(&address, with).unwrap(),
+    }
+}
+
+fn say(what: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "\n{what}").and_then(|()| out.flush()).unwrap();
+}
+
+/// Keeps everything: the connection ended, as some tests intend, and the record of its end is what they look at.
+fn keep() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+fn serve(address: &str, with: Serve) -> Result<()> {
+    let ia = Ia::open()?;
+    let (pz, evd) = (ia.pz()?, ia.evd(4096)?);
+    let region = pz.lmr(REGION).remote_read().remote_write().register()?;
+    let listen = ia.listen(address)?;
+    say(&format!("listening at {}", listen.address()));
+    let ep = pz.ep(&evd).depth(16, with.receives.max(1)).reads(16, 16).build()?;
+    for buffer in pz.buffers(with.receives as usize, 64 << 10)? {
+        ep.post_recv(buffer)?;
+    }
+    listen.request()?.accept(&ep, &region.remote().to_octets())?;
+    loop {
+        let completion = match with.manner {
+            Manner::Park => {
+                std::thread::park();
+                continue;
+            }
+            Manner::Wait => evd.wait(Duration::from_secs(1))?,
+            Manner::Poll | Manner::Echo => evd.poll()?,
+        };
+        let Some(completion) = completion else { continue };
+        if completion.status != WcStatus::Success {
+            keep();
+        }
+        let Some(buffer) = completion.into_buffer() else { continue };
+        ep.post_recv(buffer)?;
+        if with.manner == Manner::Echo {
+            ep.post(Work::send(&[0; 8]))?;
+        }
+    }
+}
+
+fn connect(address: &str, with: Load) -> Result<()> {
+    let ia = Ia::open()?;
+    let (pz, evd) = (ia.pz()?, ia.evd(4096)?);
+    let ep = pz.ep(&evd).depth(with.depth, 4).reads(16, with.ord).build()?;
+    let remote = RemoteRange::from_octets(&ep.connect(address, b"")?.private_data);
+    let remote = remote.ok_or(Error::Argument("the peer sent no range".into()))?;
+    say("connected");
+    let mut client = Client::new(&pz, evd, ep, remote, with)?;
+    loop {
+        if client.round().is_err() {
+            keep();
+        }
+    }
+}
+
+struct Client {
+    evd: Evd,
+    ep: Ep,
+    memory: Lmr,
+    remote: RemoteRange,
+    with: Load,
+    under_way: u32,
+    list: Vec<Work<'static>>,
+}
+
+impl Client {
+    fn new(pz: &Pz, evd: Evd, ep: Ep, remote: RemoteRange, with: Load) -> Result<Self> {
+        for buffer in pz.buffers(4, 8)? {
+            ep.post_recv(buffer)?;
+        }
+        let memory = pz.lmr(with.size).register()?;
+        let remote = remote.slice(0..with.size as u64)?;
+        Ok(Self { evd, ep, memory, remote, with, under_way: 0, list: Vec::new() })
+    }
+
+    fn round(&mut self) -> Result<()> {
+        self.post()?;
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_micros(self.with.work_us) {
+            std::hint::spin_loop();
+        }
+        if self.with.rest_us > 0 {
+            std::thread::sleep(Duration::from_micros(self.with.rest_us));
+        }
+        self.take()
+    }
+
+    /// As many requests as shall be under way.
+    fn post(&mut self) -> Result<()> {
+        while self.under_way < self.with.at_once {
+            let mut list = std::mem::take(&mut self.list);
+            list.clear();
+            list.extend((0..self.with.list).map(|_| self.work()));
+            let before = list.len();
+            let posted = self.ep.post_all(&mut list);
+            self.under_way += (before - list.len()) as u32;
+            self.list = list;
+            match posted {
+                Ok(_) => {}
+                // The queue is full.
+                Err(_) if self.under_way > 0 => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn work(&self) -> Work<'static> {
+        match self.with.op {
+            Op::Write => Work::write(&self.memory, self.remote),
+            Op::Read => Work::read(self.remote, &self.memory),
+            Op::Send | Op::Echo => Work::send(&self.memory),
+        }
+    }
+
+    fn take(&mut self) -> Result<()> {
+        let mut next = match self.with.wait {
+            true => self.evd.wait(Duration::from_secs(1))?,
+            false => self.evd.poll()?,
+        };
+        while let Some(completion) = next {
+            completion.check()?;
+            let is_receive = completion.operation == Operation::Recv;
+            if is_receive == (self.with.op == Op::Echo) {
+                self.under_way = self.under_way.saturating_sub(1);
+            }
+            if let Some(buffer) = completion.into_buffer().filter(|_| is_receive) {
+                self.ep.post_recv(buffer)?;
+            }
+            next = self.evd.poll()?;
+        }
+        Ok(())
+    }
+}
