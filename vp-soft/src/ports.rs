@@ -31,7 +31,7 @@ mod tests {
         let local: IpAddr = "fe80::1".parse().unwrap();
         let port = |online, addresses: &[IpAddr]| {
             let addresses = addresses.to_vec();
-            super::port(Interface { name: "eth0".into(), online, mtu: 1500, addresses })
+            port(Interface { name: "eth0".into(), online, mtu: 1500, addresses })
         };
         let usable = port(true, &[v4, local, v6]);
         let (interface, mtu) = ("eth0".into(), 1500);

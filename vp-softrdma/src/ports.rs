@@ -175,7 +175,7 @@ mod tests {
         // As if all ports had appeared just now.
         lock(&ports.state).known.clear();
         let online = |port: &PortInfo| port.online;
-        let count = ports().unwrap().iter().filter(|port| online(port)).count();
+        let count = super::ports().unwrap().iter().filter(|port| online(port)).count();
         assert_ne!(count, 0, "not even a loopback");
         for _ in 0..2 {
             ports.on_ready(Ready::default());
