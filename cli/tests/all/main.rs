@@ -11,6 +11,7 @@ mod misc;
 mod perf;
 mod ping;
 mod policy;
+mod prometheus;
 mod provider;
 mod run;
 mod stat;
