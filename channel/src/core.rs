@@ -245,7 +245,7 @@ impl ChannelEnd {
 
 impl Drop for ChannelEnd {
     fn drop(&mut self) {
-        self.hub.leave(self.id(), self.completions);
+        self.hub.remove(self.id(), self.completions);
         let mut state = self.state();
         // Nothing is lost if both ends have finished; else the peer gets an error, since messages may be lost.
         let mutual = state.is_at_end() && state.over.is_none();

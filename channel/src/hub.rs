@@ -131,7 +131,7 @@ impl Hub {
         }
     }
 
-    pub(crate) fn leave(&self, id: EpId, completions: u32) {
+    pub(crate) fn remove(&self, id: EpId, completions: u32) {
         lock(&self.members).remove(&id);
         *lock(&self.room) -= completions;
     }
@@ -209,7 +209,7 @@ impl Hub {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.hand_out(batch);
+        self.distribute(batch);
         Ok(())
     }
 
@@ -218,7 +218,7 @@ impl Hub {
         let Ok(mut batch) = self.batch.try_lock() else { return };
         // A provider that fails here fails the next wait, too.
         while self.evd.poll_into(&mut batch).is_ok_and(|taken| taken > 0) {
-            self.hand_out(&mut batch);
+            self.distribute(&mut batch);
         }
         if self.called.load(Ordering::Acquire) {
             self.drained();
@@ -228,7 +228,7 @@ impl Hub {
     }
 
     /// Passes each completion to its channel, in order.
-    fn hand_out(&self, batch: &mut Vec<Completion>) {
+    fn distribute(&self, batch: &mut Vec<Completion>) {
         while let Some(first) = batch.first() {
             let id = first.ep;
             let run = batch.iter().take_while(|completion| completion.ep == id).count();

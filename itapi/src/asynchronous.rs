@@ -235,7 +235,7 @@ impl Ep {
         let mut events = self.arrivals()?;
         loop {
             let (_, event) = events.next().await?;
-            self.note(&event);
+            self.record_end(&event);
             if !matches!(event, ConnEvent::Established(_)) {
                 return Ok(event);
             }
@@ -260,7 +260,7 @@ impl Ep {
         let mut attempt = Attempt { ep: self, over: false };
         let (_, event) = events.next().await?;
         attempt.over = true;
-        self.note(&event);
+        self.record_end(&event);
         established(event)
     }
 }

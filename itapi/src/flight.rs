@@ -74,11 +74,12 @@ impl SendFlight {
     /// The memory of the unsignalled requests that have ended, for the completion that reported it.
     #[inline]
     pub(crate) fn take_earlier(&mut self) -> Vec<Local> {
-        if self.earlier.is_empty() { Vec::new() } else { self.hand_out() }
+        if self.earlier.is_empty() { Vec::new() } else { self.take_list() }
     }
 
     /// The list keeps its capacity. Without memory for a second list, all of it waits for a later completion.
-    fn hand_out(&mut self) -> Vec<Local> {
+    #[cold]
+    fn take_list(&mut self) -> Vec<Local> {
         if self.posted.unreported() == 0 {
             return std::mem::take(&mut self.earlier);
         }

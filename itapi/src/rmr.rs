@@ -77,7 +77,7 @@ pub(crate) struct Pending(Rmr);
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.0.settle();
+        self.0.complete_one();
     }
 }
 
@@ -146,7 +146,7 @@ impl Rmr {
     }
 
     /// Counts one work request less. After the last, the provider says what the window is linked to.
-    fn settle(&self) {
+    fn complete_one(&self) {
         self.state().pending -= 1;
         // Outside the lock: each drop may deregister.
         while let Some(region) = self.unlinked_region() {

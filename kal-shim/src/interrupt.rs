@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn note(_signal: libc::c_int) {
+extern "C" fn on_interrupt(_signal: libc::c_int) {
     // Async-signal-safe: one atomic store, no lock, no allocation.
     INTERRUPTED.store(true, Ordering::Release);
 }
@@ -17,9 +17,9 @@ extern "C" fn note(_signal: libc::c_int) {
 pub fn catch_interrupt() -> io::Result<()> {
     // SAFETY: all zeroes is a valid `sigaction`: default handler, empty mask, no flags.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = note as *const () as usize;
+    action.sa_sigaction = on_interrupt as *const () as usize;
     action.sa_flags = libc::SA_RESETHAND;
-    // SAFETY: `action` is initialised and outlives the call; `note` is async-signal-safe and has the
+    // SAFETY: `action` is initialised and outlives the call; `on_interrupt` is async-signal-safe and has the
     // signature of a handler without SA_SIGINFO; a null third argument asks for no old action.
     let result = unsafe { libc::sigaction(libc::SIGINT, &action, std::ptr::null_mut()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -92,7 +92,7 @@ impl Sleeper {
     }
 
     /// The same without sleeping.
-    pub fn look(&self, fired: &mut Fired) -> io::Result<()> {
+    pub fn poll(&self, fired: &mut Fired) -> io::Result<()> {
         self.wait(Some(&timespec(Duration::ZERO)), fired)
     }
 
@@ -190,7 +190,7 @@ impl Reactor {
     /// Appends the present events, without sleeping. The waker's signal stays for the sleeper.
     pub fn poll(&mut self, ready: &mut Vec<Ready>) -> io::Result<()> {
         let mut fired = Fired::default();
-        self.epoll.look(&mut fired)?;
+        self.epoll.poll(&mut fired)?;
         fired.0.retain(|token| *token != WAKER);
         self.take(&mut fired, ready);
         Ok(())

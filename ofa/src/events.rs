@@ -80,7 +80,7 @@ impl Source {
     }
 
     /// Queues an event of it.
-    pub(crate) fn tell(&self, events: &Events, kind: u32) {
+    pub(crate) fn raise(&self, events: &Events, kind: u32) {
         let handle = lock(&self.handle);
         if *handle != 0 {
             events.push(kind, Element::Handle(*handle), &self.acks);

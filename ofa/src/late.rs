@@ -1,7 +1,7 @@
-//! Receives posted late: what happens to a Send that finds none. An RNIC ends the stream; InfiniBand has
-//! the sender try again.
+//! Receives posted late: what happens to a Send that finds none. An iWARP RNIC ends the stream; in
+//! InfiniBand the sender tries again.
 //!
-//! Programs that use the rendezvous are written for the latter: their queue pairs hold such Sends for a
+//! Programs that use the rendezvous expect the latter: their queue pairs hold such Sends for a
 //! while. Those of connection identifiers do so if `WARPLINE_VERBS_LATE_RECEIVES` is set, to a number of
 //! seconds; 0 turns it off for all.
 

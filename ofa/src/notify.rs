@@ -138,7 +138,7 @@ impl<T: Item> Queue<T> {
         item
     }
 
-    /// Notes a thread that waits. Nothing runs when one is cancelled, so the ends of threads are looked for.
+    /// Records a waiting thread. No code runs when one is cancelled, so ended threads are searched for.
     fn enter(&self, thread: Pid) {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|waiting| is_alive(*waiting));

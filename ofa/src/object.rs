@@ -109,7 +109,7 @@ pub unsafe fn destroy<H: Handle>(handle: *mut H) -> Result<Arc<H::Private>, Errn
 #[cold]
 fn misused<H: Handle>() -> ! {
     eprintln!(
-        "warpline: a {} was passed that was destroyed before, or is none: the program is wrong here",
+        "warpline: a {} was passed that was destroyed before, or is none: this is an error of the program",
         H::NAME
     );
     std::process::abort();

@@ -155,7 +155,7 @@ impl Qp {
         adapter.numbers().set(id, number);
         if let Some(slot) = &qp.slot {
             let sought: Weak<Self> = Arc::downgrade(&qp);
-            slot.settle(sought);
+            slot.publish(sought);
         }
         let listener: Weak<Self> = Arc::downgrade(&qp);
         adapter.directory().add_qp(id, listener);
@@ -242,7 +242,7 @@ impl Qp {
     }
 
     fn push(&self, kind: u32) {
-        self.source.tell(self.init.pd.context.events(), kind);
+        self.source.raise(self.init.pd.context.events(), kind);
     }
 
     /// ibv_destroy_qp: what completed with success before still arrives.
@@ -257,7 +257,7 @@ impl Qp {
             Some(owner) => owner.close(&mut destroy)?,
             None => destroy()?,
         }
-        self.init.pd.leave();
+        self.init.pd.remove_user();
         adapter.cm().forget(id);
         adapter.directory().remove_qp(id);
         adapter.numbers().remove(id);

@@ -300,12 +300,12 @@ impl End {
         if at != published {
             self.head.store(at, Ordering::Relaxed);
             self.way_in().head.0.store(at, Ordering::Release);
-            self.tell_room(bell);
+            self.report_room(bell);
         }
     }
 
     /// Wakes a peer that sleeps until there is room, once there is much.
-    fn tell_room(&self, bell: &impl Fn()) {
+    fn report_room(&self, bell: &impl Fn()) {
         let stalled = &self.way_in().stalled.0;
         if stalled.load(Ordering::Relaxed) == 0 {
             return;
@@ -333,7 +333,7 @@ impl End {
         }
         fence(Ordering::SeqCst);
         // Room that was published without such a fence.
-        self.tell_room(&bell);
+        self.report_room(&bell);
         let closed = way_in.published.0.closed.load(Ordering::Acquire) != 0;
         Ok(self.octets()? > 0 || closed || (wants_room && self.room()? > 0))
     }

@@ -79,7 +79,7 @@ fn resolve(here: &Side, there: &Side) -> (UdAddress, DatagramPath) {
     let listen = there.ia.listen_datagrams("127.0.0.1:0").unwrap();
     let service = here.ia.ud_service(listen.address(), b"weather").unwrap();
     assert_eq!(service.peer(), listen.address());
-    service.ask().unwrap();
+    service.request().unwrap();
     let request = listen.request().unwrap();
     assert_eq!(request.private_data(), b"weather");
     assert!(request.ends().remote.address.ip().is_loopback());
@@ -171,27 +171,27 @@ fn a_service_refuses_with_a_reason() {
         other => panic!("{other:?}"),
     };
     for why in [NotSupported, Rejected, NoQueuePair, Redirected] {
-        service.ask().unwrap();
+        service.request().unwrap();
         listen.request().unwrap().reject(why, b"sorry").unwrap();
         assert_eq!(refused(b"sorry"), why);
     }
     // Dropped, with the request or with the listener.
-    service.ask().unwrap();
+    service.request().unwrap();
     drop(listen.request().unwrap());
     assert_eq!(refused(b""), Rejected);
     // Several requests at once, each with a reply.
-    service.ask().unwrap();
-    service.ask().unwrap();
+    service.request().unwrap();
+    service.request().unwrap();
     for _ in 0..2 {
         listen.request().unwrap().reject(NoQueuePair, b"").unwrap();
         assert_eq!(refused(b""), NoQueuePair);
     }
     // An unknown service; a cancelled request has no reply.
     let nobody = here.ia.ud_service("127.0.0.1:9", b"").unwrap();
-    nobody.ask().unwrap();
+    nobody.request().unwrap();
     let answer = nobody.wait(PATIENCE).unwrap().unwrap();
     assert!(!matches!(answer, ServiceReply::Resolved { .. }), "{answer}");
-    service.ask().unwrap();
+    service.request().unwrap();
     drop(service);
     let again = there.ia.listen_datagrams(listen.address());
     assert!(matches!(again, Err(Error::Access(AccessError::AddressInUse(_)))));

@@ -64,7 +64,7 @@ impl Life {
         }
     }
 
-    fn leave(&self) {
+    fn remove_user(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -89,7 +89,7 @@ impl<T: Living> InUse<T> {
     /// Ends the use: the object may be closed now, but this still refers to it.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::AcqRel) {
-            self.object.life().leave();
+            self.object.life().remove_user();
         }
     }
 

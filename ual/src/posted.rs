@@ -140,7 +140,7 @@ impl<T> Posted<T> {
         let at = self.at(number);
         self.places.get(at).filter(|place| place.holds(number))?;
         if self.reported != number {
-            self.tell_up_to(number, good, &mut earlier);
+            self.report_up_to(number, good, &mut earlier);
         }
         self.reported = self.reported.max(number + 1);
         let place = &mut self.places[at];
@@ -149,7 +149,7 @@ impl<T> Posted<T> {
     }
 
     #[inline(never)]
-    fn tell_up_to(&mut self, number: u64, good: bool, earlier: &mut impl FnMut(&mut T)) {
+    fn report_up_to(&mut self, number: u64, good: bool, earlier: &mut impl FnMut(&mut T)) {
         (self.reported..number).for_each(|earlier_one| self.report(earlier_one, good, earlier));
     }
 

@@ -23,7 +23,7 @@ pub struct SharedPosted<T> {
     orders: Vec<u64>,
     /// Receives posted so far.
     posted: u64,
-    /// By endpoint: it has no receive before this one.
+    /// By endpoint: the first receive that it can have.
     floors: BTreeMap<QpId, u64>,
 }
 

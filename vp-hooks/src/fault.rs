@@ -156,7 +156,7 @@ impl Fault {
     }
 
     /// Records what a verb created or destroyed.
-    fn note(&self, call: &Call<'_>, made: Option<u32>) {
+    fn record(&self, call: &Call<'_>, made: Option<u32>) {
         if let (Some(kind), Some(id)) = (call.verb.creates(), made) {
             lock(&self.objects).add(Object::new(kind, id));
         }
@@ -281,7 +281,7 @@ impl Hook for Fault {
         }
         let result = verb();
         match &result {
-            Ok(value) => self.note(call, value.made()),
+            Ok(value) => self.record(call, value.made()),
             // Windows keep the region; any other failure of this verb destroys it (RDMAC 9.2.6).
             Err(failure) if call.verb == Verb::ReregisterMr => {
                 if failure.status() != Some(VpStatus::StagInUse) {

@@ -246,7 +246,7 @@ impl Manager for Cm {
         ring(&self.broken_bell);
     }
 
-    fn leave(&self, qp: QpId) -> VpResult<()> {
+    fn close(&self, qp: QpId) -> VpResult<()> {
         let mut table = lock(&self.table);
         let Some(connection) = table.of(qp) else {
             let detail = "the queue pair has no connection";
@@ -299,7 +299,7 @@ impl Manager for Cm {
         let Some(token) = table.by_qp.get(&qp).copied() else { return };
         let gone = table.remove(token);
         if gone.is_some_and(|gone| matches!(gone.stage, Stage::Up | Stage::Leaving)) {
-            self.tell(NativeEvent::Disconnected { qp });
+            self.queue_event(NativeEvent::Disconnected { qp });
         }
     }
 }
@@ -363,7 +363,7 @@ impl NativeCm for Cm {
         table.is_free(qp)?;
         let asked = table.all.get_mut(&request).filter(|c| c.stage == Stage::Asked);
         let asked = asked.ok_or_else(|| unknown("connection request", request))?;
-        asked.wishes = settle(params, &asked.wishes);
+        asked.wishes = negotiated(params, &asked.wishes);
         let id = &asked.id;
         let accepted = self.terms(&queue_pair, &asked.wishes).and_then(|terms| {
             if !self.context.iwarp {
@@ -396,7 +396,7 @@ impl NativeCm for Cm {
     }
 
     fn disconnect(&self, qp: QpId) -> VpResult<()> {
-        self.leave(qp)
+        self.close(qp)
     }
 
     fn poll_event(&self) -> Option<NativeEvent> {
@@ -442,14 +442,14 @@ impl Cm {
         }
     }
 
-    fn tell(&self, event: NativeEvent) {
+    fn queue_event(&self, event: NativeEvent) {
         lock(&self.events).push_back(event);
         ring(&self.events_bell);
     }
 }
 
 /// No more reads each way than the other end accepts; 0: it sent no limit (MPA revision 1).
-fn settle(own: NativeParams, peer: &NativeParams) -> NativeParams {
+fn negotiated(own: NativeParams, peer: &NativeParams) -> NativeParams {
     let least = |own: u16, peer: u16| if peer == 0 { own } else { own.min(peer) };
     NativeParams { ird: least(own.ird, peer.ord), ord: least(own.ord, peer.ird), ..own }
 }
@@ -465,7 +465,7 @@ mod tests {
     #[test]
     fn reads_are_the_least_of_both_ends() {
         let params = |ird, ord| NativeParams { private_data: vec![1], ird, ord };
-        assert_eq!(settle(params(8, 4), &params(2, 16)), params(8, 2));
-        assert_eq!(settle(params(8, 4), &params(0, 0)), params(8, 4));
+        assert_eq!(negotiated(params(8, 4), &params(2, 16)), params(8, 2));
+        assert_eq!(negotiated(params(8, 4), &params(0, 0)), params(8, 4));
     }
 }

@@ -34,25 +34,25 @@ impl Machine {
     pub(crate) fn why_no_device(&self) -> Unavailable {
         let present = self.sys.join("class/infiniband");
         if !present.exists() {
-            return say(
+            return unavailable(
                 format!("the kernel has no RDMA: {} does not exist", present.display()),
                 "load the driver of the adapter; without one: `modprobe siw` or `modprobe rdma_rxe`",
             );
         }
         let names = entries(&present);
         if names.is_empty() {
-            return say(
+            return unavailable(
                 format!("there are 0 RDMA devices in {}, 1 is needed", present.display()),
                 "load the adapter's driver, or make one: `rdma link add siw0 type siw netdev eth0`",
             );
         }
         if !self.sys.join("class/infiniband_verbs").exists() {
-            return say(
+            return unavailable(
                 "the kernel module ib_uverbs is not loaded".into(),
                 "load it: `modprobe ib_uverbs`",
             );
         }
-        say(
+        unavailable(
             format!("libibverbs has no driver for {}", names.join(", ")),
             "install the user-space drivers (Debian: ibverbs-providers)",
         )
@@ -61,7 +61,7 @@ impl Machine {
     /// Why a device cannot be opened: its files, or the library's error.
     pub(crate) fn why_not(&self, device: &Listed, error: &io::Error) -> Unavailable {
         self.check_files(&device.uverbs).err().unwrap_or_else(|| {
-            say(
+            unavailable(
                 format!("{} cannot be opened: {error}", device.name),
                 "see the kernel's log (dmesg)",
             )
@@ -72,7 +72,7 @@ impl Machine {
     fn check_files(&self, uverbs: &str) -> Result<(), Unavailable> {
         let dir = self.dev.join("infiniband");
         if !dir.exists() {
-            return Err(say(
+            return Err(unavailable(
                 format!("{} does not exist", dir.display()),
                 "run udev, or pass the directory into the container (--device /dev/infiniband)",
             ));
@@ -85,7 +85,7 @@ impl Machine {
 /// Whether this process may lock what the queues of one QP need.
 pub(crate) fn check_limits() -> Result<(), Unavailable> {
     match locked_limit() {
-        Some(limit) if limit < LEAST_LOCKED => Err(say(
+        Some(limit) if limit < LEAST_LOCKED => Err(unavailable(
             format!(
                 "the limit of locked memory is {limit} octets, {LEAST_LOCKED} are needed at least"
             ),
@@ -98,7 +98,7 @@ pub(crate) fn check_limits() -> Result<(), Unavailable> {
 const RAISE: &str = "raise it: `ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, or \
                      memlock in /etc/security/limits.conf";
 
-fn say(reason: String, remedy: &str) -> Unavailable {
+fn unavailable(reason: String, remedy: &str) -> Unavailable {
     Unavailable { reason, remedy: remedy.into() }
 }
 

@@ -49,7 +49,7 @@ pub(crate) trait Manager: Send + Sync {
     fn broke(&self, qp: QpId, why: Option<AsyncEvent>);
 
     /// Ends its connection in order, as far as the transport can.
-    fn leave(&self, qp: QpId) -> VpResult<()>;
+    fn close(&self, qp: QpId) -> VpResult<()>;
 
     /// It is in Error: the connection must be disconnected.
     fn abandon(&self, qp: QpId);
@@ -247,7 +247,7 @@ impl VerbsQp {
     /// RFC 6581's ready-to-receive does: a zero-length RDMA Write, which needs no STag. If the
     /// connection ends before it is done, it takes an entry of the device's CQ besides those of the
     /// posted requests: the CQ must be one entry deeper than its queues if these are full by then.
-    pub(crate) fn greet(&self) {
+    pub(crate) fn send_ready(&self) {
         let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
         let wr = SendWr { wr_id: 0, op, data: Data::Sgl(&[]), flags: SendFlags::empty() };
         self.send.ring().next_is_ours();
@@ -456,7 +456,7 @@ impl Qp for VerbsQp {
                 Err(VpError::new(VpStatus::Unsupported, detail))
             }
             QpChange::Closing | QpChange::Terminate if self.state() != QpState::Rts => wrong("Rts"),
-            QpChange::Closing => cm.leave(self.id),
+            QpChange::Closing => cm.close(self.id),
             QpChange::Terminate | QpChange::Error => {
                 self.fail().map_err(refused("flush the queue pair"))?;
                 cm.abandon(self.id);

@@ -63,7 +63,7 @@ impl<P> Queue<P> {
         }
         let mut ready = std::mem::take(&mut *late);
         if let Some(first) = ready.front_mut() {
-            first.untaken.join(ring.tell(0, Taken::Later));
+            first.untaken.join(ring.complete(0, Taken::Later));
         }
         ready
     }

@@ -73,7 +73,7 @@ pub(crate) enum Taken {
 struct Entry<P> {
     posted: P,
     /// The device reports its success.
-    told: bool,
+    completed: bool,
     ours: bool,
 }
 
@@ -131,16 +131,16 @@ impl<P> Ring<P> {
         (number.wrapping_sub(self.first) as usize) < self.posted.len()
     }
 
-    /// Adds one that the device accepted; `told`: the result of [`Ring::next`].
-    pub(crate) fn push(&mut self, posted: P, told: bool) {
+    /// Adds one that the device accepted; `completed`: the result of [`Ring::next`].
+    pub(crate) fn push(&mut self, posted: P, completed: bool) {
         let ours = std::mem::take(&mut self.next_is_ours);
         self.ours += usize::from(ours);
-        self.posted.push_back(Entry { posted, told, ours });
+        self.posted.push_back(Entry { posted, completed, ours });
     }
 
     /// The newest one ends without a completion if it succeeded.
     pub(crate) fn ends_quietly(&self) -> bool {
-        self.posted.back().is_some_and(|entry| !entry.told)
+        self.posted.back().is_some_and(|entry| !entry.completed)
     }
 
     /// The newest one.
@@ -184,7 +184,7 @@ impl<P> Ring<P> {
     }
 
     /// A completion that ends so many slots, and the silent ones before it.
-    pub(crate) fn tell(&mut self, slots: u32, taken: Taken) -> Untaken {
+    pub(crate) fn complete(&mut self, slots: u32, taken: Taken) -> Untaken {
         let slots = slots + std::mem::take(&mut self.silent);
         match taken {
             Taken::Now => Untaken::default(),
@@ -201,15 +201,15 @@ impl<P> Ring<P> {
     /// succeeded; all from the first one that it would have reported (all, if it `flushed` some already) are
     /// given to `flush`, in order.
     pub(crate) fn end_all(&mut self, mut flushed: bool, mut flush: impl FnMut(P, Untaken)) {
-        while let Some(Entry { posted, told, ours }) = self.posted.pop_front() {
+        while let Some(Entry { posted, completed, ours }) = self.posted.pop_front() {
             self.first = self.first.wrapping_add(1);
             if ours {
                 self.ours -= 1;
                 continue;
             }
-            flushed |= told;
+            flushed |= completed;
             match flushed {
-                true => flush(posted, self.tell(1, Taken::Later)),
+                true => flush(posted, self.complete(1, Taken::Later)),
                 false => self.silent += 1,
             }
         }
@@ -227,9 +227,9 @@ mod tests {
     fn posted(depth: u32, signaled: &[bool]) -> Ring {
         let mut ring = Ring::new(depth).unwrap();
         for (n, signaled) in signaled.iter().enumerate() {
-            let (number, told) = ring.next(*signaled);
+            let (number, completed) = ring.next(*signaled);
             assert_eq!(number, n as u32);
-            ring.push(send(n as u64, *signaled), told);
+            ring.push(send(n as u64, *signaled), completed);
         }
         ring
     }
@@ -238,7 +238,7 @@ mod tests {
     fn a_completion_ends_the_quiet_ones_before_it() {
         let mut ring = posted(8, &[false, false, true]);
         assert_eq!(ring.end(2), Some((send(2, true), 3)));
-        drop(ring.tell(3, Taken::Now));
+        drop(ring.complete(3, Taken::Now));
         assert_eq!((ring.len(), ring.room()), (0, 8));
         assert_eq!(ring.end(2), None);
         assert_eq!(ring.end(3), None);
@@ -248,10 +248,10 @@ mod tests {
     fn a_slot_is_free_when_its_completion_was_taken() {
         let mut ring = posted(4, &[true, false, true]);
         assert_eq!(ring.end(0).map(|(_, slots)| slots), Some(1));
-        let first = ring.tell(1, Taken::Later);
+        let first = ring.complete(1, Taken::Later);
         assert_eq!((ring.len(), ring.room()), (2, 1));
         assert_eq!(ring.end(2).map(|(_, slots)| slots), Some(2));
-        let second = ring.tell(2, Taken::Later);
+        let second = ring.complete(2, Taken::Later);
         assert_eq!((ring.len(), ring.room()), (0, 1));
         drop(second);
         assert_eq!(ring.room(), 3);
@@ -266,9 +266,9 @@ mod tests {
         ring.add_silent(1);
         assert_eq!(ring.room(), 2);
         assert_eq!(ring.end(1).map(|(_, slots)| slots), Some(1));
-        let told = ring.tell(1, Taken::Later);
+        let completed = ring.complete(1, Taken::Later);
         assert_eq!(ring.room(), 2);
-        drop(told);
+        drop(completed);
         assert_eq!(ring.room(), 4);
         ring.add_silent(2);
         ring.forget_silent();
@@ -284,11 +284,11 @@ mod tests {
             for (wr_id, signaled) in [(0, false), (1, true), (2, false)] {
                 ring.push(send(wr_id, signaled), signaled);
             }
-            let mut told = Vec::new();
-            ring.end_all(flushed, |posted, untaken| told.push((posted.wr_id, untaken)));
-            let ids: Vec<_> = told.iter().map(|(wr_id, _)| *wr_id).collect();
+            let mut completed = Vec::new();
+            ring.end_all(flushed, |posted, untaken| completed.push((posted.wr_id, untaken)));
+            let ids: Vec<_> = completed.iter().map(|(wr_id, _)| *wr_id).collect();
             assert_eq!((ids, ring.len(), ring.room()), (wanted, 0, 1));
-            drop(told);
+            drop(completed);
             assert_eq!((ring.room(), ring.next(true)), (4, (4, true)));
         }
     }
@@ -315,7 +315,7 @@ mod tests {
             ring.push(send(wr_id, wr_id > 0), wr_id > 0);
         }
         assert_eq!(ring.end(1), Some((send(1, true), 1)));
-        drop(ring.tell(1, Taken::Now));
+        drop(ring.complete(1, Taken::Now));
         assert_eq!(ring.room(), 1);
         ring.next_is_ours();
         ring.push(send(3, false), true);

@@ -19,7 +19,7 @@ impl ChannelEnd {
             self.one(&mut state, completion);
         }
         let acknowledged = self.acknowledge(&mut state);
-        self.note(&mut state, acknowledged);
+        self.end_on_error(&mut state, acknowledged);
         self.wake_tasks(&mut state);
         self.hub.list(self, &mut state);
     }
@@ -86,7 +86,7 @@ impl ChannelEnd {
                 self.repost(state)
             }
         };
-        self.note(state, done);
+        self.end_on_error(state, done);
     }
 
     /// Messages that came before the peer's greeting.
@@ -138,7 +138,7 @@ impl ChannelEnd {
     }
 
     /// An error of this end ends the connection.
-    fn note(&self, state: &mut State, done: Result<()>) {
+    fn end_on_error(&self, state: &mut State, done: Result<()>) {
         if done.is_err() && state.over.is_none() {
             self.give_up(state, Over::Ended(None));
         }

@@ -11,7 +11,7 @@ use super::{boundary, check_mask, object};
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn it_ep_free(ep_handle: it_ep_handle_t) -> Status {
     boundary::call(|| {
-        if let Some(ep) = object::look::<UdEpObject>(ep_handle.cast()) {
+        if let Some(ep) = object::try_find::<UdEpObject>(ep_handle.cast()) {
             return endpoint::free(&ep);
         }
         ep::free(&*object::find::<EpObject>(ep_handle.cast())?)
@@ -21,7 +21,7 @@ pub(crate) extern "C" fn it_ep_free(ep_handle: it_ep_handle_t) -> Status {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn it_ep_reset(ep_handle: it_ep_handle_t) -> Status {
     boundary::call(|| {
-        if let Some(ep) = object::look::<UdEpObject>(ep_handle.cast()) {
+        if let Some(ep) = object::try_find::<UdEpObject>(ep_handle.cast()) {
             return endpoint::reset(&ep);
         }
         ep::reset(&*object::find::<EpObject>(ep_handle.cast())?)
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn it_ep_modify(
     ep_attr: *const it_ep_attributes_t,
 ) -> Status {
     boundary::call(|| {
-        if let Some(ep) = object::look::<UdEpObject>(ep_handle.cast()) {
+        if let Some(ep) = object::try_find::<UdEpObject>(ep_handle.cast()) {
             // SAFETY: contract of a C caller.
             let asked = unsafe { ptr::read(ep_attr, "ep_attr") }?;
             return endpoint::modify(&ep, mask, &asked);
@@ -62,7 +62,7 @@ unsafe fn query(
     ud: [it_ep_state_ud_t; 2],
 ) -> Status {
     boundary::call(|| {
-        let datagrams = object::look::<UdEpObject>(ep_handle.cast());
+        let datagrams = object::try_find::<UdEpObject>(ep_handle.cast());
         let described = match &datagrams {
             Some(ep) => endpoint::describe(ep, ud),
             None => ep::describe(&*object::find::<EpObject>(ep_handle.cast())?),

@@ -52,14 +52,14 @@ fn guarded(body: impl FnOnce() -> Outcome) -> Outcome {
 fn failed(failure: Failure) -> Status {
     match failure.text {
         Cow::Borrowed(text) => CONSTANT.set(Some(text)),
-        Cow::Owned(text) => note(text),
+        Cow::Owned(text) => set_last_failure(text),
     }
     failure.status
 }
 
 /// Stores why a work request failed whose completion was dequeued, though the dequeue succeeded.
 #[cold]
-pub(crate) fn note(text: String) {
+pub(crate) fn set_last_failure(text: String) {
     CONSTANT.set(None);
     // A thread that ends has no last failure any more.
     let _ = MADE.try_with(|last| *last.borrow_mut() = text);

@@ -39,7 +39,7 @@ pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
         Event::Request(request) => Fields::Request(request_of(*request, ia)),
         Event::Connection { ep, event, .. } => {
             let handle = ep.upgrade()?.tag().get();
-            let ep: Option<Ref<EpObject>> = object::look(object::handle(handle));
+            let ep: Option<Ref<EpObject>> = object::try_find(object::handle(handle));
             let cn_est_id = ep.as_ref().map_or(0, |ep| ep.cn_est_id.load(Ordering::Acquire));
             let connection = connection_of(handle, cn_est_id, &event, ia);
             ep.inspect(|ep| ep.set_last_event(event));

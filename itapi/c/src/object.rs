@@ -146,7 +146,7 @@ pub(crate) fn find_or<T: Object>(handle: *mut c_void, wrong: Status) -> Outcome<
 }
 
 /// As [`find`] for a handle that may name something else, without a refusal.
-pub(crate) fn look<T: Object>(handle: *mut c_void) -> Option<Ref<T>> {
+pub(crate) fn try_find<T: Object>(handle: *mut c_void) -> Option<Ref<T>> {
     Ref::new(OBJECTS.get(raw_of(handle))?).ok()
 }
 

@@ -66,6 +66,6 @@ fn failed(ep: &EpObject, request: &Request, completion: &WorkCompletion) -> it_d
     };
     let event = request.event;
     let status = status_of(event, completion.opcode, completion.status, terminate);
-    boundary::note(text::not_done(event, status, &ep.inner));
+    boundary::set_last_failure(text::not_done(event, status, &ep.inner));
     status
 }

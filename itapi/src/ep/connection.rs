@@ -178,11 +178,11 @@ impl Ep {
             Event::Connection { event, .. } => Some(*event).filter(&wanted),
             _ => None,
         })?;
-        Ok(event.inspect(|event| self.note(event)))
+        Ok(event.inspect(|event| self.record_end(event)))
     }
 
     /// Keeps how the connection ended, for later calls.
-    pub(crate) fn note(&self, event: &ConnEvent) {
+    pub(crate) fn record_end(&self, event: &ConnEvent) {
         if !matches!(event, ConnEvent::Established(_)) {
             *self.end() = Some(event.clone());
         }

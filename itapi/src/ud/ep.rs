@@ -137,7 +137,7 @@ impl<'a> UdEpBuilder<'a> {
 /// };
 /// # let listen = ia.listen_datagrams("127.0.0.1:0")?;
 /// # let service = ia.ud_service(listen.address(), b"")?;
-/// service.ask()?; // ... and the server replies
+/// service.request()?; // ... and the server replies
 /// # listen.request()?.accept(ep.address(), b"")?;
 /// if let Some(ServiceReply::Resolved { address, path, .. }) = service.wait(second)? {
 ///     ep.post_recv(pz.buffer(GRH_OCTETS + 64)?)?;

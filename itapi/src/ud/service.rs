@@ -150,15 +150,15 @@ impl UdRequest {
 
     /// Replies with an endpoint, of this adapter or another one (`it_ud_service_reply`).
     pub fn accept(mut self, endpoint: UdAddress, private_data: &[u8]) -> Result<()> {
-        self.answer(Ok(endpoint), private_data)
+        self.reply(Ok(endpoint), private_data)
     }
 
     /// Refuses, with the reason and private data for the peer (`it_ud_service_reply`).
     pub fn reject(mut self, why: ServiceRefusal, private_data: &[u8]) -> Result<()> {
-        self.answer(Err(why), private_data)
+        self.reply(Err(why), private_data)
     }
 
-    fn answer(
+    fn reply(
         &mut self,
         answer: std::result::Result<UdAddress, ServiceRefusal>,
         private_data: &[u8],
@@ -197,7 +197,7 @@ impl Drop for UdRequest {
 ///         return Ok(());
 ///     }
 /// };
-/// service.ask()?;
+/// service.request()?;
 /// match service.wait(Duration::from_secs(60))? {
 ///     Some(ServiceReply::Resolved { address, .. }) => println!("endpoint {}", address.qpn),
 ///     Some(refused) => println!("{refused}"),
@@ -231,8 +231,8 @@ impl UdService {
     }
 
     /// Sends the request (`it_ud_service_request`); one reply follows, which [`UdService::wait`] returns.
-    pub fn ask(&self) -> Result<()> {
-        Ok(self.0.service.ask()?)
+    pub fn request(&self) -> Result<()> {
+        Ok(self.0.service.request()?)
     }
 
     /// Waits for a reply and returns the oldest; `None` after the time-out. If the service does not reply, the

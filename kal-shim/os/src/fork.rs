@@ -79,7 +79,7 @@ impl Descriptors {
         table.watch::<O>()?;
         let _making = Making::enter(table);
         let made = make()?;
-        table.table.note(made.as_fd())?;
+        table.table.enter(made.as_fd())?;
         Ok(made)
     }
 

@@ -88,7 +88,7 @@ impl Dialled {
     ///
     /// # Errors
     /// The peer has left; the stream stays on TCP.
-    pub fn go(self) -> Result<Met, NotLocal> {
+    pub fn finish(self) -> Result<Met, NotLocal> {
         let octets = encode(Kind::Go, self.wishes, &self.connection);
         match send(&self.socket, &octets, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(_) => Ok(self.met),

@@ -68,7 +68,7 @@ fn meet(place: &Place, connection: Connection) -> (Met, Met) {
     assert_eq!(dialled.advance(), Some(Ok(())));
     advance(&mut waiting);
     assert!(!waiting.is_met());
-    let own = dialled.go().unwrap();
+    let own = dialled.finish().unwrap();
     advance(&mut waiting);
     assert!(waiting.is_met() && waiting.listener().is_none());
     (own, waiting.finish().unwrap())
@@ -153,7 +153,7 @@ fn name(connection: Connection) -> SocketAddrUnix {
     SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()
 }
 
-fn say(socket: &OwnedFd, octets: &[u8], fds: &[BorrowedFd<'_>]) {
+fn send_message(socket: &OwnedFd, octets: &[u8], fds: &[BorrowedFd<'_>]) {
     let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut control = SendAncillaryBuffer::new(&mut room);
     if !fds.is_empty() {
@@ -185,33 +185,39 @@ fn false_messages_to_the_waiting_end_are_refused() {
     let bells = doorbells().unwrap();
     let (memory, small) = (memory(), memfd_create("small", MemfdFlags::CLOEXEC).unwrap());
     let good = [memory.as_fd(), bells[0].as_fd(), bells[1].as_fd()];
-    is_sent_away(NotLocal::PeerMalformed, |liar, _| say(liar, b"hello", &[]));
-    is_sent_away(NotLocal::PeerMalformed, |liar, _| say(liar, &[0xff; 4000], &good));
-    is_sent_away(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Go, 0, own), &[]));
+    is_sent_away(NotLocal::PeerMalformed, |liar, _| send_message(liar, b"hello", &[]));
+    is_sent_away(NotLocal::PeerMalformed, |liar, _| send_message(liar, &[0xff; 4000], &good));
     is_sent_away(NotLocal::PeerMalformed, |liar, own| {
-        say(liar, &encode(Kind::Agree, 0, own), &good)
+        send_message(liar, &encode(Kind::Go, 0, own), &[])
     });
     is_sent_away(NotLocal::PeerMalformed, |liar, own| {
-        say(liar, &encode(Kind::Offer, 0, own), &good[..2]);
+        send_message(liar, &encode(Kind::Agree, 0, own), &good)
+    });
+    is_sent_away(NotLocal::PeerMalformed, |liar, own| {
+        send_message(liar, &encode(Kind::Offer, 0, own), &good[..2]);
     });
     is_sent_away(NotLocal::NoDescriptors, |liar, own| {
-        say(liar, &encode(Kind::Offer, 0, own), &[&good[..], &good[..], &good[..2]].concat());
+        send_message(
+            liar,
+            &encode(Kind::Offer, 0, own),
+            &[&good[..], &good[..], &good[..2]].concat(),
+        );
     });
     is_sent_away(NotLocal::BadMemory, |liar, own| {
-        say(liar, &encode(Kind::Offer, 0, own), &[small.as_fd(), good[1], good[2]]);
+        send_message(liar, &encode(Kind::Offer, 0, own), &[small.as_fd(), good[1], good[2]]);
     });
     // A write to another kind of descriptor could wait.
     let (end, _other) = rustix::pipe::pipe().unwrap();
     is_sent_away(NotLocal::BadMemory, |liar, own| {
-        say(liar, &encode(Kind::Offer, 0, own), &[good[0], end.as_fd(), good[2]]);
+        send_message(liar, &encode(Kind::Offer, 0, own), &[good[0], end.as_fd(), good[2]]);
     });
     is_sent_away(NotLocal::OtherConnection, |liar, own| {
         let other = Connection { waiting: own.dialling, dialling: own.waiting };
-        say(liar, &encode(Kind::Offer, 0, &other), &good);
+        send_message(liar, &encode(Kind::Offer, 0, &other), &good);
     });
     is_sent_away(NotLocal::PeerMalformed, |liar, own| {
-        say(liar, &encode(Kind::Offer, 0, own), &good);
-        say(liar, &encode(Kind::Offer, 0, own), &good);
+        send_message(liar, &encode(Kind::Offer, 0, own), &good);
+        send_message(liar, &encode(Kind::Offer, 0, own), &good);
     });
     is_sent_away(NotLocal::PeerLeft, |liar, _| {
         rustix::net::shutdown(liar, rustix::net::Shutdown::Both).unwrap();
@@ -248,14 +254,16 @@ fn is_not_believed(due: NotLocal, lie: impl Fn(&OwnedFd, &Connection)) {
 
 #[test]
 fn false_messages_to_the_dialling_end_are_refused() {
-    is_not_believed(NotLocal::PeerMalformed, |liar, _| say(liar, b"yes", &[]));
-    is_not_believed(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Go, 0, own), &[]));
+    is_not_believed(NotLocal::PeerMalformed, |liar, _| send_message(liar, b"yes", &[]));
+    is_not_believed(NotLocal::PeerMalformed, |liar, own| {
+        send_message(liar, &encode(Kind::Go, 0, own), &[])
+    });
     is_not_believed(NotLocal::PeerRefused, |liar, own| {
-        say(liar, &encode(Kind::Refuse, 0, own), &[])
+        send_message(liar, &encode(Kind::Refuse, 0, own), &[])
     });
     is_not_believed(NotLocal::OtherConnection, |liar, own| {
         let other = Connection { waiting: own.dialling, dialling: own.waiting };
-        say(liar, &encode(Kind::Agree, 0, &other), &[]);
+        send_message(liar, &encode(Kind::Agree, 0, &other), &[]);
     });
     // With the offer unread, the end is a reset.
     is_not_believed(NotLocal::PeerLeft, |liar, _| {
@@ -271,7 +279,7 @@ fn a_peer_that_left_before_the_confirmation_is_reported() {
     advance(&mut waiting);
     assert_eq!(dialled.advance(), Some(Ok(())));
     drop(waiting);
-    assert_eq!(dialled.go().unwrap_err(), NotLocal::PeerLeft);
+    assert_eq!(dialled.finish().unwrap_err(), NotLocal::PeerLeft);
 }
 
 #[test]
@@ -282,7 +290,7 @@ fn a_confirmation_is_there_once_it_was_sent() {
     advance(&mut waiting);
     assert_eq!(dialled.advance(), Some(Ok(())));
     // The end that dials keeps nothing of the rendezvous.
-    drop(dialled.go().unwrap());
+    drop(dialled.finish().unwrap());
     advance(&mut waiting);
     waiting.finish().unwrap();
 }

@@ -82,12 +82,12 @@ impl Waiting {
     pub fn advance(&mut self, verify: impl Fn(&OwnedFd) -> bool, watch: Watch<'_>) {
         loop {
             let Some(caller) = &mut self.caller else {
-                match self.answer(watch) {
+                match self.accept_next(watch) {
                     true => continue,
                     false => return,
                 }
             };
-            match caller.hear(&self.connection, self.wishes, &verify) {
+            match caller.receive(&self.connection, self.wishes, &verify) {
                 Heard::Nothing => return,
                 Heard::Agreed(met) => caller.offered = Some(met),
                 Heard::Go => {
@@ -101,7 +101,7 @@ impl Waiting {
     }
 
     /// Takes the next caller, and keeps it if it is the peer; false: no caller waits.
-    fn answer(&mut self, watch: Watch<'_>) -> bool {
+    fn accept_next(&mut self, watch: Watch<'_>) -> bool {
         let Some(bound) = &self.bound else { return false };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let accepted = Descriptors::make::<Host, _>(|| Ok(accept_with(&bound.socket, flags)?));
@@ -155,7 +155,7 @@ impl Waiting {
 }
 
 impl Caller {
-    fn hear(
+    fn receive(
         &self,
         connection: &Connection,
         wishes: u8,

@@ -61,8 +61,8 @@ impl Qp {
         let before = *lock(&self.attr);
         merge(&mut lock(&self.attr), attr, mask);
         let changed = self.change_state(now, to).and_then(|()| match meets {
-            true => self.meet().inspect_err(|_| {
-                self.part();
+            true => self.begin_meeting().inspect_err(|_| {
+                self.end_meeting();
                 // It may have gone to ERR by itself.
                 let _ = self.change_state(to, now);
             }),
@@ -78,7 +78,7 @@ impl Qp {
             && mask & IBV_QP_EN_SQD_ASYNC_NOTIFY != 0
             && attr.en_sqd_async_notify != 0
         {
-            self.tell_when_drained();
+            self.report_when_drained();
         }
         changed
     }
@@ -143,7 +143,7 @@ impl Qp {
         self.attributed.store(false, Ordering::Release);
         self.lost.store(false, Ordering::Release);
         self.forget_completions();
-        self.part();
+        self.end_meeting();
         *lock(&self.attr) = ibv_qp_attr::default();
         self.allow(Access::REMOTE)
     }

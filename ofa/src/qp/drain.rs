@@ -3,7 +3,7 @@
 //!
 //! The provider begins requests as they are posted, so those are kept here, in the queue pair, until the state
 //! is another: RTS posts them, ERR has them flushed, RESET forgets them. `IBV_EVENT_SQ_DRAINED`, where it was
-//! asked for, comes when the provider has none left, which is looked at now and then.
+//! requested, comes when the provider has none left, which a thread checks at intervals.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -48,7 +48,7 @@ impl Qp {
         kept.clear();
     }
 
-    /// A request that is none, or that finds the queue full of completions that were not polled.
+    /// A request that is invalid, or that finds the queue full of completions that were not polled.
     fn refuse_kept(&self, wr_id: u64, failure: PostFailure) {
         tracing::warn!("a send that was posted in SQD is refused: {failure}");
         let (status, qp_num) = (IBV_WC_LOC_QP_OP_ERR, self.number);
@@ -62,8 +62,8 @@ impl Qp {
         self.state() == IBV_QPS_SQD && under_way
     }
 
-    /// Tells when nothing is under way any more.
-    pub(super) fn tell_when_drained(self: &Arc<Self>) {
+    /// Reports when no request is under way any more.
+    pub(super) fn report_when_drained(self: &Arc<Self>) {
         let this: Weak<Self> = Arc::downgrade(self);
         let later = || {
             let adapter = self.adapter().ok()?;
@@ -79,7 +79,7 @@ impl Qp {
 impl Retry for Qp {
     fn retry(self: Arc<Self>) {
         if self.state() == IBV_QPS_SQD {
-            self.tell_when_drained();
+            self.report_when_drained();
         }
     }
 }

@@ -17,7 +17,7 @@ impl Qp {
         lock(&self.meet).meeting.is_some()
     }
 
-    /// Between ends that know each other by number only, a program does not learn that its peer is gone
+    /// Where ends know each other by number only, a program does not learn that its peer is gone
     /// before it sends something: receives stay posted until then. A send fails when its time-out and
     /// retries have passed, as on InfiniBand. Completions on other queue pairs that arrived before are
     /// polled first, so a program that has all it waited for ends without an error.

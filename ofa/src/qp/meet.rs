@@ -20,7 +20,7 @@ const LID: u16 = 0;
 
 impl Qp {
     /// Begins the rendezvous with the peer that the attributes name.
-    pub(super) fn meet(self: &Arc<Self>) -> Result<(), Errno> {
+    pub(super) fn begin_meeting(self: &Arc<Self>) -> Result<(), Errno> {
         let adapter = self.adapter()?;
         let meeting = Meeting::new(self, adapter, self.peer()?);
         let owner: Weak<Meeting> = Arc::downgrade(&meeting);
@@ -34,7 +34,7 @@ impl Qp {
             return meeting.connect(adapter);
         }
         meeting.wait();
-        self.look_for_early(&meeting)
+        self.accept_early(&meeting)
     }
 
     fn peer(&self) -> Result<Peer, Errno> {
@@ -73,11 +73,11 @@ impl Qp {
         self.slot.is_some() && self.adapter().is_ok_and(can)
     }
 
-    /// Accepts a peer that came before.
-    pub(crate) fn look_for_early(&self, meeting: &Arc<Meeting>) -> Result<(), Errno> {
+    /// Accepts a peer whose request came before.
+    pub(crate) fn accept_early(&self, meeting: &Arc<Meeting>) -> Result<(), Errno> {
         let early = lock(&self.meet).early.take(meeting.peer());
         match early {
-            // Otherwise it has given up, and will come again.
+            // Otherwise it has given up, and will connect again.
             Some(came) => meeting.accept(self.adapter()?, came),
             None => Ok(()),
         }
@@ -101,7 +101,7 @@ impl Qp {
     }
 
     /// Ends the rendezvous, if there was one.
-    pub(super) fn part(&self) {
+    pub(super) fn end_meeting(&self) {
         if lock(&self.meet).meeting.take().is_some() {
             *lock(&self.owner) = None;
         }

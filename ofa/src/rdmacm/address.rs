@@ -54,7 +54,7 @@ impl Id {
             }
             Err(Errno(errno)) => Event::failed(RDMA_CM_EVENT_ADDR_ERROR, errno),
         };
-        self.tell(event);
+        self.queue_event(event);
         Ok(())
     }
 
@@ -63,7 +63,7 @@ impl Id {
         let mut inner = lock(&self.inner);
         inner.expect(State::AddressResolved)?;
         inner.state = State::RouteResolved;
-        self.tell(Event::plain(RDMA_CM_EVENT_ROUTE_RESOLVED));
+        self.queue_event(Event::plain(RDMA_CM_EVENT_ROUTE_RESOLVED));
         Ok(())
     }
 }

@@ -83,7 +83,7 @@ impl Id {
         before: State,
     ) -> Result<(), Errno> {
         if begun.is_err() {
-            party.leave();
+            party.detach();
             party.qp().set_state(IBV_QPS_INIT);
             let mut inner = lock(&self.inner);
             (inner.state, inner.party) = (before, None);

@@ -70,7 +70,7 @@ impl IdEndpoint {
     }
 
     /// The identifier is destroyed, and no more events are delivered: ends the connection.
-    pub(super) fn leave(self: &Arc<Self>) {
+    pub(super) fn detach(self: &Arc<Self>) {
         if self.connection.state() == ConnState::Connected && self.is_open() {
             // It may have ended by itself.
             let _ = self.disconnect(Disconnect::Drained);
@@ -106,7 +106,7 @@ impl Connectee for IdEndpoint {
         !self.gone.load(Ordering::Acquire)
     }
 
-    fn tell(self: Arc<Self>, event: ConnEvent) {
+    fn deliver(self: Arc<Self>, event: ConnEvent) {
         if !matches!(event, ConnEvent::Established(_)) && self.is_open() {
             self.qp.ended(self.life, false);
         }

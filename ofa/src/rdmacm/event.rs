@@ -4,7 +4,7 @@
 use ibv_sys::*;
 use ual_cm::{ConnEvent, ConnRequest, Established, FailReason};
 
-/// Concurrent reads and atomics of a peer that does not say (MPA revision 1, RFC 6581 section 9).
+/// Concurrent reads and atomics of a peer that does not send them (MPA revision 1, RFC 6581 section 9).
 const UNTOLD_READS: u16 = 16;
 /// Octets of private data that fit into an event.
 const MAX_DATA: usize = u8::MAX as usize;

@@ -177,7 +177,7 @@ impl Id {
     }
 
     /// Queues one of its own events.
-    pub(super) fn tell(self: &Arc<Self>, event: Event) {
+    pub(super) fn queue_event(self: &Arc<Self>, event: Event) {
         self.put(ChannelEvent::Event(event));
     }
 
@@ -204,7 +204,7 @@ impl Id {
         };
         inner.state = next;
         // Under the lock, so that no event is queued before it.
-        self.tell(Event::of(event, inner.asked.is_some()));
+        self.queue_event(Event::of(event, inner.asked.is_some()));
     }
 
     /// Its queue pair is destroyed, and the connection with it.
@@ -219,7 +219,7 @@ impl Id {
             _ => return,
         };
         inner.state = next;
-        self.tell(event);
+        self.queue_event(event);
     }
 
     /// Moves to another channel with its queued events; waits for unacknowledged ones
@@ -253,7 +253,7 @@ impl Id {
             listener.close();
         }
         if let Some(party) = &left.party {
-            party.leave();
+            party.detach();
         }
         // Requests are rejected and sockets close.
         drop((queued, left));

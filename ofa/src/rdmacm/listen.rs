@@ -12,7 +12,7 @@ use super::request::{Asked, Backlog};
 use crate::adapter::Adapter;
 use crate::errno::Errno;
 
-/// As the kernel's rdma_ucm: also for a backlog of 0 or less.
+/// As in the kernel's rdma_ucm: also for a backlog of 0 or less.
 const MAX_BACKLOG: u32 = 1024;
 
 /// A listener of an identifier.

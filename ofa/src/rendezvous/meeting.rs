@@ -184,7 +184,7 @@ impl Meeting {
     }
 
     fn give_up(&self, qp: &Qp) {
-        self.steady.settle();
+        self.steady.allow_changes();
         qp.ended(self.life, true);
     }
 }
@@ -211,7 +211,7 @@ impl Retry for Meeting {
         let result = match self.connects() {
             true => return self.connect(adapter).unwrap_or_else(|_| self.give_up(&qp)),
             // It comes again if its first request was not accepted.
-            false => qp.look_for_early(&self),
+            false => qp.accept_early(&self),
         };
         match result {
             Ok(()) => self.wait(),
@@ -234,7 +234,7 @@ impl Connectee for Meeting {
     }
 
     /// Sends with Immediate are used if the private data of both ends says that they accept them.
-    fn settle(&self, established: &Established, params: &mut StreamParams) {
+    fn adjust(&self, established: &Established, params: &mut StreamParams) {
         let peer_takes = match self.connects() {
             true => Hello::parse(&established.private_data).is_some_and(|it| it.takes_immediates()),
             false => self.peer_takes.load(Ordering::Relaxed),
@@ -242,9 +242,9 @@ impl Connectee for Meeting {
         params.send_immediates = self.peer.immediates && peer_takes;
     }
 
-    fn tell(self: Arc<Self>, event: ConnEvent) {
+    fn deliver(self: Arc<Self>, event: ConnEvent) {
         match &event {
-            ConnEvent::Established(_) => self.steady.settle(),
+            ConnEvent::Established(_) => self.steady.allow_changes(),
             ConnEvent::Rejected { .. } | ConnEvent::Failed(_) => self.failed(&event),
             _ => {
                 if let Some(qp) = self.qp.upgrade() {

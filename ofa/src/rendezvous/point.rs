@@ -123,7 +123,7 @@ impl Slot {
     }
 
     /// The queue pair is created: peers can find it from now on.
-    pub(crate) fn settle(&self, qp: Weak<dyn Sought>) {
+    pub(crate) fn publish(&self, qp: Weak<dyn Sought>) {
         lock(&self.point.slots).places[self.at] = Some(qp);
     }
 }

@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use vp_api::{PostFailure, Qp, QpChange, QpId, QpInfo, RecvWr, SendWr, VpResult};
 
-/// A queue pair that ignores changes to Error until it is settled.
+/// A queue pair that ignores changes to Error until it is changeable.
 pub(crate) struct Steady {
     inner: Arc<dyn Qp>,
     /// The stream is established, or there will be none.
-    settled: AtomicBool,
+    changeable: AtomicBool,
 }
 
 impl Steady {
     pub(crate) fn new(inner: Arc<dyn Qp>) -> Self {
-        Self { inner, settled: AtomicBool::new(false) }
+        Self { inner, changeable: AtomicBool::new(false) }
     }
 
     /// From now on all changes take effect.
-    pub(crate) fn settle(&self) {
-        self.settled.store(true, Ordering::Release);
+    pub(crate) fn allow_changes(&self) {
+        self.changeable.store(true, Ordering::Release);
     }
 }
 
@@ -39,7 +39,7 @@ impl Qp for Steady {
 
     fn modify(&self, change: QpChange) -> VpResult<()> {
         match change {
-            QpChange::Error if !self.settled.load(Ordering::Acquire) => Ok(()),
+            QpChange::Error if !self.changeable.load(Ordering::Acquire) => Ok(()),
             change => self.inner.modify(change),
         }
     }

@@ -74,7 +74,7 @@ impl CqHandler for ChannelNotifier {
 impl Listener for Cq {
     fn on_event(&self, _number: u64, event: AsyncEvent) {
         if event == AsyncEvent::CqOverrun {
-            self.source.tell(self.context.events(), IBV_EVENT_CQ_ERR);
+            self.source.raise(self.context.events(), IBV_EVENT_CQ_ERR);
         }
     }
 }

@@ -150,7 +150,7 @@ unsafe fn step(cq: *mut ibv_cq_ex) -> c_int {
         Ok(Some(wc)) => {
             let stamped = private.walk.stamped.load(Ordering::Relaxed);
             let shown = if stamped { Shown::stamped(wc) } else { Shown { wc, ..Shown::default() } };
-            // SAFETY: only this thread walks.
+            // SAFETY: only this thread iterates.
             unsafe { private.walk.current.0.get().write(shown) };
             // SAFETY: the caller's structure.
             unsafe { (*cq).wr_id = wc.wr_id };
@@ -196,7 +196,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 unsafe fn current(cq: *mut ibv_cq_ex) -> Shown {
     // SAFETY: the caller's completion queue.
     match unsafe { object::with(cq.cast::<ibv_cq>()) } {
-        // SAFETY: the caller walks the queue, and no other thread does.
+        // SAFETY: the caller iterates, and no other thread does.
         Ok(private) => unsafe { private.walk.current.0.get().read() },
         Err(_) => Shown::default(),
     }

@@ -55,7 +55,7 @@ pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     let private = unsafe { object::with(mw) };
     errno::code(private.and_then(|private| {
         private.pd.adapter()?.rnic().dealloc_mw(private.id)?;
-        private.pd.leave();
+        private.pd.remove_user();
         // SAFETY: the caller gives it up.
         unsafe { object::destroy(mw) }.map(drop)
     }))

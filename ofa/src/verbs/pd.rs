@@ -42,7 +42,7 @@ impl Pd {
     }
 
     /// Such an object is destroyed.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn remove_user(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }
 }

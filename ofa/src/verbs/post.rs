@@ -224,7 +224,10 @@ unsafe fn post_one(qp: &Qp, wr: &ibv_send_wr) -> Result<(), VpStatus> {
     qp.post_send(&[request]).map_err(|failure| failure.status)
 }
 
-unsafe fn walk(qp: &Qp, mut next: *mut ibv_send_wr) -> Result<(), (*mut ibv_send_wr, VpStatus)> {
+unsafe fn post_each(
+    qp: &Qp,
+    mut next: *mut ibv_send_wr,
+) -> Result<(), (*mut ibv_send_wr, VpStatus)> {
     // SAFETY: the caller's list, which ends with NULL.
     while let Some(wr) = unsafe { next.as_ref() } {
         if wr.send_flags & IBV_SEND_INLINE != 0 {
@@ -267,7 +270,7 @@ pub(super) unsafe extern "C" fn post_send(
             // SAFETY: the caller's list.
             ready
                 .map_err(|error| (list, error))
-                .and_then(|()| unsafe { walk(qp, list) }.map_err(refuse))
+                .and_then(|()| unsafe { post_each(qp, list) }.map_err(refuse))
         }
     };
     match refused {

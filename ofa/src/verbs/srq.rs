@@ -53,7 +53,7 @@ impl Srq {
 impl Listener for Srq {
     fn on_event(&self, _number: u64, event: AsyncEvent) {
         if event == AsyncEvent::SrqLimit {
-            self.source.tell(self.context().events(), IBV_EVENT_SRQ_LIMIT_REACHED);
+            self.source.raise(self.context().events(), IBV_EVENT_SRQ_LIMIT_REACHED);
         }
     }
 }
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn warpline_ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         let id = private.vp().id();
         adapter.rnic().destroy_srq(id)?;
         adapter.directory().remove_srq(id);
-        private.pd.leave();
+        private.pd.remove_user();
         private.source.end(private.context().events());
         // SAFETY: the caller gives it up, and nothing uses it.
         unsafe { object::destroy(srq) }.map(drop)

@@ -79,7 +79,7 @@ impl Cm {
             Ok(started) => {
                 let plan = Box::new(Plan::new(params, policy, rule));
                 let party = Arc::downgrade(party);
-                self.carry_out(Command::Connect { party, plan, started });
+                self.execute(Command::Connect { party, plan, started });
                 Ok(())
             }
             Err(error) => {
@@ -142,7 +142,7 @@ impl Cm {
         match requests::claim_to_accept(request, len, &self.mailbox) {
             Ok(claimed) => {
                 let (token, party) = (claimed.token, Arc::downgrade(party));
-                self.carry_out(Command::Accept { token, party, params });
+                self.execute(Command::Accept { token, party, params });
                 Ok(())
             }
             Err(error) => {
@@ -184,7 +184,7 @@ impl Cm {
 
     /// The endpoint has begun to disconnect.
     pub(crate) fn disconnecting(&self, party: &Arc<dyn Connectee>, stream: u64, how: Disconnect) {
-        self.carry_out(Command::Disconnecting { party: Arc::downgrade(party), stream, how });
+        self.execute(Command::Disconnecting { party: Arc::downgrade(party), stream, how });
     }
 
     /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`). Returns
@@ -209,7 +209,11 @@ impl Cm {
         match before.state {
             QpState::Idle => {}
             QpState::Error => party.qp().modify(QpChange::Idle).map_err(&verb)?,
-            _ => return Err(early("disconnected (its last words are on their way; try again)")),
+            _ => {
+                return Err(early(
+                    "disconnected (its last messages are still being sent; try again)",
+                ));
+            }
         }
         // Queried twice: the first query may miss what was flushed meanwhile.
         let after = party.qp().query().map_err(verb)?;

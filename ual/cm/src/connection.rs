@@ -77,11 +77,11 @@ pub trait Connectee: Send + Sync {
 
     /// Adjusts the stream by what the private data says beyond MPA. Called before the queue pair gets
     /// the stream; must not block.
-    fn settle(&self, _: &Established, _: &mut StreamParams) {}
+    fn adjust(&self, _: &Established, _: &mut StreamParams) {}
 
     /// Delivers an event. Called without a lock of the manager, for one event after the other. It must not
     /// block: the events of the whole adapter wait for it.
-    fn tell(self: Arc<Self>, event: ConnEvent);
+    fn deliver(self: Arc<Self>, event: ConnEvent);
 }
 
 /// The endpoint, if it is still open.

@@ -50,7 +50,7 @@ impl Deliveries {
 
     /// Delivers what is queued, unless another thread is doing so.
     pub(crate) fn deliver(&self, mailbox: &Mailbox) {
-        self.queue.drain(|delivery| self.hand_over(delivery, mailbox));
+        self.queue.drain(|delivery| self.deliver_one(delivery, mailbox));
     }
 
     /// Whether nothing is queued or being delivered.
@@ -59,9 +59,9 @@ impl Deliveries {
         self.queue.is_done()
     }
 
-    fn hand_over(&self, delivery: Delivery, mailbox: &Mailbox) {
+    fn deliver_one(&self, delivery: Delivery, mailbox: &Mailbox) {
         let (taken, origin) = match delivery {
-            Delivery::Connection(party, event) => return party.tell(*event),
+            Delivery::Connection(party, event) => return party.deliver(*event),
             Delivery::Reply(sink, reply) => return sink.reply(*reply),
             Delivery::Async { number, source, event } => {
                 return self.face.on_async(number, source, event);

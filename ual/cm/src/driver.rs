@@ -94,7 +94,7 @@ impl Driver {
             Mode::Watch | Mode::Sleep => sleeper.sleep(fired),
             Mode::BackOff => {
                 ready_within(self.mailbox.waker.as_fd(), Interest::READ, BACK_OFF);
-                sleeper.look(fired)
+                sleeper.poll(fired)
             }
         }
     }
@@ -117,7 +117,7 @@ impl Driver {
         if let Some(work) = &mut *self.lock() {
             let mut ready = Vec::new();
             work.table.reactor.take(fired, &mut ready);
-            work.carry_on(ready);
+            work.handle(ready);
         }
         self.deliver();
     }
@@ -135,17 +135,17 @@ impl Driver {
 
     /// Executes a command in the caller's thread if the table is free and no other command was sent
     /// before; otherwise the connection thread executes it.
-    pub(crate) fn carry_out(&self, command: Command) {
-        match self.try_carry_out(command) {
+    pub(crate) fn execute(&self, command: Command) {
+        match self.try_execute(command) {
             None => self.deliver(),
             Some(command) => self.mailbox.send(command),
         }
     }
 
     /// Executes a command in the caller's thread, after those that were sent before.
-    pub(crate) fn carry_out_now(&self, command: Command) {
+    pub(crate) fn execute_in_order(&self, command: Command) {
         if let Some(work) = &mut *self.lock() {
-            work.carry_on(Vec::new());
+            work.handle(Vec::new());
             work.table.on_command(command);
             work.arm();
         }
@@ -153,7 +153,7 @@ impl Driver {
     }
 
     /// `Some`: another thread has the table, or other commands come first.
-    fn try_carry_out(&self, command: Command) -> Option<Command> {
+    fn try_execute(&self, command: Command) -> Option<Command> {
         let Some(mut work) = self.try_lock() else { return Some(command) };
         match &mut *work {
             Some(work) if work.commands.is_empty() => {
@@ -174,7 +174,7 @@ impl Driver {
                 return None;
             }
             self.mailbox.wake.note_poll();
-            self.look();
+            self.handle_ready();
             if !spin.again() {
                 break;
             }
@@ -190,14 +190,14 @@ impl Driver {
     }
 
     /// Handles what is ready, unless another thread has the table.
-    fn look(&self) {
+    fn handle_ready(&self) {
         if let Some(mut work) = self.try_lock()
             && let Some(work) = &mut *work
         {
             let mut ready = Vec::new();
             // The thread will get the same error, and logs it.
             if work.table.reactor.poll(&mut ready).is_ok() {
-                work.carry_on(ready);
+                work.handle(ready);
             }
         }
         self.deliver();
@@ -218,7 +218,7 @@ impl Driver {
 
 impl Work {
     /// Handles what is ready now; later events are the thread's, so that no caller stays without end.
-    fn carry_on(&mut self, ready: Vec<Ready>) {
+    fn handle(&mut self, ready: Vec<Ready>) {
         for command in self.commands.try_iter().take(self.commands.len()) {
             self.table.on_command(command);
         }

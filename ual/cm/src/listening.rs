@@ -162,7 +162,7 @@ impl Cm {
         registry::remove(&self.mailbox, id.0);
         let command = Command::Unlisten { token: id.0 };
         match self.native() {
-            None => self.driver.carry_out_now(command),
+            None => self.driver.execute_in_order(command),
             Some(_) => self.mailbox.send(command),
         }
     }

@@ -123,7 +123,7 @@ impl Cm {
         cm.spawn("warpline-cm", move || driver.run(&sleeper, commands))?;
         if let Some(native) = cm.native.clone() {
             let ended = cm.ended.clone();
-            cm.spawn("warpline-native-cm", move || native.carry(&ended))?;
+            cm.spawn("warpline-native-cm", move || native.forward(&ended))?;
         }
         Ok(cm)
     }
@@ -173,9 +173,9 @@ impl Cm {
     }
 
     /// Executes a command in this thread if possible. A provider's connection manager may take its time.
-    pub(crate) fn carry_out(&self, command: Command) {
+    pub(crate) fn execute(&self, command: Command) {
         match self.native {
-            None => self.driver.carry_out(command),
+            None => self.driver.execute(command),
             Some(_) => self.mailbox.send(command),
         }
     }
@@ -192,7 +192,7 @@ impl Cm {
 
     /// The endpoint of this queue pair was closed.
     pub fn forget(&self, qp: QpId) {
-        self.carry_out(Command::Forget { qp });
+        self.execute(Command::Forget { qp });
     }
 
     /// Ends the threads, and waits for them unless it is called by one of them.

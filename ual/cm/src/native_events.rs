@@ -30,7 +30,7 @@ impl NativeEvents {
     }
 
     /// Passes events on until `stop`.
-    pub(crate) fn carry(&self, stop: &AtomicBool) {
+    pub(crate) fn forward(&self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.take();
             if let Err(error) = self.native.wait_event(Some(STOP_CHECK)) {

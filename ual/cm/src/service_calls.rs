@@ -29,7 +29,7 @@ pub fn reply(
 
 impl Cm {
     /// Sends a service request to `peer`. `sink` gets one reply, unless the request is cancelled before.
-    pub fn ask(
+    pub fn request_service(
         &self,
         sink: &Arc<dyn ReplySink>,
         peer: SocketAddr,

@@ -51,14 +51,14 @@ impl<'a> Testing<'a> {
     }
 
     /// Reports an asynchronous event, as the provider does.
-    pub fn tell(&self, source: EventSource, event: AsyncEvent) {
+    pub fn report(&self, source: EventSource, event: AsyncEvent) {
         self.0.mailbox.on_event(source, event);
     }
 
     /// Sends and executes a command that has no effect.
     pub fn command(&self) {
         self.0.mailbox.send(Command::Answered { token: 0 });
-        self.0.carry_out(Command::Answered { token: 0 });
+        self.0.execute(Command::Answered { token: 0 });
     }
 
     /// Makes an endpoint connected, with a new stream.

@@ -1,7 +1,7 @@
 //! The sample of a configuration file has every key that the code knows, with the default that it has there.
 //!
-//! Which keys there are is asked of the parser, whose refusal of a wrong one lists them: a key that is new and
-//! not in the sample fails here.
+//! The keys come from the parser, whose error for a wrong key lists them: a new key that is not in the sample
+//! fails here.
 
 use std::collections::BTreeSet;
 use std::path::Path;

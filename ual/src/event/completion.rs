@@ -6,9 +6,9 @@
 //! [`StagingMode`] is the mode, [`Pump`] moves them.
 //!
 //! The descriptor in direct mode: once requested, it is readable while there may be completions. The
-//! provider's notification sets it; a thread that finds the queue empty clears it, arms again, and looks
-//! once more. A completion between the look and the arm is found by the second look; one after the arm
-//! sets the descriptor. In staged mode it follows the staging queue.
+//! provider's notification sets it; a thread that finds the queue empty clears it, arms again, and polls
+//! once more. A completion between the first poll and the arm is found by the second poll; one after the
+//! arm sets the descriptor. In staged mode it follows the staging queue.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

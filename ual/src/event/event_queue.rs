@@ -1,6 +1,6 @@
 //! The event queue of a dispatcher: events, waiting threads, and what is notified.
 //!
-//! The state is under one mutex, held for a few instructions. A thread that changes it calls `settle`
+//! The state is under one mutex, held for a few instructions. A thread that changes it calls `propagate`
 //! before unlocking: descriptor, aggregate dispatcher and callback then agree with the state. Waiters,
 //! who drew their tickets under the lock, are woken after it. So no wake-up is lost and none is left
 //! over. Lock order: a queue, the queue of the aggregate dispatcher that it feeds, the dispatch thread's
@@ -71,7 +71,7 @@ impl<T> EventQueue<T> {
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
         let mut state = lock(&self.state);
         let changed = change(&mut state);
-        self.settle(&mut state);
+        self.propagate(&mut state);
         self.announce(state);
         changed
     }
@@ -80,14 +80,14 @@ impl<T> EventQueue<T> {
     pub(super) fn add(&self, add: impl FnOnce(&mut State<T>) -> bool) {
         let mut state = lock(&self.state);
         let notifies = add(&mut state);
-        self.settle(&mut state);
+        self.propagate(&mut state);
         if notifies {
             self.announce(state);
         }
     }
 
     /// Makes descriptor, aggregate dispatcher and callback agree with the state.
-    fn settle(&self, state: &mut State<T>) {
+    fn propagate(&self, state: &mut State<T>) {
         let met = state.met();
         if let Some(notifier) = self.notifier.get()
             && met != state.raised
@@ -95,7 +95,7 @@ impl<T> EventQueue<T> {
             state.raised = met;
             show(notifier, met);
         }
-        state.tell_feed();
+        state.update_aggregate();
     }
 
     /// Something new may meet the criteria.
@@ -138,7 +138,7 @@ impl<T> EventQueue<T> {
     pub(super) fn take_with<R>(&self, take: impl FnOnce(&mut State<T>) -> R) -> R {
         let mut state = lock(&self.state);
         let taken = take(&mut state);
-        self.settle(&mut state);
+        self.propagate(&mut state);
         taken
     }
 
@@ -239,7 +239,7 @@ impl<T> EventQueue<T> {
             return Ok(None);
         }
         let picked = pick(state);
-        self.settle(state);
+        self.propagate(state);
         picked
     }
 
@@ -250,7 +250,7 @@ impl<T> EventQueue<T> {
         if let Some(notifier) = self.notifier.get() {
             notifier.clear();
         }
-        self.settle(&mut state);
+        self.propagate(&mut state);
     }
 }
 
@@ -318,7 +318,7 @@ impl<T> Control for EventQueue<T> {
                 .map_err(Error::os("create the descriptor of an event dispatcher"))?;
             // Two threads may come here at once; the first notifier stays.
             let _ = self.notifier.set(notifier);
-            self.settle(&mut lock(&self.state));
+            self.propagate(&mut lock(&self.state));
         }
         self.notifier().map(AsFd::as_fd).ok_or(Error::Aborted)
     }
@@ -329,10 +329,12 @@ impl<T> Control for EventQueue<T> {
 
     fn set_feed(&self, feed: Option<Feed>) {
         let mut state = lock(&self.state);
-        if let Some(Feed { tell, listed: true, .. }) = std::mem::replace(&mut state.feed, feed) {
-            tell(false);
+        if let Some(Feed { set_listed, listed: true, .. }) =
+            std::mem::replace(&mut state.feed, feed)
+        {
+            set_listed(false);
         }
-        self.settle(&mut state);
+        self.propagate(&mut state);
     }
 
     fn set_trigger(&self, trigger: Option<Box<dyn Fn() + Send>>) {

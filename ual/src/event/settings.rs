@@ -117,14 +117,14 @@ impl Evd {
         list.take_with(|state| state.make_room(parent.users()))?;
         self.stage()?;
         let (list, me) = (list.clone(), self.me.clone());
-        let tell = Box::new(move |met| match met {
+        let set_listed = Box::new(move |met| match met {
             true => list.push_always(me.clone()),
             false => list.take_with(|state| state.remove(|child| child.ptr_eq(&me))),
         });
         let mut place = lock(&self.aggregate);
         self.leave_aggregate(&mut place);
         *place = Some(hold);
-        let feed = Feed { tell, drained: parent.underlying, listed: false };
+        let feed = Feed { set_listed, drained: parent.underlying, listed: false };
         self.control().set_feed(Some(feed));
         Ok(())
     }

@@ -28,7 +28,7 @@ impl Default for Overflow {
 /// The aggregate dispatcher that this queue feeds.
 pub(super) struct Feed {
     /// Adds this dispatcher to its list, or removes it. Called under the queue's lock.
-    pub(super) tell: Box<dyn Fn(bool) + Send>,
+    pub(super) set_listed: Box<dyn Fn(bool) + Send>,
     /// Once added, this dispatcher stays until it is empty.
     pub(super) drained: bool,
     /// It is in the list.
@@ -226,13 +226,13 @@ impl<T> State<T> {
     }
 
     /// Updates the aggregate dispatcher's list.
-    pub(super) fn tell_feed(&mut self) {
+    pub(super) fn update_aggregate(&mut self) {
         let (met, some) = (self.met(), self.settings.enabled && !self.events.is_empty());
         let Some(feed) = &mut self.feed else { return };
         let listed = met || (feed.drained && feed.listed && some);
         if listed != feed.listed {
             feed.listed = listed;
-            (feed.tell)(listed);
+            (feed.set_listed)(listed);
         }
     }
 

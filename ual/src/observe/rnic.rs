@@ -68,7 +68,7 @@ impl ObservedRnic {
         lock(&self.qps).get(&id)?.qp.upgrade()
     }
 
-    fn note(&self, qp: &Arc<dyn Qp>, init: &QpInit) {
+    fn record(&self, qp: &Arc<dyn Qp>, init: &QpInit) {
         let record = self.process.slot();
         if let Some(slot) = &record {
             change(&slot.generation, || {
@@ -168,7 +168,7 @@ impl Rnic for ObservedRnic {
 
     fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>> {
         let qp = self.inner.create_qp(init)?;
-        self.note(&qp, init);
+        self.record(&qp, init);
         Ok(qp)
     }
 

@@ -161,20 +161,20 @@ impl Face for Directory {
             EventSource::Qp(qp) => (AsyncSource::Ep(qp), self.qps.get_of(qp, number)),
             EventSource::Cq(cq) => (AsyncSource::Evd(cq), self.cqs.get_of(cq, number)),
             EventSource::Srq(srq) => (AsyncSource::Srq(srq), self.srqs.get_of(srq, number)),
-            EventSource::Rnic => return self.tell_unaffiliated(None, event),
-            EventSource::Port(port) => return self.tell_unaffiliated(Some(port), event),
+            EventSource::Rnic => return self.deliver_unaffiliated(None, event),
+            EventSource::Port(port) => return self.deliver_unaffiliated(Some(port), event),
         };
         if let Some(object) = object
             && let Some(event) = object.deliver(event)
         {
-            self.tell_affiliated(source, event, || !object.life().is_closed());
+            self.deliver_affiliated(source, event, || !object.life().is_closed());
         }
     }
 }
 
 impl Directory {
     /// Delivers an event of an object, if it `exists`.
-    fn tell_affiliated(
+    fn deliver_affiliated(
         &self,
         source: AsyncSource,
         event: AsyncEvent,
@@ -190,7 +190,7 @@ impl Directory {
         }
     }
 
-    fn tell_unaffiliated(&self, port: Option<u32>, event: AsyncEvent) {
+    fn deliver_unaffiliated(&self, port: Option<u32>, event: AsyncEvent) {
         match self.unaffiliated() {
             Some(evd) => evd.push_unaffiliated(port, event),
             // The log already has it, with the listener and the cause.

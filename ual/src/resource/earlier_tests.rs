@@ -47,12 +47,12 @@ impl Side {
         self.ia.cm().testing().revive(ep, crate::Ends { local, remote });
     }
 
-    fn tell(&self, source: EventSource, event: AsyncEvent) {
-        self.ia.cm().testing().tell(source, event);
+    fn report(&self, source: EventSource, event: AsyncEvent) {
+        self.ia.cm().testing().report(source, event);
     }
 
     /// Waits until all earlier events are handled.
-    fn settle(&self) {
+    fn until_handled(&self) {
         let cm = self.ia.cm().testing();
         warpline_patience::until("the commands to be taken and the events delivered", || {
             cm.is_idle()
@@ -63,10 +63,10 @@ impl Side {
     fn on_the_way(&self, source: EventSource, event: AsyncEvent, meanwhile: impl FnOnce()) {
         {
             let _held = self.ia.cm().testing().hold();
-            self.tell(source, event);
+            self.report(source, event);
             meanwhile();
         }
-        self.settle();
+        self.until_handled();
     }
 }
 
@@ -88,8 +88,8 @@ fn events_of_closed_objects_are_not_delivered() {
         ];
         for (source, event, close) in cases {
             if queued {
-                side.tell(source, event);
-                side.settle();
+                side.report(source, event);
+                side.until_handled();
                 assert_eq!(side.asynchronous.queued(), 1, "{source:?}");
                 close().unwrap();
             } else {
@@ -98,7 +98,7 @@ fn events_of_closed_objects_are_not_delivered() {
             assert_eq!(side.asynchronous.queued(), 0, "{source:?}, queued: {queued}");
         }
         // Events of open objects are delivered.
-        side.tell(EventSource::Qp(other.id()), AsyncEvent::RecvLimit);
+        side.report(EventSource::Qp(other.id()), AsyncEvent::RecvLimit);
         let event = side.asynchronous.wait(None).unwrap();
         let source = AsyncSource::Ep(other.id());
         assert!(
@@ -126,7 +126,7 @@ fn events_of_an_earlier_object_are_not_delivered_to_a_later_one() {
     side.on_the_way(EventSource::Cq(cq), AsyncEvent::CqOverrun, || directory.add_evd(&evd));
     assert_eq!((side.asynchronous.queued(), side.connection.queued()), (0, 0));
     assert!(!evd.has_overrun());
-    side.tell(EventSource::Srq(srq.id()), AsyncEvent::SrqLimit);
+    side.report(EventSource::Srq(srq.id()), AsyncEvent::SrqLimit);
     assert!(matches!(side.asynchronous.wait(None).unwrap(), Event::Affiliated { .. }));
 }
 
@@ -143,7 +143,7 @@ fn the_end_of_an_earlier_stream_does_not_end_a_later_one() {
     // Its receives are the endpoint's, whatever the stream.
     side.on_the_way(qp, AsyncEvent::RecvLimit, || side.revive(&ep));
     assert!(matches!(side.asynchronous.dequeue().unwrap(), Some(Event::Affiliated { .. })));
-    side.tell(qp, AsyncEvent::ConnectionReset);
+    side.report(qp, AsyncEvent::ConnectionReset);
     let Event::Connection { event, .. } = side.connection.wait(None).unwrap() else { panic!() };
     assert!(matches!(*event, ConnEvent::Broken { .. }), "{event}");
 }
@@ -160,7 +160,7 @@ fn a_disconnect_of_an_earlier_stream_does_not_end_a_later_one() {
         cm.disconnecting(&party, earlier, how);
     }
     cm.cancel(&*ep, earlier);
-    side.settle();
+    side.until_handled();
     assert_eq!((ep.state(), side.connection.queued()), (EpState::Connected, 0));
     assert_eq!(cm.hold().entries(), (0, 0));
     // A connection to a peer that does not respond.
@@ -168,7 +168,7 @@ fn a_disconnect_of_an_earlier_stream_does_not_end_a_later_one() {
     let ep = side.ep();
     ep.connect(crate::ConnectParams::new(silent.local_addr().unwrap())).unwrap();
     cm.cancel(&*ep, earlier);
-    side.settle();
+    side.until_handled();
     assert_eq!(ep.state(), EpState::ActivePending);
     ep.disconnect(Disconnect::Abrupt).unwrap();
     let Event::Connection { event, .. } = side.connection.wait(None).unwrap() else { panic!() };
@@ -217,9 +217,9 @@ fn a_closed_endpoint_leaves_no_connection_event() {
     let side = open();
     let (ep, other) = (side.live(), side.live());
     for ep in [&ep, &other] {
-        side.tell(EventSource::Qp(ep.id()), AsyncEvent::ConnectionReset);
+        side.report(EventSource::Qp(ep.id()), AsyncEvent::ConnectionReset);
     }
-    side.settle();
+    side.until_handled();
     assert_eq!(side.connection.queued(), 2);
     ep.close().unwrap();
     let event = side.connection.dequeue().unwrap();
@@ -237,7 +237,7 @@ fn a_conversion_that_is_over_leaves_nothing_in_the_table() {
     let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let own = listener.accept().unwrap().0;
     ep.convert(own.into(), crate::ConvertParams::new(vp_api::Role::Responder)).unwrap();
-    side.settle();
+    side.until_handled();
     let kept = || side.ia.cm().testing().hold().entries();
     assert_eq!(kept(), (1, 1));
     drop(peer);

@@ -352,7 +352,7 @@ impl Connectee for Ep {
         !self.life.is_closed()
     }
 
-    fn tell(self: Arc<Self>, event: ConnEvent) {
+    fn deliver(self: Arc<Self>, event: ConnEvent) {
         self.connection.while_open(|| {
             if self.is_open() {
                 let (qp, ep) = (self.id(), Arc::downgrade(&self));

@@ -73,13 +73,13 @@ impl UdService {
 
     /// Sends a request; exactly one [`crate::Event::ServiceReply`] reports the result, unless the object
     /// is closed before.
-    pub fn ask(self: &Arc<Self>) -> Result<()> {
+    pub fn request(self: &Arc<Self>) -> Result<()> {
         if self.life.is_closed() {
             return Err(Error::Closed(Object::Service));
         }
         self.evd.make_room()?;
         let sink: Arc<dyn ReplySink> = self.clone();
-        Ok(self.ia.cm().ask(&sink, self.init.peer, &self.init.private_data)?)
+        Ok(self.ia.cm().request_service(&sink, self.init.peer, &self.init.private_data)?)
     }
 
     /// Closes it, with its requests that have no reply yet.

@@ -30,7 +30,7 @@ fn listen(ia: &Arc<Ia>, requests: &Arc<Evd>) -> crate::Result<Arc<Listen>> {
 }
 
 /// A connection whose request arrives before it is accepted.
-fn ask(ia: &Ia, address: SocketAddr) -> TcpStream {
+fn send_request(ia: &Ia, address: SocketAddr) -> TcpStream {
     let _held = ia.cm().testing().hold();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(HANG)).unwrap();
@@ -47,7 +47,7 @@ fn a_listener_that_cannot_be_watched_is_not_created() {
     assert!(error.contains("No space left"), "{error}");
     ia.cm().testing().refuse_watches(false);
     let listen = listen(&ia, &requests).unwrap();
-    let _stream = ask(&ia, listen.addresses()[0]);
+    let _stream = send_request(&ia, listen.addresses()[0]);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
 }
 
@@ -56,7 +56,7 @@ fn a_request_that_cannot_be_watched_is_accepted_all_the_same() {
     let (ia, requests) = open();
     let listen = listen(&ia, &requests).unwrap();
     ia.cm().testing().refuse_watches(true);
-    let mut stream = ask(&ia, listen.addresses()[0]);
+    let mut stream = send_request(&ia, listen.addresses()[0]);
     let Event::Request(request) = requests.wait(Some(HANG)).unwrap() else { panic!() };
     let pz = ia.create_pz().unwrap();
     let memory = Region::new(64).unwrap();
@@ -94,7 +94,7 @@ fn a_rejection_that_cannot_be_watched_arrives() {
     let (ia, requests) = open();
     let listen = listen(&ia, &requests).unwrap();
     ia.cm().testing().refuse_watches(true);
-    let mut stream = ask(&ia, listen.addresses()[0]);
+    let mut stream = send_request(&ia, listen.addresses()[0]);
     let Event::Request(request) = requests.wait(Some(HANG)).unwrap() else { panic!() };
     ia.reject(request.request, b"no").unwrap();
     let mut reply = Vec::new();
@@ -107,7 +107,7 @@ fn a_paused_listener_tries_until_it_is_watched() {
     let (ia, requests) = open();
     let device_events = ia.create_evd(EvdInit::new(Stream::Unaffiliated, 16)).unwrap();
     let listen = listen(&ia, &requests).unwrap();
-    let _first = ask(&ia, listen.addresses()[0]);
+    let _first = send_request(&ia, listen.addresses()[0]);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
     ia.cm().testing().refuse_watches(true);
     ia.cm().testing().resume(listen.id());
@@ -118,7 +118,7 @@ fn a_paused_listener_tries_until_it_is_watched() {
     assert_eq!(event, vp_api::AsyncEvent::ListenShortage { listener, lacks });
     assert!(event.to_string().contains("max_user_watches"), "{event}");
     ia.cm().testing().refuse_watches(false);
-    let _stream = ask(&ia, listen.addresses()[0]);
+    let _stream = send_request(&ia, listen.addresses()[0]);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
     // Reported once, however often it tries.
     assert_eq!(device_events.queued(), 0);

@@ -209,7 +209,7 @@ fn a_threshold_counts_what_came_before_the_first_wait() {
     init.recv_depth = SENDS;
     let passive = server.pz.create_ep(init).unwrap();
     let listen = server.listen(LOCALHOST);
-    let active = ask(&client, &listen);
+    let active = begin_connect(&client, &listen);
     passive.accept(server.request().request, AcceptParams::default()).unwrap();
     server.established();
     client.established();
@@ -247,7 +247,7 @@ fn a_quiet_receive_of_a_shared_queue_ends_no_wait_anywhere() {
     let _other = server.pz.create_ep(init).unwrap();
     srq.post_recv(&[RecvWr { wr_id: 1, sgl: &[server.sge(0, 8)] }]).unwrap();
     let listen = server.listen(LOCALHOST);
-    let active = ask(&client, &listen);
+    let active = begin_connect(&client, &listen);
     passive.accept(server.request().request, AcceptParams::default()).unwrap();
     server.established();
     client.established();
@@ -313,7 +313,7 @@ fn narrow(side: &Side, overflow: Overflow) -> (Arc<Evd>, Arc<ual::Listen>) {
     (requests, listen)
 }
 
-fn ask(client: &Side, listen: &ual::Listen) -> Arc<Ep> {
+fn begin_connect(client: &Side, listen: &ual::Listen) -> Arc<Ep> {
     let ep = client.ep();
     ep.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
     ep
@@ -328,10 +328,10 @@ fn an_overflow_is_reported_once_and_ends_when_there_is_room() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
     let (requests, listen) = narrow(&server, Overflow::default());
-    let _first = ask(&client, &listen);
+    let _first = begin_connect(&client, &listen);
     until_queued(&requests, 1);
     for _ in 0..2 {
-        let _refused = ask(&client, &listen);
+        let _refused = begin_connect(&client, &listen);
         rejected(&client);
         assert!(requests.info().overflowed);
     }
@@ -344,7 +344,7 @@ fn an_overflow_is_reported_once_and_ends_when_there_is_room() {
     assert_eq!(affiliated.queued(), 0);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
     assert!(!requests.info().overflowed);
-    let _second = ask(&client, &listen);
+    let _second = begin_connect(&client, &listen);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
 }
 
@@ -353,17 +353,17 @@ fn without_auto_reset_an_overflow_lasts_until_it_is_cleared() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
     let (requests, listen) = narrow(&server, Overflow { notify: false, auto_reset: false });
-    let _first = ask(&client, &listen);
+    let _first = begin_connect(&client, &listen);
     until_queued(&requests, 1);
-    let _refused = ask(&client, &listen);
+    let _refused = begin_connect(&client, &listen);
     rejected(&client);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
     // There is room, but the loss is not acknowledged.
-    let _refused = ask(&client, &listen);
+    let _refused = begin_connect(&client, &listen);
     rejected(&client);
     assert_eq!((requests.queued(), requests.info().overflowed), (0, true));
     requests.clear_overflow();
-    let _second = ask(&client, &listen);
+    let _second = begin_connect(&client, &listen);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
     assert_eq!(affiliated.queued(), 0);
 }
@@ -374,9 +374,9 @@ fn what_happens_without_room_can_be_changed() {
     let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
     let (requests, listen) = narrow(&server, Overflow::default());
     requests.set_overflow(Overflow { notify: false, auto_reset: false });
-    let _first = ask(&client, &listen);
+    let _first = begin_connect(&client, &listen);
     until_queued(&requests, 1);
-    let _refused = ask(&client, &listen);
+    let _refused = begin_connect(&client, &listen);
     rejected(&client);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
     assert!(requests.info().overflowed);

@@ -71,7 +71,7 @@ fn asked(side: &Side) -> ServiceRequest {
     }
 }
 
-fn answer(side: &Side) -> ServiceReply {
+fn wait_reply(side: &Side) -> ServiceReply {
     match side.connection.wait(Some(HANG)).unwrap() {
         Event::ServiceReply { reply, .. } => *reply,
         other => panic!("{other:?}"),
@@ -82,12 +82,12 @@ fn answer(side: &Side) -> ServiceReply {
 fn resolve(here: &Side, there: &Side, far: &UdEp) -> (UdAddress, DatagramPath) {
     let listen = listen(there, Serves::Datagrams, 0).unwrap();
     let service = service(here, listen.addresses()[0]);
-    service.ask().unwrap();
+    service.request().unwrap();
     let request = asked(there);
     assert_eq!((request.private_data.as_slice(), request.listener), (&b"who?"[..], listen.id()));
     assert_eq!(request.port, listen.addresses()[0].port());
     ual::cm::reply(request.request, Ok(far.address()), b"me").unwrap();
-    match answer(here) {
+    match wait_reply(here) {
         ServiceReply::Resolved { address, path, private_data } => {
             assert_eq!((address, private_data.as_slice()), (far.address(), &b"me"[..]));
             (address, path)
@@ -234,10 +234,10 @@ fn services_are_refused_given_up_and_listened_for_once() {
     let asking = service(&here, address);
     asking.tag().set(9);
     assert_eq!((asking.tag().get(), asking.init().peer), (9, address));
-    asking.ask().unwrap();
+    asking.request().unwrap();
     let request = asked(&there).request;
     ual::cm::reply(request, Err(ServiceRefusal::NoQueuePair), b"none").unwrap();
-    match answer(&here) {
+    match wait_reply(&here) {
         ServiceReply::Refused { why, private_data } => {
             assert_eq!((why, private_data.as_slice()), (ServiceRefusal::NoQueuePair, &b"none"[..]));
         }
@@ -255,15 +255,15 @@ fn services_are_refused_given_up_and_listened_for_once() {
     let any = ListenInit::new(SocketAddr::new(LOCALHOST, 0), &narrow);
     let crowded = there.ia.listen(ListenInit { serves: Serves::Datagrams, ..any }).unwrap();
     let busy = service(&here, crowded.addresses()[0]);
-    busy.ask().unwrap();
+    busy.request().unwrap();
     warpline_patience::until("the first request", || narrow.queued() == 1);
-    busy.ask().unwrap();
-    assert!(matches!(answer(&here), ServiceReply::Refused { .. }));
+    busy.request().unwrap();
+    assert!(matches!(wait_reply(&here), ServiceReply::Refused { .. }));
     // Closed during a request, it gets no event.
-    asking.ask().unwrap();
+    asking.request().unwrap();
     let request = asked(&there).request;
     asking.close().unwrap();
-    assert!(matches!(asking.ask(), Err(Error::Closed(Object::Service))));
+    assert!(matches!(asking.request(), Err(Error::Closed(Object::Service))));
     assert!(matches!(asking.close(), Err(Error::Closed(Object::Service))));
     let _ = ual::cm::reply(request, Err(ServiceRefusal::Rejected), b"");
     drop(busy);

@@ -243,7 +243,7 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    pub(crate) fn say(&self, event: NativeEvent) {
+    pub(crate) fn report(&self, event: NativeEvent) {
         self.events.lock().unwrap().push_back(event);
         self.more.notify_all();
     }
@@ -267,7 +267,7 @@ impl Manager {
         self.events.lock().unwrap().is_empty()
     }
 
-    fn note(&self, asked: Asked) -> VpResult<()> {
+    fn record(&self, asked: Asked) -> VpResult<()> {
         self.asked.lock().unwrap().push_back(asked);
         self.noted.notify_all();
         Ok(())
@@ -294,21 +294,21 @@ impl NativeCm for Manager {
         }
     }
     fn unlisten(&self, listener: u64) -> VpResult<()> {
-        self.note(Asked::Unlisten(listener))
+        self.record(Asked::Unlisten(listener))
     }
     fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()> {
         self.willing()?;
-        self.note(Asked::Connect(qp, peer, params))
+        self.record(Asked::Connect(qp, peer, params))
     }
     fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()> {
         self.willing()?;
-        self.note(Asked::Accept(request, qp, params))
+        self.record(Asked::Accept(request, qp, params))
     }
     fn reject(&self, request: u64, private_data: &[u8]) -> VpResult<()> {
-        self.note(Asked::Reject(request, private_data.to_vec()))
+        self.record(Asked::Reject(request, private_data.to_vec()))
     }
     fn disconnect(&self, qp: QpId) -> VpResult<()> {
-        self.note(Asked::Disconnect(qp))
+        self.record(Asked::Disconnect(qp))
     }
     fn poll_event(&self) -> Option<NativeEvent> {
         let carries = std::thread::current().name() == Some("warpline-native-cm");
@@ -349,7 +349,7 @@ pub(crate) struct ServiceBook {
 }
 
 impl ServiceBook {
-    pub(crate) fn say(&self, event: ServiceEvent) {
+    pub(crate) fn report(&self, event: ServiceEvent) {
         let handler = self.handler.lock().unwrap().clone();
         handler.unwrap().on_service(event);
     }
@@ -363,7 +363,7 @@ impl ServiceBook {
         self.served.lock().unwrap().pop_front()
     }
 
-    fn note(&self, served: Served) -> VpResult<()> {
+    fn record(&self, served: Served) -> VpResult<()> {
         self.served.lock().unwrap().push_back(served);
         Ok(())
     }
@@ -411,22 +411,22 @@ impl Datagrams for ServiceBook {
         if address.port() == 0 {
             address.set_port(4711);
         }
-        self.note(Served::Listen(token, address)).map(|()| address)
+        self.record(Served::Listen(token, address)).map(|()| address)
     }
     fn unlisten(&self, token: u64) -> VpResult<()> {
-        self.note(Served::Unlisten(token))
+        self.record(Served::Unlisten(token))
     }
     fn resolve(&self, token: u64, peer: SocketAddr, _private_data: &[u8]) -> VpResult<()> {
         self.willing()?;
-        self.note(Served::Resolve(token, peer))
+        self.record(Served::Resolve(token, peer))
     }
     fn cancel(&self, token: u64) -> VpResult<()> {
-        self.note(Served::Cancel(token))
+        self.record(Served::Cancel(token))
     }
     fn accept(&self, request: u64, answer: UdAddress, _private_data: &[u8]) -> VpResult<()> {
-        self.note(Served::Accept(request, answer))
+        self.record(Served::Accept(request, answer))
     }
     fn reject(&self, request: u64, why: ServiceRefusal, _private_data: &[u8]) -> VpResult<()> {
-        self.note(Served::Reject(request, why))
+        self.record(Served::Reject(request, why))
     }
 }

@@ -39,20 +39,24 @@ fn the_local_address_is_that_of_the_connection() {
     let (side, manager) = side(policy());
     let _listen = side.listen(std::net::Ipv4Addr::UNSPECIFIED.into());
     let at: SocketAddr = "198.51.100.7:4711".parse().unwrap();
-    manager.say(told(7, Some(at), b""));
+    manager.report(told(7, Some(at), b""));
     let request = side.request();
     assert_eq!(request.ends.local.address, at);
     let ep = side.ep();
     ep.accept(request.request, AcceptParams::default()).unwrap();
     manager.asked();
     // The queue pair says another one (`fake::HERE`), but the connection's is what counts.
-    manager.say(NativeEvent::Established { qp: ep.id(), local: Some(at), params: params(b"") });
+    manager.report(NativeEvent::Established { qp: ep.id(), local: Some(at), params: params(b"") });
     assert_eq!(side.established().ends.local.address, at);
     let ep = side.ep();
     ep.connect(ConnectParams::new(peer())).unwrap();
     manager.asked();
     let mine = "198.51.100.7:50123".parse().unwrap();
-    manager.say(NativeEvent::Established { qp: ep.id(), local: Some(mine), params: params(b"") });
+    manager.report(NativeEvent::Established {
+        qp: ep.id(),
+        local: Some(mine),
+        params: params(b""),
+    });
     assert_eq!(side.established().ends.local.address, mine);
 }
 
@@ -65,7 +69,7 @@ fn the_managers_events_report_the_outcome_of_connect() {
     ep.connect(to).unwrap();
     let wishes = NativeParams { private_data: b"hi".to_vec(), ird: 16, ord: 16 };
     assert_eq!(manager.asked(), Asked::Connect(ep.id(), peer(), wishes));
-    manager.say(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"yes") });
+    manager.report(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"yes") });
     let established = side.established();
     assert_eq!((established.ird, established.ord), (3, 4));
     assert_eq!(established.private_data, b"yes");
@@ -75,13 +79,13 @@ fn the_managers_events_report_the_outcome_of_connect() {
     assert_eq!(ep.state(), EpState::Connected);
     ep.disconnect(Disconnect::Graceful).unwrap();
     assert_eq!(manager.asked(), Asked::Disconnect(ep.id()));
-    manager.say(NativeEvent::Disconnected { qp: ep.id() });
+    manager.report(NativeEvent::Disconnected { qp: ep.id() });
     assert!(matches!(side.conn_event(), ConnEvent::Disconnected { by_peer: false, .. }));
     ep.reset().unwrap();
 
     ep.connect(ConnectParams::new(peer())).unwrap();
     manager.asked();
-    manager.say(NativeEvent::Rejected { qp: ep.id(), private_data: b"no".to_vec() });
+    manager.report(NativeEvent::Rejected { qp: ep.id(), private_data: b"no".to_vec() });
     assert!(matches!(
         side.conn_event(),
         ConnEvent::Rejected { private_data, .. } if private_data == b"no"
@@ -90,7 +94,7 @@ fn the_managers_events_report_the_outcome_of_connect() {
 
     ep.connect(ConnectParams::new(peer())).unwrap();
     manager.asked();
-    manager.say(NativeEvent::Failed { qp: ep.id(), reason: "no route".into() });
+    manager.report(NativeEvent::Failed { qp: ep.id(), reason: "no route".into() });
     match side.conn_event() {
         ConnEvent::Failed(error) => {
             assert_eq!(error.reason, FailReason::Native("no route".into()));
@@ -113,7 +117,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
     let listen = side.listen(LOCALHOST);
     assert_eq!(listen.addresses()[0].port(), 4711);
     let ask = |request| {
-        manager.say(told(request, None, b"hi"));
+        manager.report(told(request, None, b"hi"));
         let arrived = side.request();
         assert_eq!(arrived.private_data, b"hi");
         assert_eq!(arrived.peer_ird_ord, Some((3, 4)));
@@ -127,9 +131,9 @@ fn requests_are_accepted_rejected_and_die_with_time() {
     let wishes = NativeParams { private_data: vec![], ird: 16, ord: 16 };
     assert_eq!(manager.asked(), Asked::Accept(7, ep.id(), wishes));
     assert_eq!(ep.state(), EpState::PassivePending);
-    manager.say(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"") });
+    manager.report(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"") });
     side.established();
-    manager.say(NativeEvent::Disconnected { qp: ep.id() });
+    manager.report(NativeEvent::Disconnected { qp: ep.id() });
     assert!(matches!(side.conn_event(), ConnEvent::Disconnected { by_peer: true, .. }));
 
     side.ia.reject(ask(8), b"busy").unwrap();
@@ -144,7 +148,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
 #[test]
 fn a_request_that_is_told_before_its_listener_is_known_is_delivered() {
     let (side, manager) = side(policy());
-    manager.say(told(7, None, b"hi"));
+    manager.report(told(7, None, b"hi"));
     warpline_patience::until("the request to be taken", || manager.is_quiet());
     let listen = side.listen(LOCALHOST);
     let arrived = side.request();
@@ -166,7 +170,7 @@ fn a_silent_manager_is_given_up() {
     assert!(matches!(manager.asked(), Asked::Connect(..)));
     assert_eq!(manager.asked(), Asked::Disconnect(ep.id()));
     let _listen = side.listen(LOCALHOST);
-    manager.say(told(5, None, b""));
+    manager.report(told(5, None, b""));
     let request = side.request().request;
     assert_eq!(manager.asked(), Asked::Reject(5, vec![]));
     assert!(matches!(side.ia.reject(request, &[]), Err(Error::Closed(_))));
@@ -179,7 +183,7 @@ fn a_request_for_a_listener_that_has_ended_is_rejected() {
     let (first, second) = (side.listen(LOCALHOST), side.listen(LOCALHOST));
     drop(first);
     assert_eq!(manager.asked(), Asked::Unlisten(0));
-    manager.say(told(5, None, b"late"));
+    manager.report(told(5, None, b"late"));
     assert_eq!(manager.asked(), Asked::Reject(5, vec![]));
     let of_second = NativeEvent::Request {
         listener: 1,
@@ -188,7 +192,7 @@ fn a_request_for_a_listener_that_has_ended_is_rejected() {
         local: None,
         params: params(b"in time"),
     };
-    manager.say(of_second);
+    manager.report(of_second);
     assert_eq!(side.request().listener, second.id());
 }
 
@@ -209,7 +213,7 @@ fn a_listener_that_lacks_an_address_releases_the_others() {
 fn a_request_ends_with_its_adapter() {
     let (side, manager) = side(policy());
     let listen = side.listen(LOCALHOST);
-    manager.say(told(7, None, b"hi"));
+    manager.report(told(7, None, b"hi"));
     let request = side.request().request;
     drop(listen);
     let ia = side.ia.clone();
@@ -233,7 +237,7 @@ fn an_attempt_can_be_cancelled() {
     assert!(matches!(manager.asked(), Asked::Connect(..)));
     assert_eq!(manager.asked(), Asked::Disconnect(ep.id()));
     // Later events of the manager are dropped.
-    manager.say(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"") });
+    manager.report(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"") });
     ep.reset().unwrap();
     ep.connect(ConnectParams::new(peer())).unwrap();
     assert!(matches!(manager.asked(), Asked::Connect(..)));
@@ -252,11 +256,11 @@ fn events_of_an_earlier_attempt_do_not_end_a_later_one() {
     };
     let again_behind = |said: NativeEvent| {
         manager.late.store(true, Ordering::Release);
-        manager.say(said);
+        manager.report(said);
         ep.reset().unwrap();
         connect();
         manager.late.store(false, Ordering::Release);
-        manager.say(NativeEvent::Established { qp, local: None, params: params(b"") });
+        manager.report(NativeEvent::Established { qp, local: None, params: params(b"") });
         side.established();
     };
     connect();
@@ -266,13 +270,13 @@ fn events_of_an_earlier_attempt_do_not_end_a_later_one() {
     again_behind(NativeEvent::Failed { qp, reason: "too late".into() });
     ep.disconnect(Disconnect::Graceful).unwrap();
     assert_eq!(manager.asked(), Asked::Disconnect(qp));
-    manager.say(NativeEvent::Disconnected { qp });
+    manager.report(NativeEvent::Disconnected { qp });
     assert!(matches!(side.conn_event(), ConnEvent::Disconnected { .. }));
     again_behind(NativeEvent::Disconnected { qp });
     // Nothing else came before this.
     let other = side.ep();
     other.connect(ConnectParams::new(peer())).unwrap();
-    manager.say(NativeEvent::Rejected { qp: other.id(), private_data: b"no".to_vec() });
+    manager.report(NativeEvent::Rejected { qp: other.id(), private_data: b"no".to_vec() });
     assert!(matches!(side.conn_event(), ConnEvent::Rejected { .. }));
     assert_eq!(ep.state(), EpState::Connected);
 }
@@ -306,7 +310,7 @@ fn a_request_is_handed_to_another_listener_of_the_adapter_only() {
     });
     let elsewhere = Side::new(policy());
     let far = elsewhere.listen(LOCALHOST);
-    manager.say(told(7, None, b"hi"));
+    manager.report(told(7, None, b"hi"));
     let request = side.request();
     assert_eq!(request.listener, first.id());
     let to = |listen: &ual::Listen| Handoff::new(listen.addresses()[0].port());

@@ -65,7 +65,7 @@ fn of(ep: &Ep) -> Option<QueuePair> {
 }
 
 /// Asks this process.
-fn ask(question: &str) -> Value {
+fn query(question: &str) -> Value {
     let path = directory().join(format!("{}.sock", std::process::id()));
     let mut stream = UnixStream::connect(path).unwrap();
     writeln!(stream, "{question}").unwrap();
@@ -109,16 +109,16 @@ fn a_record_counts_the_octets_of_its_connection() {
     // The same by a request; and the adapters.
     let page = page().unwrap();
     let one =
-        ask(&format!("{{\"ask\":\"queue_pair\",\"device\":{},\"qp\":{}}}", sent.device, sent.qp));
+        query(&format!("{{\"ask\":\"queue_pair\",\"device\":{},\"qp\":{}}}", sent.device, sent.qp));
     assert_eq!(one["queue_pairs"][0]["counters"]["octets_sent"], sent.octets_sent);
     assert!(one["queue_pairs"][0]["tcp"]["mss"].as_u64().unwrap() > 500, "{one}");
-    let all = ask("{\"ask\":\"queue_pairs\"}");
+    let all = query("{\"ask\":\"queue_pairs\"}");
     assert!(all["queue_pairs"].as_array().unwrap().len() >= 2 && all["more"] == false, "{all}");
     let device = page.devices.iter().find(|(index, _)| *index == sent.device).unwrap();
     assert_eq!((device.1.regions, device.1.region_octets, device.1.qps), (1, 65536, 1));
     assert_eq!(device.1.cm[0], 1, "one connection was established");
     for wrong in ["x", "{}", "{\"ask\":\"x\"}", "{\"ask\":\"queue_pair\",\"device\":99,\"qp\":1}"] {
-        assert!(ask(wrong)["error"].is_string(), "{wrong}");
+        assert!(query(wrong)["error"].is_string(), "{wrong}");
     }
 
     // After the end, a second connection of the same endpoint, and one that is freed.
@@ -157,7 +157,7 @@ fn a_wrapped_provider_publishes_too() {
     let listen = server.listen(LOCALHOST);
     let (active, _passive) = connect(&client, &server, &listen);
     assert!(of(&active).unwrap().is_written());
-    let verbs = ask("{\"ask\":\"verbs\"}");
+    let verbs = query("{\"ask\":\"verbs\"}");
     assert_eq!(verbs["verbs"][0]["provider"], "vp_softrdma", "{verbs}");
 }
 

@@ -194,7 +194,7 @@ impl Program {
             self.end(end).begun = true;
         }
         until("both ends to be connected, or their connection to be over", || {
-            self.hear();
+            self.take_events();
             [at, peer]
                 .iter()
                 .all(|end| self.slots[*end].as_ref().unwrap().ep.state() >= EpState::Connected)
@@ -202,7 +202,7 @@ impl Program {
     }
 
     /// Takes the connection events that are there.
-    fn hear(&mut self) {
+    fn take_events(&mut self) {
         while let Some(event) = self.side.connection.dequeue().unwrap() {
             let Event::Connection { qp, event, .. } = event else { panic!("{event:?}") };
             assert!(!self.closed.contains(&qp), "of an endpoint that is closed: {event}");
@@ -222,7 +222,7 @@ impl Program {
     }
 
     fn reset(&mut self, at: usize) {
-        self.hear();
+        self.take_events();
         let end = self.end(at);
         let qp = end.ep.id();
         if end.begun {
@@ -349,7 +349,7 @@ impl Program {
             assert!(!evd.info().overflowed);
             assert_eq!(*left, evd.depth());
         }
-        self.hear();
+        self.take_events();
         // Events of closed endpoints were removed; that of an overrun would be here.
         assert_eq!((self.events.queued(), self.side.connection.queued()), (0, 0));
     }

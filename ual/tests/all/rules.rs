@@ -299,7 +299,7 @@ fn a_device_that_connects_itself_has_the_rules_that_it_can_keep() {
         assert!(refused.to_string().contains(key), "{refused}");
         let _listen = side.listen(std::net::Ipv4Addr::UNSPECIFIED.into());
         let params = NativeParams { private_data: Vec::new(), ird: 1, ord: 1 };
-        manager.say(NativeEvent::Request { listener: 0, request: 7, peer, local: None, params });
+        manager.report(NativeEvent::Request { listener: 0, request: 7, peer, local: None, params });
         assert!(matches!(manager.asked(), fake::Asked::Reject(7, _)));
     }
 }

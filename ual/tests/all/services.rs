@@ -30,7 +30,7 @@ fn asked(side: &Side, services: &ServiceBook) -> (Arc<UdService>, u64) {
     let (evd, private_data) = (side.connection.clone(), Vec::new());
     let init = UdServiceInit { peer: peer(), evd, private_data };
     let service = side.ia.create_ud_service(init).unwrap();
-    service.ask().unwrap();
+    service.request().unwrap();
     match services.served() {
         Some(Served::Resolve(token, to)) if to == peer() => (service, token),
         other => panic!("{other:?}"),
@@ -41,7 +41,7 @@ fn failed(token: u64, reason: &str) -> ServiceEvent {
     ServiceEvent::Failed { token, reason: reason.to_owned() }
 }
 
-fn answer(side: &Side) -> String {
+fn wait_reply(side: &Side) -> String {
     match side.connection.wait(Some(HANG)).unwrap() {
         Event::ServiceReply { reply, .. } => reply.to_string(),
         other => panic!("{other:?}"),
@@ -97,9 +97,9 @@ fn a_closed_service_gives_up_its_own_requests() {
     assert_eq!(services.served(), Some(Served::Cancel(first_token)));
     assert_eq!(services.served(), None);
     // Later events of it are dropped.
-    services.say(failed(first_token, "late"));
-    services.say(failed(second_token, "no route"));
-    assert_eq!(answer(&side), "no reply from the service: no route");
+    services.report(failed(first_token, "late"));
+    services.report(failed(second_token, "no route"));
+    assert_eq!(wait_reply(&side), "no reply from the service: no route");
     drop(second);
     assert_eq!(services.served(), None, "it had its answer");
     assert_eq!(side.connection.queued(), 0);
@@ -109,9 +109,9 @@ fn a_closed_service_gives_up_its_own_requests() {
 fn a_dropped_service_drops_its_requests_and_replies() {
     let (side, services) = side(policy());
     let (service, token) = asked(&side, &services);
-    services.say(failed(token, "no route"));
+    services.report(failed(token, "no route"));
     assert!(side.connection.wait_ready(Some(HANG)).unwrap());
-    service.ask().unwrap();
+    service.request().unwrap();
     let Some(Served::Resolve(again, _)) = services.served() else { panic!("not asked") };
     drop(service);
     assert_eq!(services.served(), Some(Served::Cancel(again)));
@@ -124,7 +124,7 @@ fn a_refused_request_for_a_service_is_not_kept() {
     let (side, services) = side(policy());
     let (service, token) = asked(&side, &services);
     services.refusals.store(2, Ordering::Release);
-    assert!(matches!(service.ask(), Err(Error::Verb { .. })));
+    assert!(matches!(service.request(), Err(Error::Verb { .. })));
     assert!(matches!(listen(&side, Serves::Datagrams), Err(Error::AddressInUse(_))));
     service.close().unwrap();
     assert_eq!(services.served(), Some(Served::Cancel(token)));
@@ -142,8 +142,8 @@ fn each_refusal_has_words_of_its_own() {
         ServiceRefusal::Redirected,
     ] {
         let (_service, token) = asked(&side, &services);
-        services.say(ServiceEvent::Refused { token, why, private_data: Vec::new() });
-        let text = answer(&side);
+        services.report(ServiceEvent::Refused { token, why, private_data: Vec::new() });
+        let text = wait_reply(&side);
         assert!(text.contains("service"), "{text}");
         assert!(said.insert(text));
     }
@@ -155,7 +155,7 @@ fn each_refusal_has_words_of_its_own() {
 fn a_request_gets_one_reply() {
     let (side, services) = side(policy());
     let (listen, token) = offered(&side, &services);
-    services.say(asks(token, 1));
+    services.report(asks(token, 1));
     let first = request(&side);
     assert_eq!((first.listener, first.port), (listen.id(), listen.addresses()[0].port()));
     assert_eq!((first.ends.remote.address, first.private_data), (peer(), vec![7]));
@@ -173,10 +173,10 @@ fn a_closed_listener_gets_no_requests() {
     let (other, of_other) = offered(&side, &services);
     drop(listen);
     assert_eq!(served(&services), Served::Unlisten(token));
-    services.say(asks(token, 5));
+    services.report(asks(token, 5));
     assert_eq!(served(&services), Served::Reject(5, ServiceRefusal::NotSupported));
     // The other one gets its own events.
-    services.say(asks(of_other, 6));
+    services.report(asks(of_other, 6));
     assert_eq!(request(&side).listener, other.id());
     assert_eq!(services.served(), None);
 }
@@ -188,8 +188,8 @@ fn a_request_without_room_is_refused() {
     let init = ListenInit::new(SocketAddr::new(LOCALHOST, 0), &narrow);
     let _listen = side.ia.listen(ListenInit { serves: Serves::Datagrams, ..init }).unwrap();
     let Some(Served::Listen(token, _)) = services.served() else { panic!("not listening") };
-    services.say(asks(token, 1));
-    services.say(asks(token, 2));
+    services.report(asks(token, 1));
+    services.report(asks(token, 2));
     assert_eq!(served(&services), Served::Reject(2, ServiceRefusal::NoQueuePair));
     assert_eq!(narrow.queued(), 1);
 }
@@ -203,7 +203,7 @@ fn a_listener_for_both_has_one_port_and_gets_service_requests() {
     let Some(Served::Listen(token, address)) = services.served() else { panic!("not listening") };
     assert_eq!(both.addresses(), [address]);
     std::net::TcpStream::connect(address).unwrap();
-    services.say(asks(token, 4));
+    services.report(asks(token, 4));
     assert_eq!(request(&side).listener, both.id());
     drop(both);
     assert_eq!(served(&services), Served::Unlisten(token));
@@ -224,7 +224,7 @@ fn a_request_goes_to_another_listener_for_datagrams() {
     let (first, token) = offered(&side, &services);
     let init = ListenInit::new(SocketAddr::new(LOCALHOST, 4712), &side.requests);
     let second = side.ia.listen(ListenInit { serves: Serves::Datagrams, ..init }).unwrap();
-    services.say(asks(token, 8));
+    services.report(asks(token, 8));
     let asked = request(&side);
     assert_eq!(asked.listener, first.id());
     ual::cm::handoff(asked.request, Handoff::new(4712)).unwrap();
@@ -242,7 +242,7 @@ fn a_request_goes_to_another_listener_for_datagrams() {
 fn a_request_ends_with_its_adapter() {
     let (side, services) = side(policy());
     let (listen, token) = offered(&side, &services);
-    services.say(asks(token, 2));
+    services.report(asks(token, 2));
     let request = request(&side).request;
     drop(listen);
     let ia = side.ia.clone();
@@ -258,7 +258,7 @@ fn a_request_without_a_decision_is_refused_in_time() {
     let hurried = Policy { answer_timeout: Duration::from_millis(1), ..policy() };
     let (side, services) = side(hurried);
     let (_listen, token) = offered(&side, &services);
-    services.say(asks(token, 3));
+    services.report(asks(token, 3));
     let late = request(&side).request;
     assert!(matches!(served(&services), Served::Reject(3, _)));
     assert!(matches!(ual::cm::reply(late, Ok(UdAddress::default()), &[]), Err(Error::Closed(_))));

@@ -117,7 +117,7 @@ impl<'a> Post<'a> {
     }
 
     /// Asks the service of token 1, and waits for the request there.
-    pub(crate) fn ask(&self, token: u64, at: SocketAddr, data: &[u8]) -> Result<Asked, Fail> {
+    pub(crate) fn request(&self, token: u64, at: SocketAddr, data: &[u8]) -> Result<Asked, Fail> {
         self.ud.resolve(token, at, data)?;
         match self.event()? {
             ServiceEvent::Request { listener, request, peer, private_data, .. } => {
@@ -129,7 +129,7 @@ impl<'a> Post<'a> {
         }
     }
 
-    pub(crate) fn answer(&self, expected: u64) -> Result<Answer, Fail> {
+    pub(crate) fn wait_reply(&self, expected: u64) -> Result<Answer, Fail> {
         match self.event()? {
             ServiceEvent::Resolved { token, address, path, private_data } => {
                 same("token of the reply", token, expected)?;
@@ -142,9 +142,9 @@ impl<'a> Post<'a> {
     /// A handle for `from`, and the address of `to`, found through a service.
     pub(crate) fn way(&self, from: &UdEnd<'_>, to: &UdEnd<'_>) -> Result<Way, Fail> {
         let at = self.listen(1)?;
-        let asked = self.ask(2, at, b"where")?;
+        let asked = self.request(2, at, b"where")?;
         self.ud.accept(asked.request, to.qp.address(), b"here")?;
-        let answer = self.answer(2)?;
+        let answer = self.wait_reply(2)?;
         self.ud.unlisten(1)?;
         same("address", answer.address, to.qp.address())?;
         Ok(Way { ah: self.ud.create_ah(from.pd, &answer.path)?, to: answer.address })

@@ -57,7 +57,7 @@ impl Cm {
         for waits in ready {
             let found = table.all.get_mut(&waits.connection);
             if let Some(connection) = found.filter(|c| c.stage == Stage::Awaiting) {
-                step::tell_established(self, connection);
+                step::report_established(self, connection);
             }
         }
     }

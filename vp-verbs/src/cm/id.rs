@@ -242,12 +242,12 @@ impl CmId {
     }
 
     /// Sends a request to a datagram service; its only parameter is private data.
-    pub(crate) fn ask(&self, private_data: &[u8]) -> io::Result<()> {
+    pub(crate) fn request(&self, private_data: &[u8]) -> io::Result<()> {
         self.connect(Terms::default(), private_data)
     }
 
     /// Replies for a datagram service with the number of a queue pair.
-    pub(crate) fn answer(&self, qp_num: u32, private_data: &[u8]) -> io::Result<()> {
+    pub(crate) fn reply(&self, qp_num: u32, private_data: &[u8]) -> io::Result<()> {
         self.accept(Terms { qp_num, ..Terms::default() }, private_data)
     }
 

@@ -7,7 +7,7 @@ use std::io;
 use vp_api::{AsyncEvent, EventSource, NativeEvent, NativeParams, Qp};
 
 use super::id::{CmId, Seen};
-use super::{Cm, Connection, Connections, RESOLVE_MS, Stage, private, settle};
+use super::{Cm, Connection, Connections, RESOLVE_MS, Stage, negotiated, private};
 use crate::object_table::lock;
 use ibv_sys::*;
 
@@ -35,7 +35,7 @@ pub(super) fn step(cm: &Cm, seen: Seen) {
             Ok(())
         }
         RDMA_CM_EVENT_DISCONNECTED => {
-            tell_established(cm, connection);
+            report_established(cm, connection);
             over(cm, connection);
             Ok(())
         }
@@ -83,11 +83,11 @@ fn routed(cm: &Cm, connection: &mut Connection) -> io::Result<()> {
 /// The second of three messages: InfiniBand only.
 fn answered(cm: &Cm, connection: &mut Connection, seen: Seen) -> io::Result<()> {
     let (Stage::Connecting, Some(qp)) = (connection.stage, &connection.qp) else { return Ok(()) };
-    let settled = settle(connection.wishes.clone(), &offer(&seen));
+    let settled = negotiated(connection.wishes.clone(), &offer(&seen));
     let terms = cm.terms(qp, &settled)?;
     cm.ready(&connection.id, qp, terms)?;
     connection.id.establish()?;
-    up(cm, connection, said(seen));
+    up(cm, connection, params_of(seen));
     Ok(())
 }
 
@@ -98,7 +98,7 @@ fn offer(seen: &Seen) -> NativeParams {
 }
 
 /// The same, with the private data.
-fn said(seen: Seen) -> NativeParams {
+fn params_of(seen: Seen) -> NativeParams {
     let offer = offer(&seen);
     NativeParams { private_data: seen.private_data, ..offer }
 }
@@ -107,14 +107,14 @@ fn established(cm: &Cm, connection: &mut Connection, seen: Seen) {
     match (connection.stage, &connection.qp) {
         (Stage::Accepting, Some(qp)) if cm.context.iwarp => {
             cm.awaiting.begin(seen.token, qp.id());
-            (connection.stage, connection.held) = (Stage::Awaiting, Some(said(seen)));
+            (connection.stage, connection.held) = (Stage::Awaiting, Some(params_of(seen)));
         }
-        _ => up(cm, connection, said(seen)),
+        _ => up(cm, connection, params_of(seen)),
     }
 }
 
 /// Reports a connection that waited for its first message.
-pub(super) fn tell_established(cm: &Cm, connection: &mut Connection) {
+pub(super) fn report_established(cm: &Cm, connection: &mut Connection) {
     if let Some(said) = connection.held.take() {
         up(cm, connection, said);
     }
@@ -125,18 +125,18 @@ fn up(cm: &Cm, connection: &mut Connection, said: NativeParams) {
     let passive = matches!(connection.stage, Stage::Accepting | Stage::Awaiting);
     let (true, Some(qp)) = (active || passive, &connection.qp) else { return };
     connection.stage = Stage::Up;
-    let settled = settle(connection.wishes.clone(), &said);
+    let settled = negotiated(connection.wishes.clone(), &said);
     let (local, remote) = (connection.id.local(), connection.id.peer());
     qp.connected(|info| {
         (info.ird, info.ord) = (settled.ird, settled.ord);
         (info.local, info.remote) = (local, remote);
     });
     if active && cm.context.iwarp {
-        qp.greet();
+        qp.send_ready();
     }
     let private_data = cm.unpack(said.private_data, private::REPLY);
     let params = NativeParams { private_data, ..settled };
-    cm.tell(NativeEvent::Established { qp: qp.id(), local, params });
+    cm.queue_event(NativeEvent::Established { qp: qp.id(), local, params });
 }
 
 fn over(cm: &Cm, connection: &mut Connection) {
@@ -149,7 +149,7 @@ fn over(cm: &Cm, connection: &mut Connection) {
     let _ = qp.fail();
     // InfiniBand: the reply to the peer's disconnect request, if there was one.
     let _ = connection.id.disconnect();
-    cm.tell(NativeEvent::Disconnected { qp: qp.id() });
+    cm.queue_event(NativeEvent::Disconnected { qp: qp.id() });
 }
 
 fn request(cm: &Cm, table: &mut Connections, seen: Seen) {
@@ -168,7 +168,7 @@ fn request(cm: &Cm, table: &mut Connections, seen: Seen) {
     let params = NativeParams { private_data, ..wishes.clone() };
     let local = id.local();
     table.all.insert(token, Connection { id, stage: Stage::Asked, qp: None, wishes, held: None });
-    cm.tell(NativeEvent::Request { listener, request: token, peer, local, params });
+    cm.queue_event(NativeEvent::Request { listener, request: token, peer, local, params });
 }
 
 /// Whether the peer's application rejected, and not its machine.
@@ -206,7 +206,7 @@ fn end(cm: &Cm, table: &mut Connections, token: u64, reason: String, rejected: O
         let _ = qp.fail();
     }
     let qp = qp.id();
-    cm.tell(match rejected {
+    cm.queue_event(match rejected {
         Some(private_data) => NativeEvent::Rejected { qp, private_data },
         None => NativeEvent::Failed { qp, reason },
     });

@@ -86,7 +86,7 @@ impl VerbsQp {
             ring.add_silent(slots);
             return Some((posted, None));
         }
-        Some((posted, Some(ring.tell(slots, taken))))
+        Some((posted, Some(ring.complete(slots, taken))))
     }
 
     fn details(&self, wc: &ibv_wc, is_recv: bool, out: &mut WorkCompletion) {

@@ -230,7 +230,7 @@ impl VerbsUdQp {
             true => {
                 let mut ring = self.recv.ring();
                 let (posted, slots) = ring.end(number)?;
-                let untaken = ring.tell(slots, taken);
+                let untaken = ring.complete(slots, taken);
                 drop(ring);
                 Some(self.received(wc, status, posted, untaken))
             }
@@ -254,7 +254,7 @@ impl VerbsUdQp {
             ring.add_silent(slots);
             return Some(None);
         }
-        let untaken = ring.tell(slots, taken);
+        let untaken = ring.complete(slots, taken);
         let completion = WorkCompletion { status, ..flushed(self.id, posted.wr_id, posted.opcode) };
         Some(Some(Completed { completion, source: None, untaken }))
     }

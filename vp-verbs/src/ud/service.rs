@@ -153,7 +153,7 @@ impl Services {
     pub(super) fn accept(&self, request: u64, answer: UdAddress, data: &[u8]) -> VpResult<()> {
         let data = reply::pack(data, 0, answer.qkey);
         let asked = self.asked(request)?;
-        asked.id.answer(answer.qpn, &data).map_err(refused("reply to the service request"))
+        asked.id.reply(answer.qpn, &data).map_err(refused("reply to the service request"))
     }
 
     pub(super) fn reject(&self, request: u64, why: ServiceRefusal, data: &[u8]) -> VpResult<()> {
@@ -232,7 +232,7 @@ impl Entry {
 
     fn routed(&self) -> io::Result<()> {
         match &self.what {
-            What::Asking(_, private_data) => self.id.ask(private_data),
+            What::Asking(_, private_data) => self.id.request(private_data),
             What::Listening(_) | What::Asked => Ok(()),
         }
     }

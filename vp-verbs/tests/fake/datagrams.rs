@@ -19,7 +19,7 @@ impl<T> Ears<T> {
         (Arc::new(Self(Mutex::new(to))), from)
     }
 
-    fn hear(&self, event: T) {
+    fn push(&self, event: T) {
         // The receiver may be dropped once the test is over.
         let _ = self.0.lock().unwrap().send(event);
     }
@@ -27,13 +27,13 @@ impl<T> Ears<T> {
 
 impl ServiceHandler for Ears<ServiceEvent> {
     fn on_service(&self, event: ServiceEvent) {
-        self.hear(event);
+        self.push(event);
     }
 }
 
 impl AsyncHandler for Ears<(EventSource, AsyncEvent)> {
     fn on_event(&self, source: EventSource, event: AsyncEvent) {
-        self.hear((source, event));
+        self.push((source, event));
     }
 }
 

@@ -104,11 +104,11 @@ fn because(ep: &ual::Ep) -> String {
 
 /// The same of an endpoint by its handle, which may be gone.
 fn because_of(ep: it_ep_handle_t) -> String {
-    object::look::<EpObject>(ep.cast()).map_or_else(String::new, |ep| because(&ep.inner))
+    object::try_find::<EpObject>(ep.cast()).map_or_else(String::new, |ep| because(&ep.inner))
 }
 
 fn connection(number: it_event_type_t, ep: it_ep_handle_t, code: u32, dst: &it_path_t) -> String {
-    match object::look::<EpObject>(ep.cast()).and_then(|ep| ep.last_event()) {
+    match object::try_find::<EpObject>(ep.cast()).and_then(|ep| ep.last_event()) {
         Some(event) if connection_number(&event) == number => event.to_string(),
         // The endpoint is gone, or has a newer event.
         _ => match path::ends_of(dst) {

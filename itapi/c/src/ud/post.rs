@@ -21,7 +21,7 @@ use crate::{object, ptr, status, wr_id};
 /// The endpoint of a handle. One for connections is refused: because there is no other kind, or
 /// because it is of the wrong one.
 fn endpoint(handle: it_ep_handle_t) -> Outcome<Ref<UdEpObject>> {
-    if let Some(ep) = object::look::<EpObject>(handle.cast()) {
+    if let Some(ep) = object::try_find::<EpObject>(handle.cast()) {
         super::endpoint::check_datagrams(ep.inner.ia())?;
         let text = "the endpoint is for connections, not for datagrams";
         return Err(Failure::new(status::IT_ERR_INVALID_EP_TYPE, text));

@@ -114,7 +114,7 @@ pub(crate) extern "C" fn it_ud_service_request_handle_free(
 pub(crate) extern "C" fn it_ud_service_request(ud_svc_handle: it_ud_svc_req_handle_t) -> Status {
     boundary::create(|| {
         let service = object::find::<UdServiceObject>(ud_svc_handle.cast())?;
-        service.inner.ask().map_err(Failure::by(status::IT_ERR_RESOURCES))
+        service.inner.request().map_err(Failure::by(status::IT_ERR_RESOURCES))
     })
 }
 

@@ -152,7 +152,7 @@ impl<'w> Program<'w> {
             if self.ends[at].is_some() && self.dice.once_in(2) {
                 self.end(at);
                 if self.end_at(at).state == State::Ended {
-                    self.settle(at);
+                    self.until_completed(at);
                 }
             }
         }
@@ -321,7 +321,7 @@ impl<'w> Program<'w> {
     }
 
     /// Its connection is over: waits until all that was posted has completed.
-    fn settle(&self, at: usize) {
+    fn until_completed(&self, at: usize) {
         let End { ep, life, .. } = self.end_at(at);
         let begin = Instant::now();
         loop {
@@ -337,7 +337,7 @@ impl<'w> Program<'w> {
 
     fn reset(&mut self, at: usize) {
         if self.dice.once_in(2) {
-            self.settle(at);
+            self.until_completed(at);
         }
         let end = self.end_at(at);
         end.ep.reset().unwrap();

@@ -53,7 +53,7 @@ impl DescriptorTable {
         Ok(unsafe { &*entries.wrapping_add(at) })
     }
 
-    pub(super) fn note(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn enter(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let stat = rustix::fs::fstat(fd)?;
         let entry = self.entry(fd)?;
         entry.device.store(stat.st_dev, Ordering::Relaxed);

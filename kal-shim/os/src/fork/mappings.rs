@@ -44,14 +44,14 @@ impl Mappings {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    fn note(&self, address: usize, len: usize) -> io::Result<&'static Entry> {
-        let Some(chunk) = self.chunk() else { return self.grow()?.note(address, len) };
+    fn insert(&self, address: usize, len: usize) -> io::Result<&'static Entry> {
+        let Some(chunk) = self.chunk() else { return self.grow()?.insert(address, len) };
         let free = |entry: &&Entry| {
             let (free, taken) = (Ordering::Acquire, Ordering::Relaxed);
             entry.address.compare_exchange(0, TAKEN, free, taken).is_ok()
         };
         let Some(entry) = chunk.entries.iter().find(free) else {
-            return chunk.next.note(address, len);
+            return chunk.next.insert(address, len);
         };
         entry.len.store(len, Ordering::Relaxed);
         entry.address.store(address, Ordering::Release);
@@ -127,7 +127,7 @@ impl Descriptors {
         let _making = Making::enter(table);
         let made = map()?;
         let (at, len) = range(&made);
-        let entry = table.mappings.note(at.addr(), len)?;
+        let entry = table.mappings.insert(at.addr(), len)?;
         Ok((Mapped(entry, PhantomData), made))
     }
 }
@@ -140,11 +140,11 @@ mod tests {
     fn every_range_has_an_entry_of_its_own() {
         let mappings = Mappings::new();
         let entries: Vec<_> =
-            (0..2 * ENTRIES + 1).map(|n| mappings.note(4096 * (n + 1), 1).unwrap()).collect();
+            (0..2 * ENTRIES + 1).map(|n| mappings.insert(4096 * (n + 1), 1).unwrap()).collect();
         for (n, entry) in entries.iter().enumerate() {
             assert_eq!(entry.address.load(Ordering::Relaxed), 4096 * (n + 1));
         }
         entries[7].address.store(0, Ordering::Release);
-        assert!(std::ptr::eq(mappings.note(1 << 30, 1).unwrap(), entries[7]));
+        assert!(std::ptr::eq(mappings.insert(1 << 30, 1).unwrap(), entries[7]));
     }
 }

@@ -137,7 +137,7 @@ impl<W: Waker> Leadership<W> {
             let left = remaining();
             if slept == Slept::Signal || done() || left == Some(Duration::ZERO) {
                 waited.withdraw();
-                return (self.leave(role), slept);
+                return (self.depart(role), slept);
             }
             (role, slept) = match role {
                 // The leader is awake: it sees what it publishes to its own CQ itself.
@@ -164,7 +164,7 @@ impl<W: Waker> Leadership<W> {
 
     /// The calling thread is no longer the leader.
     pub fn end_lead(&self) -> Departure {
-        self.leave(Role::Leader)
+        self.depart(Role::Leader)
     }
 
     fn take_role(&self, waited: &dyn Waited) -> Role {
@@ -188,7 +188,7 @@ impl<W: Waker> Leadership<W> {
         if follows { Role::Follower { ticket, futex, seen } } else { Role::Leader }
     }
 
-    fn leave(&self, role: Role) -> Departure {
+    fn depart(&self, role: Role) -> Departure {
         let mut waiters = lock(&self.waiters);
         if let Role::Follower { ticket, .. } = role {
             let before = waiters.followers.len();

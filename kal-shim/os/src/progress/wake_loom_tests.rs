@@ -83,7 +83,7 @@ impl Model {
     }
 
     /// A caller looks once, if the table is free.
-    fn look(&self) {
+    fn check_and_sleep(&self) {
         self.wake.note_poll();
         if let Ok(mut done) = self.table.try_lock() {
             self.work(&mut done);
@@ -92,7 +92,7 @@ impl Model {
 
     /// A caller waits for events: looks, and then sleeps.
     fn wait(&self) {
-        self.look();
+        self.check_and_sleep();
         if self.wake.rely() {
             self.signal();
         }
@@ -134,7 +134,7 @@ fn loom_a_sleeping_caller_gets_events() {
 #[test]
 fn loom_sockets_stay_watched_when_one_caller_leaves() {
     model(|model| {
-        model.look();
+        model.check_and_sleep();
         let other = with(model, |model| {
             // Its time-out has passed at once.
             if model.wake.rely() {
@@ -156,7 +156,7 @@ fn loom_back_off_ends_with_a_command() {
     model(|model| {
         let sender = with(model, Model::send);
         let thread = with(model, |model| model.run(2, 0));
-        model.look();
+        model.check_and_sleep();
         model.send();
         sender.join().unwrap();
         thread.join().unwrap();

@@ -78,7 +78,7 @@ impl Active {
     }
 
     /// Builds the request; the local address is final from now on.
-    pub(crate) fn ask(
+    pub(crate) fn build_request(
         &mut self,
         party: &dyn Connectee,
         preface: Vec<u8>,
@@ -237,7 +237,7 @@ impl Plan {
     }
 
     /// Moves on to the peer's next address, if that may help after this failure.
-    pub(crate) fn go_elsewhere(
+    pub(crate) fn use_next_address(
         &mut self,
         policies: &Policies,
         rules: &AdapterRules,

@@ -78,7 +78,7 @@ pub(crate) fn responder_config(policy: &Policy) -> StartupConfig {
 }
 
 /// The accepting reply. `own`: the limits of this end, if they are negotiated.
-pub(crate) fn answer(
+pub(crate) fn reply(
     machine: &Responder,
     policy: &Policy,
     own: (u16, u16),

@@ -45,7 +45,7 @@ impl ConnectionTable {
         mut socket: io::Result<OwnedFd>,
     ) {
         while let Err(error) = &socket
-            && plan.go_elsewhere(&self.policies, &self.rules, &**party, &tcp_reason(error))
+            && plan.use_next_address(&self.policies, &self.rules, &**party, &tcp_reason(error))
         {
             socket = plan.socket();
         }
@@ -75,7 +75,11 @@ impl ConnectionTable {
     }
 
     /// A converted socket continues where TCP is connected.
-    pub(super) fn ask_converted(&mut self, party: &Arc<dyn Connectee>, conversion: Conversion) {
+    pub(super) fn begin_converted_request(
+        &mut self,
+        party: &Arc<dyn Connectee>,
+        conversion: Conversion,
+    ) {
         let Conversion { socket, params, policy, ends, .. } = conversion;
         let ConvertParams { private_data, last_message, .. } = params;
         let params = ConnectParams { private_data, ..ConnectParams::new(ends.remote.address) };
@@ -92,21 +96,21 @@ impl ConnectionTable {
             seeking: Err(NotLocal::Untried),
         };
         self.reactor.set_timer(token, active.deadline());
-        match self.ask(token, &**party, &mut active, last_message) {
+        match self.prepare_request(token, &**party, &mut active, last_message) {
             Ok(()) => self.keep_active(token, Box::new(active), Interest::WRITE),
             Err(over) => self.end_active(token, active, over),
         }
     }
 
     /// Builds the request. Before it is sent, the rendezvous name is opened.
-    fn ask(
+    fn prepare_request(
         &mut self,
         token: u64,
         party: &dyn Connectee,
         active: &mut Active,
         preface: Vec<u8>,
     ) -> Result<(), Over> {
-        active.ask(party, preface).map_err(Over::Startup)?;
+        active.build_request(party, preface).map_err(Over::Startup)?;
         active.seeking = self.seek(token, MPA, &active.plan.policy, &active.ends);
         match active.seeking {
             Err(why) if active.plan.policy.local == LocalStreams::Require => {
@@ -135,13 +139,13 @@ impl ConnectionTable {
     }
 
     pub(super) fn advance_active(&mut self, token: u64, mut active: Box<Active>) {
-        self.look_for_peer(token, &mut active.seeking);
+        self.advance_seeking(token, &mut active.seeking);
         loop {
             match active.advance() {
                 Next::Wait(interest) => return self.keep_active(token, active, interest),
                 Next::Ask => {
                     let Some(party) = open(&active.party) else { return };
-                    match self.ask(token, &*party, &mut active, Vec::new()) {
+                    match self.prepare_request(token, &*party, &mut active, Vec::new()) {
                         Ok(()) => self.reactor.set_timer(token, active.deadline()),
                         Err(over) => return self.end_active(token, *active, over),
                     }
@@ -192,7 +196,7 @@ impl ConnectionTable {
         agreed: (Negotiated, Vec<u8>, Vec<u8>),
     ) {
         // A message that the peer sent before its reply has arrived.
-        self.look_for_peer(token, &mut active.seeking);
+        self.advance_seeking(token, &mut active.seeking);
         let seeking = std::mem::replace(&mut active.seeking, Err(NotLocal::Untried));
         let local = found(seeking, &active.plan.policy);
         if let (Err(why), LocalStreams::Require) = (&local, active.plan.policy.local) {
@@ -251,7 +255,7 @@ impl ConnectionTable {
             return self.start_active(&party, plan, socket);
         }
         if let Over::Failed(reason) = &over
-            && active.plan.go_elsewhere(&self.policies, &self.rules, &*party, reason)
+            && active.plan.use_next_address(&self.policies, &self.rules, &*party, reason)
         {
             let socket = active.plan.socket();
             return self.start_active(&party, active.plan, socket);

@@ -18,7 +18,7 @@ use super::{ConnectionTable, Entry};
 use crate::connection::{Connectee, id_of, open};
 use crate::local::{BARE, MPA};
 use crate::policy::Policy;
-use crate::startup::config::{answer, asks_crc, asks_markers, reason_of, responder_config};
+use crate::startup::config::{asks_crc, asks_markers, reason_of, reply, responder_config};
 use crate::startup::converted::{Awaited, Begun, Converted, Next};
 use crate::startup::socket::{Conversion, ConvertParams};
 use crate::startup::tcp::options;
@@ -35,7 +35,7 @@ impl ConnectionTable {
             return self.fail(&open, conversion.ends, reason);
         }
         match (params.role, params.startup) {
-            (Role::Initiator, true) => self.ask_converted(&open, conversion),
+            (Role::Initiator, true) => self.begin_converted_request(&open, conversion),
             (Role::Initiator, false) => self.begin_converted(&open, conversion),
             (Role::Responder, _) => self.wait_converted(&open, conversion),
         }
@@ -78,7 +78,7 @@ impl ConnectionTable {
     }
 
     pub(super) fn advance_converted(&mut self, token: u64, mut converted: Box<Converted>) {
-        self.look_for_peer(token, &mut converted.seeking);
+        self.advance_seeking(token, &mut converted.seeking);
         match converted.advance() {
             // The peer began over shared memory.
             Next::Wait(Interest::READ) if converted.is_met() => {
@@ -106,12 +106,12 @@ impl ConnectionTable {
     }
 
     fn finish_converted(&mut self, token: u64, converted: Converted, begun: Begun) {
-        self.leave_converted(token, &converted);
+        self.remove_converted(token, &converted);
         let Some(party) = open(&converted.party) else { return };
         let Converted { socket, policy, ends, awaited, private_data, seeking, .. } = converted;
         let own = party.connection().ird_ord();
         let (last_message, negotiated) = match &awaited {
-            Awaited::Request(machine) => match answer(machine, &policy, own, &private_data) {
+            Awaited::Request(machine) => match reply(machine, &policy, own, &private_data) {
                 Ok(answer) => answer,
                 Err(error) => return self.fail(&party, ends, reason_of(error)),
             },
@@ -135,12 +135,12 @@ impl ConnectionTable {
             local,
         };
         match asked {
-            true => self.meet(token, &party, Start { passive: None, agreed }, MPA),
-            false => self.hand_over(&party, agreed),
+            true => self.begin_meeting(token, &party, Start { passive: None, agreed }, MPA),
+            false => self.finish_start(&party, agreed),
         }
     }
 
-    fn leave_converted(&mut self, token: u64, converted: &Converted) {
+    fn remove_converted(&mut self, token: u64, converted: &Converted) {
         self.unwatch(token, &converted.socket);
         if let Some(party) = converted.party.upgrade() {
             self.by_qp.remove(&id_of(&*party));
@@ -153,7 +153,7 @@ impl ConnectionTable {
     }
 
     pub(super) fn fail_converted(&mut self, token: u64, converted: Converted, reason: FailReason) {
-        self.leave_converted(token, &converted);
+        self.remove_converted(token, &converted);
         if let Some(party) = open(&converted.party) {
             self.fail(&party, converted.ends, reason);
         }
@@ -177,7 +177,7 @@ impl ConnectionTable {
         };
         // The peer sent the last message of the dialogue, so its rendezvous name is open by now if it has one.
         let token = self.new_token();
-        self.meet(token, party, Start { passive: None, agreed }, BARE);
+        self.begin_meeting(token, party, Start { passive: None, agreed }, BARE);
     }
 }
 

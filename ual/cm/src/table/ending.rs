@@ -138,10 +138,10 @@ impl ConnectionTable {
         let lost = lost(&**party);
         // The peer's end seemed orderly, but requests that were posted at this moment are flushed.
         if by_peer && lost.sends != 0 {
-            return self.tell_broken(party, ends, BrokenCause::ClosedInWork, lost);
+            return self.queue_broken(party, ends, BrokenCause::ClosedInWork, lost);
         }
         self.counters.disconnected.add();
-        self.tell(party, ConnEvent::Disconnected { ends, by_peer });
+        self.queue_event(party, ConnEvent::Disconnected { ends, by_peer });
     }
 
     fn finish_broken(&mut self, party: &Arc<dyn Connectee>, cause: BrokenCause) {
@@ -153,14 +153,14 @@ impl ConnectionTable {
         }
         let lost = lost(&**party);
         if let Some(ends) = self.finish(party) {
-            self.tell_broken(party, ends, cause, lost);
+            self.queue_broken(party, ends, cause, lost);
         }
     }
 
-    fn tell_broken(&self, party: &Arc<dyn Connectee>, ends: Ends, cause: BrokenCause, lost: Lost) {
+    fn queue_broken(&self, party: &Arc<dyn Connectee>, ends: Ends, cause: BrokenCause, lost: Lost) {
         let event = ConnEvent::Broken { ends, cause, lost };
         self.counters.broken.add();
-        self.tell(party, event);
+        self.queue_event(party, event);
     }
 
     /// Makes the endpoint nonoperational; `None` if it was so already.

@@ -63,7 +63,7 @@ impl ConnectionTable {
     }
 
     /// The rendezvous socket is ready: the peer connected, or sent a message.
-    pub(super) fn look_for_peer(&self, token: u64, seeking: &mut Result<Seeking, NotLocal>) {
+    pub(super) fn advance_seeking(&self, token: u64, seeking: &mut Result<Seeking, NotLocal>) {
         if let Ok(seeking) = seeking {
             let watch = &mut |fd: BorrowedFd<'_>| self.reactor.add(fd, token, Interest::READ);
             seeking.waiting.advance(verify, watch);
@@ -71,7 +71,7 @@ impl ConnectionTable {
     }
 
     /// Looks for the peer of a start-up whose reply is to go out, then gives the stream to the provider.
-    pub(super) fn meet(
+    pub(super) fn begin_meeting(
         &mut self,
         token: u64,
         party: &Arc<dyn Connectee>,
@@ -110,23 +110,23 @@ impl ConnectionTable {
             None => {
                 self.entries.insert(token, Entry::Meeting(meeting));
             }
-            Some(agreed) => self.part(token, *meeting, agreed),
+            Some(agreed) => self.end_meeting(token, *meeting, agreed),
         }
     }
 
     pub(super) fn expire_meeting(&mut self, token: u64, meeting: Meeting) {
-        self.part(token, meeting, Err(NotLocal::TimedOut));
+        self.end_meeting(token, meeting, Err(NotLocal::TimedOut));
     }
 
     /// The rendezvous is over.
-    fn part(&mut self, token: u64, meeting: Meeting, outcome: Result<(), NotLocal>) {
+    fn end_meeting(&mut self, token: u64, meeting: Meeting, outcome: Result<(), NotLocal>) {
         let Meeting { party, dialled, permit, start } = meeting;
         self.unwatch(token, dialled.socket());
         let Some(party) = open(&party) else {
-            return self.leave_start(token, start);
+            return self.abandon_start(token, start);
         };
         self.by_qp.remove(&id_of(&*party));
-        let met = outcome.and_then(|()| dialled.go());
+        let met = outcome.and_then(|()| dialled.finish());
         let policy = &start.agreed.policy;
         let shared = |met| Box::new(Shared::new(met, LocalSide::Maker, policy, permit));
         let local = met.map(shared);
@@ -156,7 +156,7 @@ impl ConnectionTable {
     }
 
     /// The endpoint is gone.
-    fn leave_start(&mut self, token: u64, start: Start) {
+    fn abandon_start(&mut self, token: u64, start: Start) {
         if let Some(passive) = start.passive {
             self.reject(token, passive, &[]);
         }
@@ -169,7 +169,7 @@ impl ConnectionTable {
             self.by_qp.remove(&id_of(&*party));
             self.fail(&party, start.agreed.ends.clone(), FailReason::Cancelled);
         }
-        self.leave_start(token, start);
+        self.abandon_start(token, start);
     }
 }
 

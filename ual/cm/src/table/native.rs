@@ -361,7 +361,7 @@ impl ConnectionTable {
         }
         party.connection().set_state(ConnState::Connected);
         self.counters.established.add();
-        self.tell(party, ConnEvent::Established(established));
+        self.queue_event(party, ConnEvent::Established(established));
     }
 }
 

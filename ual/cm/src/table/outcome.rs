@@ -107,7 +107,7 @@ impl ConnectionTable {
     /// Moves the queue pair to RTS and delivers the event.
     pub(super) fn adopt(&self, party: &Arc<dyn Connectee>, agreed: Agreed) -> Result<(), VpError> {
         let (mut stream, established, permit) = agreed.stream();
-        party.settle(&established, &mut stream.params);
+        party.adjust(&established, &mut stream.params);
         let connection = party.connection();
         {
             let mut link = connection.link();
@@ -129,12 +129,12 @@ impl ConnectionTable {
         if let Some(notes) = &self.notes {
             notes.established(party.qp().id(), &established);
         }
-        self.tell(party, ConnEvent::Established(established));
+        self.queue_event(party, ConnEvent::Established(established));
         Ok(())
     }
 
     /// Moves the queue pair to RTS, or delivers the reason why the provider refuses.
-    pub(super) fn hand_over(&self, party: &Arc<dyn Connectee>, agreed: Agreed) {
+    pub(super) fn finish_start(&self, party: &Arc<dyn Connectee>, agreed: Agreed) {
         let ends = agreed.ends.clone();
         if let Some(reason) = agreed.lacks_local() {
             return self.fail(party, ends, reason);
@@ -164,11 +164,11 @@ impl ConnectionTable {
         // Refused if the provider has done so by itself.
         let _ = party.qp().modify(QpChange::Error);
         self.counters.failed.add();
-        self.tell(party, event);
+        self.queue_event(party, event);
     }
 
     /// Queues an event for an endpoint.
-    pub(super) fn tell(&self, party: &Arc<dyn Connectee>, event: ConnEvent) {
+    pub(super) fn queue_event(&self, party: &Arc<dyn Connectee>, event: ConnEvent) {
         log(&**party, &event);
         self.push(Delivery::Connection(party.clone(), Box::new(event)));
     }

@@ -27,7 +27,7 @@ use crate::node::{Ends, Node};
 use crate::policy::RuleRole;
 use crate::private::PrivateData;
 use crate::requests::{self, Waiting};
-use crate::startup::config::{answer, reason_of, responder_config};
+use crate::startup::config::{reason_of, reply, responder_config};
 use crate::startup::passive::{Next, Passive, Phase};
 use crate::startup::tcp::options;
 use crate::types::{AcceptParams, ConnRequest, FailReason, ListenerId, RequestId};
@@ -102,7 +102,7 @@ impl ConnectionTable {
     }
 
     /// Removes a connection; its socket closes with it.
-    fn leave(&mut self, token: u64, passive: &Passive) {
+    fn remove(&mut self, token: u64, passive: &Passive) {
         self.uncount_half_open(token, passive);
         self.unwatch(token, &passive.socket);
     }
@@ -128,7 +128,7 @@ impl ConnectionTable {
                 };
                 match reply {
                     Some(reply) => self.refuse_passive(token, passive, reply),
-                    None => self.leave(token, &passive),
+                    None => self.remove(token, &passive),
                 }
             }
             Next::Gone => self.peer_gone(token, passive),
@@ -147,7 +147,7 @@ impl ConnectionTable {
             Err(error) if matches!(passive.phase, Phase::Request(_)) => {
                 self.counters.rejected.add();
                 tracing::warn!("{}: dropped: cannot watch the socket: {error}", passive.ends);
-                return self.leave(token, &passive);
+                return self.remove(token, &passive);
             }
             // The request can still be replied to, or a refusal is being sent: the timer ends it.
             Err(error) => {
@@ -170,7 +170,7 @@ impl ConnectionTable {
         if matches!(passive.phase, Phase::Request(_) | Phase::Waiting { .. }) {
             self.counters.gone.add();
         }
-        self.leave(token, &passive);
+        self.remove(token, &passive);
     }
 
     /// Delivers a complete request to the application.
@@ -286,7 +286,7 @@ impl ConnectionTable {
         let ird = params.ird.unwrap_or(most_ird).min(most_ird);
         let ord = params.ord.unwrap_or(most_ord).min(most_ord);
         let own = (ird, ord);
-        let answer = answer(machine, &passive.policy, own, &params.private_data);
+        let answer = reply(machine, &passive.policy, own, &params.private_data);
         let (last_message, negotiated) = match answer {
             Ok(answer) => answer,
             Err(error) => {
@@ -318,7 +318,7 @@ impl ConnectionTable {
             last_message,
             local: Err(NotLocal::Untried),
         };
-        self.meet(token, party, Start { passive: Some(passive), agreed }, MPA);
+        self.begin_meeting(token, party, Start { passive: Some(passive), agreed }, MPA);
     }
 
     pub(super) fn on_reject(&mut self, token: u64, private_data: &[u8]) {
@@ -357,7 +357,7 @@ impl ConnectionTable {
             Phase::Request(_) => {
                 self.counters.request_timeouts.add();
                 tracing::info!("{}: no whole MPA request in time", passive.ends);
-                self.leave(token, &passive);
+                self.remove(token, &passive);
             }
             Phase::Waiting { request, .. } => {
                 if requests::remove(*request) {
@@ -367,7 +367,7 @@ impl ConnectionTable {
                     self.entries.insert(token, Entry::Passive(passive));
                 }
             }
-            Phase::Refusing { .. } | Phase::Lingering => self.leave(token, &passive),
+            Phase::Refusing { .. } | Phase::Lingering => self.remove(token, &passive),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Connectee for TestEndpoint {
     fn is_open(&self) -> bool {
         true
     }
-    fn tell(self: Arc<Self>, event: ConnEvent) {
+    fn deliver(self: Arc<Self>, event: ConnEvent) {
         (self.then)(&self, &event);
         // A test that gave the endpoint up does not wait for what was on its way.
         let _ = self.events.send(event);

@@ -36,7 +36,7 @@ fn policy() -> Policy {
 /// How a connection went: for the record of a test.
 type Seen = BTreeMap<String, u64>;
 
-fn note(seen: &mut Seen, event: &ConnEvent) {
+fn record(seen: &mut Seen, event: &ConnEvent) {
     let what = match event {
         ConnEvent::Established(made) => match made.local {
             Ok(()) => "local".into(),
@@ -67,13 +67,13 @@ fn connection(at: &Machine, to: SocketAddr, seen: &mut Seen) -> Option<()> {
     let (endpoint, events) = at.endpoint();
     let begun = at.cm.connect(&as_connectee(&endpoint), ConnectParams::new(to));
     let made = begun.ok().map(|()| next(&events, "event of the end that connects"));
-    made.iter().for_each(|event| note(seen, event));
+    made.iter().for_each(|event| record(seen, event));
     let established = matches!(made, Some(ConnEvent::Established(_)));
     if established {
         // None are taken if it has ended meanwhile.
         let due = post_receives(&endpoint, 5) + post_send(&endpoint);
         let _ = at.cm.disconnect(&as_connectee(&endpoint), Disconnect::Graceful);
-        note(seen, &next(&events, "end of the end that connects"));
+        record(seen, &next(&events, "end of the end that connects"));
         // Each of them once.
         (0..due).for_each(|_| _ = at.completion());
     }
@@ -133,7 +133,7 @@ impl Ends {
                 n += 1;
                 continue;
             };
-            note(&mut self.seen, &event);
+            record(&mut self.seen, &event);
             if let ConnEvent::Established(_) = event {
                 end.established = true;
                 continue;

@@ -1,4 +1,4 @@
-//! Peers that lie, stop, leave or die at the rendezvous for a local stream: the connection is one over TCP with
+//! Peers that lie, stop, disconnect_and_reset or die at the rendezvous for a local stream: the connection is one over TCP with
 //! the reason, the peer gets the MPA frames that it would get anyway, and others are served meanwhile.
 //!
 //! `WARPLINE_LOCAL_RUNS` is the number of runs with each false message.
@@ -54,7 +54,7 @@ pub(crate) fn name(Ends(waiting, dialling): Ends) -> SocketAddrUnix {
     SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()
 }
 
-fn say(socket: &OwnedFd, octets: &[u8]) {
+fn send_message(socket: &OwnedFd, octets: &[u8]) {
     // The other may have left.
     let _ = send(socket, octets, SendFlags::NOSIGNAL);
 }
@@ -83,7 +83,7 @@ fn is_due(local: Result<(), NotLocal>, due: NotLocal, what: &str) {
     assert!(local == Err(due) || local == Err(NotLocal::TimedOut), "{what}: {local:?}");
 }
 
-pub(crate) fn leave(side: &Side, endpoint: &TestEndpoint) {
+pub(crate) fn disconnect_and_reset(side: &Side, endpoint: &TestEndpoint) {
     let qp = endpoint.qp.id();
     side.machine.cm.forget(qp);
     side.machine.rnic.destroy_qp(qp).unwrap();
@@ -106,27 +106,27 @@ const OF_WHO_WAITS: &[(&str, NotLocal, Lie)] = &[
     }),
     ("talks nonsense", NotLocal::PeerMalformed, |at, _| {
         let peer = accept(at).unwrap();
-        say(&peer, &[0xA5; 4096]);
+        send_message(&peer, &[0xA5; 4096]);
         Some(peer)
     }),
     ("answers with an offer", NotLocal::PeerMalformed, |at, ends| {
         let peer = accept(at).unwrap();
-        say(&peer, &message(OFFER, ends));
+        send_message(&peer, &message(OFFER, ends));
         Some(peer)
     }),
     ("has the last word", NotLocal::PeerMalformed, |at, ends| {
         let peer = accept(at).unwrap();
-        say(&peer, &message(GO, ends));
+        send_message(&peer, &message(GO, ends));
         Some(peer)
     }),
     ("refuses", NotLocal::PeerRefused, |at, ends| {
         let peer = accept(at).unwrap();
-        say(&peer, &message(REFUSE, ends));
+        send_message(&peer, &message(REFUSE, ends));
         Some(peer)
     }),
     ("means another connection", NotLocal::OtherConnection, |at, Ends(waiting, dialling)| {
         let peer = accept(at).unwrap();
-        say(&peer, &message(AGREE, Ends(dialling, waiting)));
+        send_message(&peer, &message(AGREE, Ends(dialling, waiting)));
         Some(peer)
     }),
 ];
@@ -159,7 +159,7 @@ fn a_false_peer_at_the_name_gets_the_reply_by_tcp() {
             assert_eq!(&reply[..16], &REPLY[..16], "{what}");
             side.machine.cm.disconnect(&as_connectee(&endpoint), Disconnect::Abrupt).unwrap();
             next(&events, "end");
-            leave(&side, &endpoint);
+            disconnect_and_reset(&side, &endpoint);
         }
     }
     println!("longest accept: {longest:?}");
@@ -215,7 +215,7 @@ fn a_peer_that_dies_at_any_step_is_an_end() {
                 if accepted.is_ok() {
                     ends_somehow(&events);
                 }
-                leave(&side, &endpoint);
+                disconnect_and_reset(&side, &endpoint);
                 continue;
             }
             side.machine.cm.accept(&as_connectee(&endpoint), request.request, params).unwrap();
@@ -230,14 +230,14 @@ fn a_peer_that_dies_at_any_step_is_an_end() {
                 _ => {
                     let peer = accept(&liar).unwrap();
                     hears(&peer);
-                    say(&peer, &message(AGREE, ends));
+                    send_message(&peer, &message(AGREE, ends));
                     Some(peer)
                 }
             };
             kal_shim::sock::reset_on_close(&tcp).unwrap();
             drop((tcp, liar, dead));
             ends_somehow(&events);
-            leave(&side, &endpoint);
+            disconnect_and_reset(&side, &endpoint);
         }
     }
 }
@@ -309,19 +309,19 @@ const OF_WHO_DIALS: &[(&str, NotLocal, Call)] = &[
     }),
     ("talks nonsense", NotLocal::PeerMalformed, |ends| {
         let caller = dialled(ends);
-        say(&caller, &[0x5A; 4096]);
+        send_message(&caller, &[0x5A; 4096]);
         is_refused(&caller);
         vec![caller]
     }),
     ("offers nothing", NotLocal::PeerMalformed, |ends| {
         let caller = dialled(ends);
-        say(&caller, &message(OFFER, ends));
+        send_message(&caller, &message(OFFER, ends));
         is_refused(&caller);
         vec![caller]
     }),
     ("begins with the last word", NotLocal::PeerMalformed, |ends| {
         let caller = dialled(ends);
-        say(&caller, &message(GO, ends));
+        send_message(&caller, &message(GO, ends));
         is_refused(&caller);
         vec![caller]
     }),
@@ -400,7 +400,7 @@ fn a_false_caller_continues_over_tcp() {
             assert!(side.local(&endpoint).is_none());
             side.machine.cm.disconnect(&as_connectee(&endpoint), Disconnect::Abrupt).unwrap();
             next(&events, "end");
-            leave(&side, &endpoint);
+            disconnect_and_reset(&side, &endpoint);
         }
     }
 }
@@ -419,7 +419,7 @@ fn a_crowd_at_a_name_ends_the_wait() {
         warpline_patience::until("the name to be given up", gone);
         tcp.write_all(REPLY).unwrap();
         assert_eq!(established(next(&events, "event")).local, Err(NotLocal::PeerLeft));
-        leave(&side, &endpoint);
+        disconnect_and_reset(&side, &endpoint);
     }
 }
 
@@ -433,7 +433,7 @@ fn octets_by_tcp_beside_a_local_stream_are_malformed() {
         let (memory, [one, other]) = (shm_ring::create(65_536).unwrap(), bells());
         let caller = calls_with(ends, &memory, [&one, &other]);
         hears(&caller);
-        say(&caller, &message(GO, ends));
+        send_message(&caller, &message(GO, ends));
         tcp.write_all(&[&REPLY[..], &[0; 24]].concat()).unwrap();
         match next(&events, "event") {
             ConnEvent::Failed(error) => {
@@ -441,7 +441,7 @@ fn octets_by_tcp_beside_a_local_stream_are_malformed() {
             }
             other => panic!("{other}"),
         }
-        leave(&side, &endpoint);
+        disconnect_and_reset(&side, &endpoint);
     }
 }
 
@@ -463,7 +463,7 @@ fn with_a_taken_name_the_stream_stays_on_tcp() {
         let mut tcp = listener.accept().unwrap().0;
         tcp.write_all(REPLY).unwrap();
         assert_eq!(established(next(&events, "event")).local, Err(NotLocal::NameTaken));
-        leave(&side, &endpoint);
+        disconnect_and_reset(&side, &endpoint);
     }
 }
 
@@ -495,6 +495,6 @@ fn an_accept_can_be_cancelled_while_the_peer_is_met() {
             }
             other => panic!("{other}"),
         }
-        leave(&side, &endpoint);
+        disconnect_and_reset(&side, &endpoint);
     }
 }

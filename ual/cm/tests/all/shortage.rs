@@ -13,7 +13,7 @@ use ual_cm::{AcceptParams, ConnEvent, ConnectParams, Disconnect, NotLocal, Polic
 
 use crate::common::{as_connectee, next, runs};
 use crate::local::{Side, established, is_local, pair_of};
-use crate::rendezvous::leave;
+use crate::rendezvous::disconnect_and_reset;
 
 const ROLE: &str = "WARPLINE_SHORTAGE_ROLE";
 
@@ -233,8 +233,8 @@ fn at_the_limit_of_a_memory_cgroup_the_stream_stays_on_tcp() {
             // What other threads give back meanwhile may do for a ring.
             refused += usize::from(established(passive).local == Err(NotLocal::NoMemory));
             established(active);
-            leave(&near, &pair.active.0);
-            leave(&far, &pair.passive.0);
+            disconnect_and_reset(&near, &pair.active.0);
+            disconnect_and_reset(&far, &pair.passive.0);
         }
         assert!(refused > runs() / 2, "{refused} refused");
         return;

@@ -13,7 +13,9 @@ use ual_cm::{AcceptParams, ConnectParams, NotLocal, Serves};
 
 use crate::common::{anywhere, as_connectee, next, runs};
 use crate::local::{Side, established, is_local, pair_of};
-use crate::rendezvous::{Ends, Plain, REPLY, REQUEST, asked, leave, name, policy, unix};
+use crate::rendezvous::{
+    Ends, Plain, REPLY, REQUEST, asked, disconnect_and_reset, name, policy, unix,
+};
 
 const ROLE: &str = "WARPLINE_STRANGER";
 const NAME: &str = "strangers::another_user_at_a_name_gets_nothing";
@@ -115,7 +117,7 @@ fn another_user_at_a_name_gets_nothing() {
         let mut reply = [0; 20];
         tcp.read_exact(&mut reply).unwrap();
         assert_eq!(&reply[..16], &REPLY[..16]);
-        leave(&side, &endpoint);
+        disconnect_and_reset(&side, &endpoint);
 
         // On this end's own name, before it asks.
         let bound = side.machine.cm.bind(&[anywhere()], Serves::Connections).unwrap();
@@ -126,14 +128,14 @@ fn another_user_at_a_name_gets_nothing() {
         let mut tcp = listener.accept().unwrap().0;
         tcp.write_all(REPLY).unwrap();
         assert_eq!(established(next(&events, "event")).local, Err(NotLocal::NameTaken));
-        leave(&side, &endpoint);
+        disconnect_and_reset(&side, &endpoint);
 
         // At this end's name, once it has asked.
         let Plain { mut tcp, ends, endpoint, events } = asked(&side, &listener);
         stranger.does("dial", ends);
         tcp.write_all(REPLY).unwrap();
         assert_eq!(established(next(&events, "event")).local, Err(NotLocal::OtherUser));
-        leave(&side, &endpoint);
+        disconnect_and_reset(&side, &endpoint);
     }
     let (pair, active, passive) = pair_of(&near, &side, "127.0.0.1:0");
     is_local(&near, &side, &pair, (active, passive));

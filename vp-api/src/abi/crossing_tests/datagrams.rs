@@ -94,23 +94,23 @@ impl Datagrams for Ud {
         Ok(1000 + port)
     }
     fn create_qp(&self, init: &UdQpInit) -> VpResult<Arc<dyn crate::UdQp>> {
-        self.log.said("create_qp", init);
+        self.log.record("create_qp", init);
         Ok(Arc::new(UdQp { log: self.log.clone(), state: Mutex::new(UdState::Operational) }))
     }
     fn destroy_qp(&self, qp: QpId) -> VpResult<()> {
-        self.log.said("destroy_qp", &qp);
+        self.log.record("destroy_qp", &qp);
         Ok(())
     }
     fn create_ah(&self, pd: PdId, path: &DatagramPath) -> VpResult<AhId> {
-        self.log.said("create_ah", &(pd, path));
+        self.log.record("create_ah", &(pd, path));
         Ok(AhId(15))
     }
     fn query_ah(&self, ah: AhId) -> VpResult<AhInfo> {
-        self.log.said("query_ah", &ah);
+        self.log.record("query_ah", &ah);
         Ok(AhInfo { pd: PdId(11), path: path() })
     }
     fn destroy_ah(&self, ah: AhId) -> VpResult<()> {
-        self.log.said("destroy_ah", &ah);
+        self.log.record("destroy_ah", &ah);
         Err(VpError::new(VpStatus::InvalidHandle, "it is gone"))
     }
     fn set_service_handler(&self, handler: Option<Arc<dyn ServiceHandler>>) {
@@ -120,27 +120,27 @@ impl Datagrams for Ud {
         *self.handler.lock().unwrap() = handler;
     }
     fn listen(&self, token: u64, address: SocketAddr, backlog: u32) -> VpResult<SocketAddr> {
-        self.log.said("listen", &(token, address, backlog));
+        self.log.record("listen", &(token, address, backlog));
         Ok(SocketAddr::new(address.ip(), 4791))
     }
     fn unlisten(&self, token: u64) -> VpResult<()> {
-        self.log.said("unlisten", &token);
+        self.log.record("unlisten", &token);
         Ok(())
     }
     fn resolve(&self, token: u64, peer: SocketAddr, private_data: &[u8]) -> VpResult<()> {
-        self.log.said("resolve", &(token, peer, private_data));
+        self.log.record("resolve", &(token, peer, private_data));
         Ok(())
     }
     fn cancel(&self, token: u64) -> VpResult<()> {
-        self.log.said("cancel", &token);
+        self.log.record("cancel", &token);
         Ok(())
     }
     fn accept(&self, request: u64, answer: UdAddress, private_data: &[u8]) -> VpResult<()> {
-        self.log.said("accept", &(request, answer, private_data));
+        self.log.record("accept", &(request, answer, private_data));
         Ok(())
     }
     fn reject(&self, request: u64, why: ServiceRefusal, private_data: &[u8]) -> VpResult<()> {
-        self.log.said("reject", &(request, why, private_data));
+        self.log.record("reject", &(request, why, private_data));
         Ok(())
     }
 }
@@ -158,14 +158,14 @@ impl crate::UdQp for UdQp {
         ADDRESS
     }
     fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure> {
-        wrs.iter().for_each(|wr| self.log.said("post_send", wr));
+        wrs.iter().for_each(|wr| self.log.record("post_send", wr));
         match wrs.iter().position(|wr| wr.wr_id == u64::MAX) {
             Some(posted) => Err(PostFailure { posted, status: VpStatus::InvalidSgl }),
             None => Ok(()),
         }
     }
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
-        wrs.iter().for_each(|wr| self.log.said("post_recv", wr));
+        wrs.iter().for_each(|wr| self.log.record("post_recv", wr));
         Ok(())
     }
     fn modify(&self, to: UdState) -> VpResult<()> {

@@ -33,7 +33,7 @@ impl Provider for Echo {
         let told = [("a", "1"), ("b", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(services.settings(), told);
         let log = Log(services);
-        log.said("open", &device);
+        log.record("open", &device);
         let (handler, ranges) = (Mutex::default(), Mutex::default());
         let mut attrs = samples::attrs();
         attrs.capabilities.set(Capabilities::BASED, device != "without bases");
@@ -45,7 +45,7 @@ impl Provider for Echo {
 pub(super) struct Log(Arc<dyn Services>);
 
 impl Log {
-    pub(super) fn said(&self, verb: &str, arguments: &dyn Debug) {
+    pub(super) fn record(&self, verb: &str, arguments: &dyn Debug) {
         self.0.log(LogLevel::Debug, "echo", &format!("{verb} {arguments:?}"));
     }
 }
@@ -75,46 +75,46 @@ impl crate::Rnic for Rnic {
         let (memory, now) = ([0u8; 8], self.log.0.now_ns());
         let pinned = self.log.0.pin(memory.as_ptr().addr(), 8).map_err(|e| e.to_string());
         self.log.0.unpin(memory.as_ptr().addr(), 8);
-        self.log.said("alloc_pd", &(now, pinned));
+        self.log.record("alloc_pd", &(now, pinned));
         Ok(PdId(11))
     }
     fn dealloc_pd(&self, pd: PdId) -> VpResult<()> {
-        self.log.said("dealloc_pd", &pd);
+        self.log.record("dealloc_pd", &pd);
         Ok(())
     }
     fn create_cq(&self, init: &CqInit) -> VpResult<Arc<dyn crate::Cq>> {
-        self.log.said("create_cq", &init.depth);
+        self.log.record("create_cq", &init.depth);
         let (log, handler) = (self.log.clone(), init.handler.clone());
         let ready = Mutex::new(samples::completions());
         Ok(Arc::new(Cq { log, depth: init.depth + 1, handler, ready }))
     }
     fn destroy_cq(&self, cq: CqId) -> VpResult<()> {
-        self.log.said("destroy_cq", &cq);
+        self.log.record("destroy_cq", &cq);
         Err(VpError::new(VpStatus::InUse, "a QP uses it"))
     }
     fn create_srq(&self, init: &SrqInit) -> VpResult<Arc<dyn crate::Srq>> {
-        self.log.said("create_srq", init);
+        self.log.record("create_srq", init);
         Ok(Arc::new(Srq(self.log.clone())))
     }
     fn destroy_srq(&self, srq: SrqId) -> VpResult<()> {
-        self.log.said("destroy_srq", &srq);
+        self.log.record("destroy_srq", &srq);
         Ok(())
     }
     fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn crate::Qp>> {
-        self.log.said("create_qp", init);
+        self.log.record("create_qp", init);
         Ok(Arc::new(Qp(self.log.clone())))
     }
     fn destroy_qp(&self, qp: QpId) -> VpResult<()> {
-        self.log.said("destroy_qp", &qp);
+        self.log.record("destroy_qp", &qp);
         Ok(())
     }
     fn register_mr(&self, init: &MrInit) -> VpResult<Stag> {
-        self.log.said("register_mr", init);
+        self.log.record("register_mr", init);
         self.ranges.lock().unwrap().insert(0x1234, init.range.clone());
         Ok(Stag::new(0x1234, init.key))
     }
     fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
-        self.log.said("reregister_mr", &(stag, init));
+        self.log.record("reregister_mr", &(stag, init));
         self.ranges.lock().unwrap().insert(0x1234, init.range.clone());
         Ok(Stag::new(0x1234, init.key))
     }
@@ -126,32 +126,32 @@ impl crate::Rnic for Rnic {
         access: Access,
         key: u8,
     ) -> VpResult<Stag> {
-        self.log.said("register_shared_mr", &(original, pd, addressing, access, key));
+        self.log.record("register_shared_mr", &(original, pd, addressing, access, key));
         Ok(Stag::new(0x1235, key))
     }
     fn alloc_stag(&self, pd: PdId, remote: bool) -> VpResult<Stag> {
-        self.log.said("alloc_stag", &(pd, remote));
+        self.log.record("alloc_stag", &(pd, remote));
         Ok(Stag::new(0x1236, 0))
     }
     fn query_mr(&self, stag: Stag) -> VpResult<MrInfo> {
-        self.log.said("query_mr", &stag);
+        self.log.record("query_mr", &stag);
         Ok(samples::mr_info())
     }
     fn dealloc_stag(&self, stag: Stag) -> VpResult<()> {
-        self.log.said("dealloc_stag", &stag);
+        self.log.record("dealloc_stag", &stag);
         self.ranges.lock().unwrap().remove(&stag.index());
         Ok(())
     }
     fn alloc_mw(&self, pd: PdId, kind: MwKind) -> VpResult<MwId> {
-        self.log.said("alloc_mw", &(pd, kind));
+        self.log.record("alloc_mw", &(pd, kind));
         Ok(MwId(0x77))
     }
     fn query_mw(&self, mw: MwId) -> VpResult<MwInfo> {
-        self.log.said("query_mw", &mw);
+        self.log.record("query_mw", &mw);
         Ok(samples::mw_info(mw))
     }
     fn dealloc_mw(&self, mw: MwId) -> VpResult<()> {
-        self.log.said("dealloc_mw", &mw);
+        self.log.record("dealloc_mw", &mw);
         Ok(())
     }
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
@@ -169,7 +169,7 @@ impl crate::Rnic for Rnic {
         }
     }
     fn lead(&self, until: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, VpStatus> {
-        self.log.said("lead", &(until.as_raw_fd(), timeout));
+        self.log.record("lead", &(until.as_raw_fd(), timeout));
         match timeout {
             None => Ok(true),
             Some(Duration::ZERO) => Err(VpStatus::Interrupted),
@@ -216,21 +216,21 @@ impl crate::Cq for Cq {
         self.poll(out)
     }
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
-        self.log.said("arm", &solicited_only);
+        self.log.record("arm", &solicited_only);
         if let Some(handler) = &self.handler {
             handler.on_completion(CqId(9));
         }
         Ok(())
     }
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
-        self.log.said("wait", &(spin, timeout));
+        self.log.record("wait", &(spin, timeout));
         if spin.is_zero() { Err(VpStatus::Interrupted) } else { Ok(timeout.is_none()) }
     }
     fn interrupt(&self) {
-        self.log.said("interrupt", &());
+        self.log.record("interrupt", &());
     }
     fn resize(&self, depth: u32) -> VpResult<u32> {
-        self.log.said("resize", &depth);
+        self.log.record("resize", &depth);
         Ok(2 * depth)
     }
 }
@@ -242,11 +242,11 @@ impl crate::Srq for Srq {
         SrqId(12)
     }
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
-        wrs.iter().for_each(|wr| self.0.said("srq post_recv", wr));
+        wrs.iter().for_each(|wr| self.0.record("srq post_recv", wr));
         Err(PostFailure { posted: 1, status: VpStatus::TooManyWrs })
     }
     fn modify(&self, depth: Option<u32>, limit: Option<u32>) -> VpResult<SrqInfo> {
-        self.0.said("srq modify", &(depth, limit));
+        self.0.record("srq modify", &(depth, limit));
         Ok(samples::srq_info())
     }
     fn query(&self) -> VpResult<SrqInfo> {
@@ -262,18 +262,18 @@ impl crate::Qp for Qp {
     }
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
         // Long lists are passed in parts.
-        wrs.iter().for_each(|wr| self.0.said("post_send", wr));
+        wrs.iter().for_each(|wr| self.0.record("post_send", wr));
         Ok(())
     }
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
-        wrs.iter().for_each(|wr| self.0.said("post_recv", wr));
+        wrs.iter().for_each(|wr| self.0.record("post_recv", wr));
         match wrs.iter().position(|wr| wr.wr_id == u64::MAX) {
             Some(posted) => Err(PostFailure { posted, status: VpStatus::InvalidWr }),
             None => Ok(()),
         }
     }
     fn modify(&self, change: QpChange) -> VpResult<()> {
-        self.0.said("modify", &change);
+        self.0.record("modify", &change);
         Ok(())
     }
     fn query(&self) -> VpResult<QpInfo> {
@@ -288,27 +288,27 @@ struct Cm {
 
 impl NativeCm for Cm {
     fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {
-        self.log.said("listen", &(address, backlog));
+        self.log.record("listen", &(address, backlog));
         Ok((1 << 40, SocketAddr::new(address.ip(), 4791)))
     }
     fn unlisten(&self, listener: u64) -> VpResult<()> {
-        self.log.said("unlisten", &listener);
+        self.log.record("unlisten", &listener);
         Ok(())
     }
     fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()> {
-        self.log.said("connect", &(qp, peer, params));
+        self.log.record("connect", &(qp, peer, params));
         Ok(())
     }
     fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()> {
-        self.log.said("accept", &(request, qp, params));
+        self.log.record("accept", &(request, qp, params));
         Err(VpError::new(VpStatus::InvalidModifier, "too long"))
     }
     fn reject(&self, request: u64, private_data: &[u8]) -> VpResult<()> {
-        self.log.said("reject", &(request, private_data));
+        self.log.record("reject", &(request, private_data));
         Ok(())
     }
     fn disconnect(&self, qp: QpId) -> VpResult<()> {
-        self.log.said("disconnect", &qp);
+        self.log.record("disconnect", &qp);
         Ok(())
     }
     fn poll_event(&self) -> Option<NativeEvent> {
@@ -316,7 +316,7 @@ impl NativeCm for Cm {
         if events.is_empty() { None } else { Some(events.remove(0)) }
     }
     fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool> {
-        self.log.said("wait_event", &timeout);
+        self.log.record("wait_event", &timeout);
         Ok(timeout.is_none())
     }
 }

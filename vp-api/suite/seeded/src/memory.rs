@@ -40,7 +40,7 @@ impl Rnic {
         init
     }
 
-    fn note(&self, stag: Stag) -> Stag {
+    fn record(&self, stag: Stag) -> Stag {
         lock(&self.seed.stags).insert(stag.index(), stag);
         stag
     }
@@ -63,7 +63,7 @@ impl Rnic {
             let addr = init.range.addr().as_ptr().addr() as u64;
             lock(&self.seed.based).insert(stag.index(), (addr, base));
         }
-        made.map(|stag| self.note(stag))
+        made.map(|stag| self.record(stag))
     }
 
     pub(crate) fn reregister(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
@@ -83,7 +83,7 @@ impl Rnic {
             }
             (Ok(old), ()) if self.has(Fault::ReregisterKeepsKey) => altered.key = old.stag.key(),
             (_, ()) if self.has(Fault::ReregisterKeepsOld) => {
-                return self.inner.register_mr(&altered).map(|stag| self.note(stag));
+                return self.inner.register_mr(&altered).map(|stag| self.record(stag));
             }
             (_, ()) if self.has(Fault::ReregisterKeepsOwner) => {
                 std::mem::forget(altered.range.clone());
@@ -91,7 +91,7 @@ impl Rnic {
             _ => {}
         }
         let made = self.seed.refusal(self.inner.reregister_mr(stag, &altered));
-        made.map(|stag| self.note(stag))
+        made.map(|stag| self.record(stag))
     }
 
     pub(crate) fn share(
@@ -122,7 +122,7 @@ impl Rnic {
         let made = self.inner.register_shared_mr(original, pd, addressing, access, key);
         let stag = self.seed.refusal(made)?;
         lock(&self.shared).push((stag, original));
-        Ok(self.note(stag))
+        Ok(self.record(stag))
     }
 
     pub(crate) fn region(&self, stag: Stag) -> VpResult<MrInfo> {

@@ -38,10 +38,10 @@ pub(crate) const CASES: &[Case] = &[
 fn answered(rig: &Rig) -> Result<(), Fail> {
     let post = Post::open(rig)?;
     let at = post.listen(1)?;
-    let asked = post.ask(2, at, b"who")?;
+    let asked = post.request(2, at, b"who")?;
     let address = UdAddress { qpn: 0x12_3456, qkey: 0x0765_4321 };
     post.ud.accept(asked.request, address, b"me")?;
-    let answer = post.answer(2)?;
+    let answer = post.wait_reply(2)?;
     same("address", answer.address, address)?;
     if !asked.private_data.starts_with(b"who") || !answer.private_data.starts_with(b"me") {
         return Err("private data did not arrive".into());
@@ -50,9 +50,9 @@ fn answered(rig: &Rig) -> Result<(), Fail> {
         return Err("the path leads nowhere".into());
     }
     // The service goes on, under either token.
-    let asked = post.ask(1, at, b"")?;
+    let asked = post.request(1, at, b"")?;
     post.ud.accept(asked.request, address, b"")?;
-    post.answer(1)?;
+    post.wait_reply(1)?;
     Ok(post.ud.unlisten(1)?)
 }
 
@@ -61,7 +61,7 @@ fn rejected(rig: &Rig) -> Result<(), Fail> {
     let at = post.listen(1)?;
     use ServiceRefusal as Why;
     for expected in [Why::NotSupported, Why::Rejected, Why::NoQueuePair, Why::Redirected] {
-        let asked = post.ask(2, at, b"")?;
+        let asked = post.request(2, at, b"")?;
         post.ud.reject(asked.request, expected, b"no")?;
         match post.event()? {
             ServiceEvent::Refused { token, why, private_data } => {
@@ -113,7 +113,7 @@ fn private(rig: &Rig) -> Result<(), Fail> {
     let at = post.listen(1)?;
     let beyond = post.ud.resolve(2, at, &octets(ask + 1));
     refused("one octet too many asked", beyond, VpStatus::InvalidModifier)?;
-    let asked = post.ask(2, at, &octets(ask))?;
+    let asked = post.request(2, at, &octets(ask))?;
     same("asked", asked.private_data, octets(ask))?;
     let (request, address) = (asked.request, UdAddress { qpn: 1, qkey: 1 });
     let beyond = post.ud.accept(request, address, &octets(reply + 1));
@@ -121,14 +121,14 @@ fn private(rig: &Rig) -> Result<(), Fail> {
     let beyond = post.ud.reject(request, ServiceRefusal::Rejected, &octets(reply + 1));
     refused("one octet too many refused", beyond, VpStatus::InvalidModifier)?;
     post.ud.accept(request, address, &octets(reply))?;
-    same("answered", post.answer(2)?.private_data, octets(reply))
+    same("answered", post.wait_reply(2)?.private_data, octets(reply))
 }
 
 fn tokens(rig: &Rig) -> Result<(), Fail> {
     let post = Post::open(rig)?;
     let at = post.listen(1)?;
     refused("listen again", post.ud.listen(1, at, 1), VpStatus::InUse)?;
-    let asked = post.ask(2, at, b"")?;
+    let asked = post.request(2, at, b"")?;
     refused("ask again", post.ud.resolve(2, at, b""), VpStatus::InUse)?;
     post.ud.reject(asked.request, ServiceRefusal::Rejected, b"")?;
     post.event()?;
@@ -144,7 +144,7 @@ fn no_request(rig: &Rig) -> Result<(), Fail> {
     refused("accept", accept(u64::MAX), VpStatus::InvalidHandle)?;
     refused("reject", reject(u64::MAX), VpStatus::InvalidHandle)?;
     let at = post.listen(1)?;
-    let asked = post.ask(2, at, b"")?;
+    let asked = post.request(2, at, b"")?;
     accept(asked.request)?;
     refused("accept twice", accept(asked.request), VpStatus::InvalidHandle)?;
     refused("reject afterwards", reject(asked.request), VpStatus::InvalidHandle)
@@ -155,20 +155,20 @@ fn handlers(rig: &Rig) -> Result<(), Fail> {
     let second = Post::open(rig)?;
     same("uses of the handler that was replaced", first.uses(), 1)?;
     let at = second.listen(1)?;
-    let asked = second.ask(2, at, b"")?;
+    let asked = second.request(2, at, b"")?;
     second.ud.accept(asked.request, UdAddress { qpn: 1, qkey: 1 }, b"")?;
-    second.answer(2).map(drop)
+    second.wait_reply(2).map(drop)
 }
 
 fn cancelled(rig: &Rig) -> Result<(), Fail> {
     let post = Post::open(rig)?;
     let at = post.listen(1)?;
-    let asked = post.ask(2, at, b"")?;
+    let asked = post.request(2, at, b"")?;
     post.ud.cancel(2)?;
     // Whether a reply is still possible depends on the transport.
     let _ = post.ud.accept(asked.request, UdAddress { qpn: 1, qkey: 1 }, b"");
     // The next event is that of the next request.
-    let asked = post.ask(3, at, b"")?;
+    let asked = post.request(3, at, b"")?;
     post.ud.accept(asked.request, UdAddress { qpn: 2, qkey: 2 }, b"")?;
-    same("address", post.answer(3)?.address, UdAddress { qpn: 2, qkey: 2 })
+    same("address", post.wait_reply(3)?.address, UdAddress { qpn: 2, qkey: 2 })
 }

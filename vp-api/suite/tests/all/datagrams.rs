@@ -67,7 +67,7 @@ impl Post {
     }
 
     /// Asks itself.
-    fn ask(&self) -> VpResult<u64> {
+    fn request(&self) -> VpResult<u64> {
         let at = self.ud.listen(1, (Ipv4Addr::LOCALHOST, 0).into(), 4)?;
         self.ud.resolve(2, at, b"secret")?;
         match self.event() {
@@ -114,7 +114,7 @@ fn verbs_and_events_are_traced() {
     in_every_place("datagrams-trace", "trace", |post| {
         let ah = post.ah().unwrap();
         post.send(ah).unwrap();
-        let request = post.ask().unwrap();
+        let request = post.request().unwrap();
         post.ud.accept(request, post.qp.address(), b"secret").unwrap();
         assert!(matches!(post.event(), ServiceEvent::Resolved { .. }));
         post.ud.destroy_ah(ah).unwrap();
@@ -168,8 +168,8 @@ fn any_verb_can_be_refused() {
         assert_eq!(post.send(ah).unwrap_err().status, VpStatus::TooManyWrs);
         let init = UdQpInit::new(post.pd, post.cq.id(), post.cq.id());
         assert_eq!(post.ud.create_qp(&init).err().unwrap().status, VpStatus::InUse);
-        assert_eq!(post.ask().unwrap_err().status, VpStatus::Os);
-        assert_eq!(post.ask().unwrap_err().status, VpStatus::InvalidAddress);
+        assert_eq!(post.request().unwrap_err().status, VpStatus::Os);
+        assert_eq!(post.request().unwrap_err().status, VpStatus::InvalidAddress);
         post.ud.destroy_ah(ah).unwrap();
         post.ah().unwrap();
     });

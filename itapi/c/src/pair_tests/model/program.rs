@@ -161,7 +161,7 @@ impl<'w> Program<'w> {
             if self.ends[at].is_some() && self.dice.once_in(2) {
                 self.end(at);
                 if self.end_at(at).state == State::Ended {
-                    self.settle(at);
+                    self.until_completed(at);
                 }
             }
         }
@@ -244,7 +244,7 @@ impl<'w> Program<'w> {
         }
     }
 
-    fn ask(&mut self, at: usize) -> [u8; 8] {
+    fn begin_connect(&mut self, at: usize) -> [u8; 8] {
         self.links += 1;
         let name = self.links.to_be_bytes();
         let (path, qualifier) = (path(), qualifier(self.port));
@@ -256,13 +256,13 @@ impl<'w> Program<'w> {
 
     pub(super) fn leave_while_connecting(&mut self, at: usize) {
         if self.end_at(at).state == State::Idle {
-            self.ask(at);
+            self.begin_connect(at);
             self.destroy(at);
         }
     }
 
     pub(super) fn connect(&mut self, at: usize, peer: usize) {
-        let name = self.ask(at);
+        let name = self.begin_connect(at);
         loop {
             // SAFETY: plain data.
             let request = unsafe { wait(self.requests).conn_req };
@@ -327,7 +327,7 @@ impl<'w> Program<'w> {
     }
 
     /// Its connection is over: all that was posted completes.
-    pub(super) fn settle(&self, at: usize) {
+    pub(super) fn until_completed(&self, at: usize) {
         let End { ep, life, .. } = self.end_at(at);
         let what = format!("all completions of {ep:?}");
         warpline_patience::until(&what, || {
@@ -338,7 +338,7 @@ impl<'w> Program<'w> {
 
     pub(super) fn reset(&mut self, at: usize) {
         if self.dice.once_in(2) {
-            self.settle(at);
+            self.until_completed(at);
         }
         let end = self.end_at(at);
         assert_eq!(it_ep_reset(end.ep), IT_SUCCESS, "{}", last());
