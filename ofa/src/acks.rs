@@ -11,30 +11,39 @@ use kal_os::lock;
 /// The unacknowledged events of one object.
 #[derive(Default)]
 pub struct Acks {
-    unacked: Mutex<u64>,
+    counts: Mutex<Counts>,
     done: Condvar,
+}
+
+#[derive(Default)]
+struct Counts {
+    unacked: u64,
+    /// Threads in [`Acks::wait`]: mostly none, and to wake them is a system call.
+    waiting: u32,
 }
 
 impl Acks {
     /// An event was returned to the application.
     pub fn given(&self) {
-        *lock(&self.unacked) += 1;
+        lock(&self.counts).unacked += 1;
     }
 
     /// The application acknowledged this many events. More than were returned count as all.
     pub fn acked(&self, events: u64) {
-        let mut unacked = lock(&self.unacked);
-        *unacked = unacked.saturating_sub(events);
-        if *unacked == 0 {
+        let mut counts = lock(&self.counts);
+        counts.unacked = counts.unacked.saturating_sub(events);
+        if counts.unacked == 0 && counts.waiting != 0 {
             self.done.notify_all();
         }
     }
 
     /// Waits until all are acknowledged.
     pub fn wait(&self) {
-        let mut unacked = lock(&self.unacked);
-        while *unacked > 0 {
-            unacked = self.done.wait(unacked).unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut counts = lock(&self.counts);
+        counts.waiting += 1;
+        while counts.unacked > 0 {
+            counts = self.done.wait(counts).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
+        counts.waiting -= 1;
     }
 }
