@@ -4,3 +4,4 @@
 
 pub(crate) mod cq;
 pub(crate) mod event_mode;
+pub(crate) mod other_qps;

@@ -23,6 +23,13 @@ pub(crate) const FIRST_BACK_OFF_NS: u64 = 50_000;
 /// *Measured*: 100000: 0.98, 10000000: 1.00.
 pub(crate) const BACK_OFF_NS: u64 = 1_000_000;
 
+/// How long at most a thread that leads may be away before the engine's thread serves the sockets, while it
+/// has always come back in time.
+///
+/// *Measured* with `ib_send_lat -e`, whose threads lead (`benches/perftest --only " -e"`), as ratio to TCP with two
+/// thread hops: 50000: 1.50, 1000000: 0.99.
+pub(crate) const ABSENCE_NS: u64 = 1_000_000;
+
 /// A thread that reads a socket this often within one back-off of the engine does little else: the engine
 /// removes the socket from its epoll set.
 ///
@@ -38,11 +45,17 @@ pub(crate) const OFTEN: u32 = 256;
 /// QPs, most of which have no octets, one `epoll_wait` for all is cheaper.
 pub(crate) const DIRECT_QPS: usize = 4;
 
-/// After so many such polls the other QPs of the RNIC are served, too.
+/// After so many such polls the other QPs of the RNIC are served, too, if they had no work lately.
 ///
 /// tune: `--op send --mode lat --size 8 --poll --crc on`
 /// *Measured*: 8: 1.00, 2048: 1.00.
 pub(crate) const SERVE_ALL_EVERY: u32 = 128;
+
+/// So many polls serve them each time after they had work: for longer than a near peer takes to follow up.
+///
+/// *Measured* with `ib_read_lat -R`, whose server polls another CQ (`benches/perftest --only "read lat"`), as ratio to
+/// `warpline perf local`: 0: 5.3; from every poll to every 128th in seven steps: 1.22; 1024: 1.05 to 1.11.
+pub(crate) const EAGER_POLLS: u32 = 1024;
 
 /// A consumer of many QPs that always finds completions flushes what is deferred all the same, every
 /// so many polls: else a QP that is given new work at each of its completions keeps others from transmitting.

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use vp_api::VpStatus;
 
 use super::{By, Engine};
-use crate::tuning;
+use crate::sync::Ordering;
 
 /// The calling thread is the leader until this is dropped; then a follower or the engine's thread takes
 /// over.
@@ -24,7 +24,7 @@ impl Drop for Lead<'_> {
         let left = self.0.leadership.end_lead();
         // The thread mostly comes back soon. Without this delay each message would wake the engine's
         // thread.
-        self.0.hand_back(left, tuning::FIRST_BACK_OFF_NS);
+        self.0.hand_back(left, self.0.absence.load(Ordering::Relaxed));
     }
 }
 
@@ -48,7 +48,7 @@ impl Engine {
                 // Also true if the descriptor was closed: the caller finds that out when it reads.
                 Ok(_) if !watched[0].revents().is_empty() => return Ok(true),
                 Ok(_) => {
-                    self.serve(Some(Duration::ZERO), &|| {}, By::Leader);
+                    self.serve(Some(Duration::ZERO), &|| {}, By::Leader, |_| {});
                 }
                 Err(Errno::INTR) => return Err(VpStatus::Interrupted),
                 Err(_) => return Err(VpStatus::Os),

@@ -35,7 +35,7 @@ use vp_api::{DeviceRef, LogLevel, Services, VpError, VpResult};
 
 use crate::fork::Ours;
 use crate::stream::socket::Stream;
-use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::tuning;
 use alarm::Alarm;
 use kal_os::progress::{Departure, Leadership, Progress, Waker};
@@ -73,12 +73,10 @@ pub(crate) struct Ready {
 /// The thread that serves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
-    /// A consumer's thread that polls.
-    Poller,
-    /// A consumer's thread that waits.
+    /// A consumer's thread that waits, and sleeps on the sockets.
     Leader,
-    /// The engine's own.
-    Engine,
+    /// A consumer's thread that polls, or the engine's own.
+    Other,
 }
 
 /// Streams that may linger without their QPs, so that peers that never close hold a bounded number of
@@ -114,6 +112,8 @@ pub(crate) struct Engine {
     /// Number of the present back-off: counts the decisions of the engine's thread.
     back_off: AtomicU32,
     alarm: Alarm,
+    /// How long the engine's thread leaves the sockets alone after a leader has left, in nanoseconds.
+    absence: AtomicU64,
     timers: Timers,
     /// The id for the next stream that its QP leaves.
     next_lingering: AtomicU32,
@@ -148,6 +148,7 @@ impl Engine {
             unregistered: Unregistered::new(),
             back_off: AtomicU32::new(0),
             alarm,
+            absence: AtomicU64::new(tuning::FIRST_BACK_OFF_NS),
             timers: Timers::default(),
             next_lingering: AtomicU32::new(u32::MAX),
             lingering: Mutex::new(VecDeque::with_capacity(LINGERING + 1)),
@@ -191,10 +192,9 @@ impl Engine {
     }
 
     /// The engine's own thread served so many streams.
-    fn note_served(&self, streams: usize) {
+    fn note_served(&self, streams: u32) {
         if let Some(record) = self.record.get().filter(|_| streams > 0) {
-            let streams = streams as u64;
-            record.engine_served.fetch_add(streams, Ordering::Relaxed);
+            record.engine_served.fetch_add(streams.into(), Ordering::Relaxed);
         }
     }
 
@@ -372,7 +372,14 @@ impl Engine {
 
     /// Serves what is ready, without sleeping.
     pub(crate) fn poll(&self) {
-        self.serve(Some(Duration::ZERO), &|| {}, By::Poller);
+        self.serve(Some(Duration::ZERO), &|| {}, By::Other, |_| {});
+    }
+
+    /// The same; true if some of it was not the caller's own.
+    pub(crate) fn poll_others(&self, is_own: impl Fn(u32) -> bool) -> bool {
+        let mut others = false;
+        self.serve(Some(Duration::ZERO), &|| {}, By::Other, |id| others |= !is_own(id));
+        others
     }
 
     /// A consumer relies on notifications: from now on the engine's thread watches without back-off,
@@ -413,7 +420,7 @@ impl Engine {
             done,
             || deadline.map(|at| at.saturating_duration_since(Instant::now())),
             |left, awake| {
-                let slept = self.serve(left, awake, By::Leader);
+                let slept = self.serve(left, awake, By::Leader, |_| {});
                 if slept == Slept::Woken {
                     linger();
                 }
@@ -434,8 +441,14 @@ impl Engine {
         }
     }
 
-    /// One `epoll_wait`, and the handling of its events.
-    fn serve(&self, timeout: Option<Duration>, awake: &dyn Fn(), by: By) -> Slept {
+    /// One `epoll_wait`, and the handling of its events; `served` is called for each with its member's id.
+    fn serve(
+        &self,
+        timeout: Option<Duration>,
+        awake: &dyn Fn(),
+        by: By,
+        mut served: impl FnMut(u32),
+    ) -> Slept {
         let mut events = [const { MaybeUninit::uninit() }; tuning::EVENTS];
         let timeout = timeout.map(kal_os::timespec);
         let ready = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
@@ -445,15 +458,15 @@ impl Engine {
             Err(Errno::INTR) => return Slept::Signal,
             Err(_) => return Slept::Woken,
         };
-        if by == By::Engine {
-            self.note_served(ready.len());
-        }
         for event in ready {
             match event.data.u64() {
                 WAKEUP if by == By::Leader => self.leadership.waker().clear(),
                 // The wake-up is meant for the leader, if there is one.
                 WAKEUP => self.leadership.without_leader(WakeupFd::clear),
-                token => self.serve_member(token, event.flags),
+                token => {
+                    self.serve_member(token, event.flags);
+                    served(token as u32);
+                }
             }
         }
         Slept::Woken

@@ -14,7 +14,7 @@ use vp_api::LogLevel;
 
 use super::{By, Engine, Member};
 use crate::sync::Ordering;
-use crate::tuning::{BACK_OFF_NS, FIRST_BACK_OFF_NS};
+use crate::tuning::{ABSENCE_NS, BACK_OFF_NS, FIRST_BACK_OFF_NS};
 use kal_os::progress::Mode;
 
 /// The length of the back-off that follows one of `back_off` nanoseconds in this mode: it approaches
@@ -27,6 +27,12 @@ fn next_back_off(back_off: u64, mode: Mode) -> u64 {
     }
 }
 
+/// How long a leader that leaves next may stay away before this thread serves the sockets, after `absence`
+/// nanoseconds: longer each time that a leader had come back meanwhile.
+fn next_absence(absence: u64, mode: Mode) -> u64 {
+    if mode == Mode::Sleep { ABSENCE_NS.min(2 * absence) } else { FIRST_BACK_OFF_NS }
+}
+
 impl Engine {
     /// The engine's thread.
     pub(super) fn run(&self) {
@@ -35,12 +41,21 @@ impl Engine {
             self.run_timers();
             let mode = self.progress.decide(|| self.leadership.has_leader());
             self.end_back_off(mode == Mode::BackOff, &mut unregistered);
+            let absence = next_absence(self.absence.load(Ordering::Relaxed), mode);
+            self.absence.store(absence, Ordering::Relaxed);
             if mode != Mode::Sleep {
-                self.serve(Some(Duration::ZERO), &|| {}, By::Engine);
+                self.serve_as_engine();
             }
             self.sleep(mode, back_off);
             back_off = next_back_off(back_off, mode);
         }
+    }
+
+    /// Serves what is ready.
+    fn serve_as_engine(&self) {
+        let mut streams = 0;
+        self.serve(Some(Duration::ZERO), &|| {}, By::Other, |_| streams += 1);
+        self.note_served(streams);
     }
 
     /// Registers sockets again: those that were not polled since the last call, or all if no back-off
@@ -100,5 +115,15 @@ mod tests {
         assert_eq!(after(BACK_OFF_NS, &[Mode::Watch; 2]), BACK_OFF_NS / 4);
         assert_eq!(after(BACK_OFF_NS, &[Mode::Watch; 9]), FIRST_BACK_OFF_NS);
         assert_eq!(after(BACK_OFF_NS, &[Mode::Sleep]), FIRST_BACK_OFF_NS);
+    }
+
+    #[test]
+    fn a_leader_that_comes_back_may_stay_away_longer_next_time() {
+        let after = |modes: &[Mode]| {
+            modes.iter().fold(FIRST_BACK_OFF_NS, |absence, &mode| next_absence(absence, mode))
+        };
+        assert_eq!(after(&[Mode::Sleep; 2]), 4 * FIRST_BACK_OFF_NS);
+        assert_eq!(after(&[Mode::Sleep; 9]), ABSENCE_NS);
+        assert_eq!(after(&[Mode::Sleep, Mode::Sleep, Mode::Watch]), FIRST_BACK_OFF_NS);
     }
 }

@@ -3,27 +3,14 @@
 
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::PollFlags;
 use vp_api::{AsyncEvent, Cq, Qp, WorkCompletion};
 use warpline_patience::{Bound, HANG, until, within};
 
 use crate::engine::{Member, Timer};
 use crate::qp::Polled;
-use crate::stream::socket::Stream;
-use crate::testing::end::{End, pair};
+use crate::testing::end::{End, is_ready, pair};
 use crate::tuning::{EVENT_MODE_POLLS, LAZY_NS, OFTEN};
-
-/// The reader posts a Read, and its request is in the source's socket.
-fn asks(reader: &End, source: &End) {
-    reader.read(source);
-    let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
-    until("the request to arrive", || is_ready(&stream, PollFlags::IN));
-}
-
-fn is_ready(stream: &Stream, what: PollFlags) -> bool {
-    let mut fds = [PollFd::new(stream, what)];
-    poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
-}
 
 /// A wait that polls once and does not sleep.
 fn looks_once(end: &End) {
@@ -36,7 +23,7 @@ fn unregistered(octets: usize) -> (End, End) {
     let (reader, source) = pair(octets);
     source.engine.end_back_off(true, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = source.qp.poll());
-    asks(&reader, &source);
+    reader.request(&source);
     source.engine.poll();
     assert_eq!(source.sends(), 0, "the socket is in the set");
     (reader, source)
@@ -91,14 +78,14 @@ fn after_an_arm_a_poll_leaves_the_socket_to_the_engine() {
     let (reader, source) = pair(64);
     let poll = || source.cq.poll(&mut [WorkCompletion::BLANK]);
     source.cq.arm(false).unwrap();
-    asks(&reader, &source);
+    reader.request(&source);
     assert_eq!(poll(), Ok(0));
     assert_eq!(source.sends(), 0);
     source.engine.poll();
     assert_eq!(source.sends(), 1);
     // Each arm begins event mode again; after polls without an arm the consumer serves the sockets.
     source.cq.arm(false).unwrap();
-    asks(&reader, &source);
+    reader.request(&source);
     (1..EVENT_MODE_POLLS).for_each(|_| assert_eq!(poll(), Ok(0)));
     assert_eq!(source.sends(), 1);
     assert_eq!(poll(), Ok(0));

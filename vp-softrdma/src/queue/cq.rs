@@ -22,8 +22,9 @@ use crate::engine::{Engine, Slept, Waited};
 use crate::parts::CqParts;
 use crate::qp::{Polled, SoftQp};
 use crate::queue::event_mode::{EventMode, InVain};
+use crate::queue::other_qps::OtherQps;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
-use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, RENEWALS, SERVE_ALL_EVERY};
+use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, RENEWALS};
 
 /// Work that a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
@@ -59,7 +60,9 @@ pub(crate) struct SoftCq {
     /// `counted` is not empty.
     counts: AtomicBool,
     interrupts: Interrupts,
-    polls: AtomicU32,
+    /// Polls that found completions.
+    found: AtomicU32,
+    others: OtherQps,
     /// How often its QPs received, about.
     arrivals: AtomicU32,
     mode: EventMode,
@@ -82,7 +85,8 @@ impl SoftCq {
             counted: RwLock::default(),
             counts: AtomicBool::new(false),
             interrupts: Interrupts::default(),
-            polls: AtomicU32::new(0),
+            found: AtomicU32::new(0),
+            others: OtherQps::default(),
             arrivals: AtomicU32::new(0),
             mode: EventMode::default(),
             spinner: Spinner::default(),
@@ -298,21 +302,24 @@ impl SoftCq {
             self.flush();
             return self.engine.poll();
         }
-        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.polls.store(polls, Ordering::Relaxed);
-        if stalled || (polls.is_multiple_of(SERVE_ALL_EVERY) && self.engine.serves_more_than(local))
-        {
-            self.engine.poll();
+        let others = self.others.are_due() && self.engine.serves_more_than(local);
+        if (stalled || others) && self.engine.poll_others(|id| self.has_member(id)) {
+            self.others.had_work();
         }
+    }
+
+    fn has_member(&self, id: u32) -> bool {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        members.iter().any(|(member, _)| member.0 == id)
     }
 
     /// A poll found this many completions without serving the sockets: transmits deferred posts every so
     /// many polls. Not inlined, as [`Self::progress_and_pop`].
     #[inline(never)]
     fn flush_after_completions(&self, popped: usize) -> Result<usize, VpStatus> {
-        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.polls.store(polls, Ordering::Relaxed);
-        if polls.is_multiple_of(FLUSH_EVERY) {
+        let found = self.found.load(Ordering::Relaxed).wrapping_add(1);
+        self.found.store(found, Ordering::Relaxed);
+        if found.is_multiple_of(FLUSH_EVERY) {
             self.progress();
         }
         Ok(popped)

@@ -1,16 +1,19 @@
 //! Tests of a CQ: deferred posts are transmitted when their consumer finds completions at every poll,
 //! finds none, or arms; what a wait and the destruction of a CQ leave behind.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use vp_api::{Cq, Data, Qp, QpId, SendFlags, SendOp, SendWr, WorkCompletion};
+use vp_api::{Cq, CqId, Data, Qp, QpId, SendFlags, SendOp, SendWr, WorkCompletion};
 
-use super::{DeferredActions, WakeActions};
+use super::{CqRing, DeferredActions, SoftCq, WakeActions};
+use warpline_patience::until;
+
 use crate::engine::Waited;
+use crate::parts::CqParts;
 use crate::sync::{Ordering, lock};
 use crate::testing::end::{End, pair};
-use crate::tuning::{DIRECT_QPS, FLUSH_EVERY};
+use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, SERVE_ALL_EVERY};
 
 /// An end whose CQ has this many other QPs, with a deferred post, since the one before it has not been
 /// polled; and its peer.
@@ -128,4 +131,31 @@ fn nobody_is_woken_after_a_wait() {
 fn sleepers_know_a_cq_by_its_own_id() {
     let end = End::new(64);
     assert_eq!(Waited::id(&*end.cq), Cq::id(&*end.cq).0);
+}
+
+/// Polls of another CQ of its RNIC, which has no QPs, until the end has sent once more. What it has to do has
+/// arrived.
+fn polls_of_another_cq(other: &SoftCq, end: &End) -> u32 {
+    let before = end.sends();
+    let serves = |_: &u32| {
+        assert_eq!(other.poll(&mut [WorkCompletion::BLANK]), Ok(0));
+        end.sends() > before
+    };
+    (1..).find(serves).unwrap()
+}
+
+#[test]
+fn a_program_that_polls_one_cq_serves_the_peers_of_others() {
+    let (reader, source) = pair(64);
+    let (ring, engine) = (CqRing::new(16).unwrap(), source.engine.clone());
+    let events = Arc::default();
+    let other = SoftCq::create(CqParts { id: CqId(6), ring, handler: None, events, engine });
+    let read = || {
+        reader.request(&source);
+        let polls = polls_of_another_cq(&other, &source);
+        until("the response", || reader.completed());
+        polls
+    };
+    assert!(read() <= SERVE_ALL_EVERY);
+    assert_eq!([read(), read()], [1, 1], "after work, each poll looks for more");
 }

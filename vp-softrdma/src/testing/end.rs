@@ -4,7 +4,9 @@
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use vp_api::{
     Cq, CqHandler, CqId, Data, LlpStream, Qp, QpChange, QpId, QpInit, Remote, Role, SendFlags,
     SendOp, SendWr, Sge, Stag, StreamParams, WcStatus, WorkCompletion,
@@ -13,12 +15,14 @@ use vp_soft::events::EventSink;
 use vp_soft::memory::mr::Regions;
 use vp_soft::memory::stag_table::StagTable;
 use vp_soft::queue::cq_ring::CqRing;
+use warpline_patience::until;
 
 use super::{Buffer, FULL, FakeServices, PD, init, pd, services};
 use crate::engine::Engine;
 use crate::parts::{CqParts, QpParts};
 use crate::qp::SoftQp;
 use crate::queue::cq::SoftCq;
+use crate::stream::socket::Stream;
 
 /// A consumer that may arm, and ignores notifications.
 struct NoHandler;
@@ -106,6 +110,14 @@ impl End {
         self.qp.post_send(&[wr]).expect("room");
     }
 
+    /// The same, until the request is in the other's socket.
+    pub(crate) fn request(&self, source: &Self) {
+        self.read(source);
+        let stream =
+            source.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.clone());
+        until("the request to arrive", || is_ready(&stream, PollFlags::IN));
+    }
+
     /// System calls to send.
     pub(crate) fn sends(&self) -> u64 {
         self.qp.query().expect("it is there").counters.send_calls
@@ -148,4 +160,10 @@ fn sockets() -> (TcpStream, TcpStream) {
     let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
     let (far, _) = listener.accept().expect("connected");
     (near, far)
+}
+
+/// Whether poll(2) reports this of the socket, now.
+pub(crate) fn is_ready(stream: &Stream, what: PollFlags) -> bool {
+    let mut fds = [PollFd::new(stream, what)];
+    poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
 }
