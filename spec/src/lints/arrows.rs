@@ -25,6 +25,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("vp-soft", &["vp-api", "kal-os"]),
     ("vp-softrdma", &["vp-api", "kal-os", "vp-soft", "shm-ring", "iwarp-proto"]),
     ("vp-softrdma-dylib", &["vp-api", "vp-softrdma"]),
+    ("vp-roce", &["vp-api", "kal-os", "vp-soft", "roce-proto"]),
     ("roce-proto", &[]),
     ("ibv-sys", &[]),
     ("vp-verbs", &["vp-api", "kal-os", "ibv-sys"]),

@@ -69,6 +69,7 @@ const UNSAFE_TESTS: &[&str] = &[
 /// Crate roots that must say `forbid(unsafe_code)`.
 const SAFE: &[&str] = &[
     "vp-softrdma/proto/src/lib.rs",
+    "vp-roce/src/lib.rs",
     "vp-roce/proto/src/lib.rs",
     "vp-hooks/src/lib.rs",
     "ual/src/lib.rs",

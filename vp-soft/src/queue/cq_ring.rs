@@ -16,7 +16,7 @@
 //! poll once more, then sleep. A pusher publishes, then looks at the arm state; the armer sets the
 //! state, then looks at the ring; with a sequentially consistent fence between the two steps on
 //! each side, one of them sees the other. Each request that a completion met gets its notification, even
-//! if the next request comes before the pusher has looked ([`arm`]).
+//! if the next request comes before the pusher has looked (`arm`).
 //!
 //! A poller cannot pass a slot whose pusher was stopped half way, so a solicited completion after it
 //! may fire while it cannot be polled yet. The slower pusher then sees that others came after it and

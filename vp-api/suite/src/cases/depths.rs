@@ -202,6 +202,8 @@ fn unsignaled_anew(rig: &Rig) -> Result<(), Fail> {
             rig.until("Error, or what follows it", || Ok(end.qp.query()?.state != QpState::Rts))?;
             end.idle()?;
         }
+        // What the peer has not acknowledged, though it has the octets, is flushed and occupies its slot.
+        while near.cq.poll(&mut [WorkCompletion::BLANK])? != 0 {}
         rig.forget_events();
     }
     Ok(())

@@ -8,4 +8,5 @@ mod hardware;
 mod keeps;
 mod native;
 mod play;
+mod roce;
 mod seeded;

@@ -214,6 +214,15 @@ impl Connection {
         Ok(())
     }
 
+    /// Active: gives up before the peer has replied. If it replies all the same, it is told.
+    pub fn give_up(&mut self, now: u64) -> Result<(), WrongState> {
+        self.expect(State::Requested)?;
+        let (ids, of, reason) = (self.ids, Rejected::Req, RejectReason::TIMEOUT);
+        self.send_once(Message::Rej { ids, of, reason, private: Private::default() });
+        self.wait(now);
+        Ok(())
+    }
+
     fn expect(&self, state: State) -> Result<(), WrongState> {
         if self.state == state { Ok(()) } else { Err(WrongState(self.state)) }
     }

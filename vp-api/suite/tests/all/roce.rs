@@ -1,0 +1,83 @@
+//! The suite over RoCE on UDP sockets, built in, through the tables, and in wrappers.
+//!
+//! One process of a network has RoCE's port of an address, so each test runs itself again in a network of its own.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use vp_api::Provider;
+use vp_api::abi::export::{Exported, descriptor};
+use vp_api::abi::types::{ProviderDescriptor, ProviderOps};
+use vp_api::import;
+use vp_hooks::{Wrapper, stack};
+use vp_roce::Roce;
+use warpline_provider::Summary;
+
+use crate::play::suite;
+
+/// Set in the child.
+const CHILD: &str = "WARPLINE_TEST_ROCE";
+
+/// Runs `test` of this program again in a network namespace with a loopback; true in the child, which plays. Where
+/// there are no namespaces it plays here.
+fn is_alone(test: &str) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let with = ["--map-root-user", "--net", "ip", "link", "set", "lo", "up"];
+    if !Command::new("unshare").args(with).output().is_ok_and(|output| output.status.success()) {
+        return true;
+    }
+    let script = "ip link set lo up && exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--net", "sh", "-c", script]);
+    command.arg(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("roce::{test}"), "--nocapture"]);
+    command.env(CHILD, "1").env(warpline_skip::RUN, warpline_skip::run().to_string());
+    let output = command.output().unwrap();
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    false
+}
+
+fn roce() -> Arc<dyn Provider> {
+    Arc::new(Roce)
+}
+
+fn built_in() -> Summary {
+    suite("vp_roce built in", &roce(), None)
+}
+
+#[test]
+fn roce_built_in() {
+    if is_alone("roce_built_in") {
+        assert!(built_in().passed > 200);
+    }
+}
+
+/// Exported and imported again within this process: the border without a library.
+#[test]
+fn roce_through_the_tables() {
+    static EXPORTED: Exported = Exported::new();
+    static DESCRIPTOR: ProviderDescriptor =
+        descriptor("vp_roce\0", "1\0", vp_api::Capabilities::all());
+    extern "C" fn get_ops(_: u32) -> *const ProviderOps {
+        EXPORTED.table(roce)
+    }
+    if !is_alone("roce_through_the_tables") {
+        return;
+    }
+    // SAFETY: both are this crate's own, made by the exporter, and static.
+    let provider = unsafe { import::from_descriptor(&raw const DESCRIPTOR, get_ops) }.unwrap();
+    assert_eq!(suite("vp_roce through the tables", &provider, None), built_in());
+}
+
+#[test]
+fn roce_in_wrappers() {
+    if !is_alone("roce_in_wrappers") {
+        return;
+    }
+    let texts = ["trace", "fault:drop-completion@1000000000000", "stats:every=1"];
+    let wrappers: Vec<Wrapper> = texts.iter().map(|text| text.parse().unwrap()).collect();
+    assert_eq!(suite("vp_roce in wrappers", &stack(roce(), &wrappers), None), built_in());
+}

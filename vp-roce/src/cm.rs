@@ -1,0 +1,159 @@
+//! The connection manager: InfiniBand's messages over the engine's sockets, with rdma_cm's addresses in them.
+//!
+//! Owner: each RNIC has a [`RoceCm`] with its events; listeners and exchanges of all of them are in the engine's
+//! [`Table`], since the peers' messages come to one socket. Calls come from any thread, messages from the one that
+//! receives, time-outs from the engine's. Under the table's lock a QP's is taken, never the other way round. If the
+//! peer dies an exchange ends by its time-outs, at most some two seconds after the last message; a connection by
+//! its QP's. Reuse: an exchange has a random id, which is kept until late messages are gone. Full: requests that the
+//! application has not decided are bounded for each listener; more are dropped, and the peer repeats them.
+
+mod table;
+mod wire;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kal_os::{Gate, lock};
+use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, VpError, VpResult, VpStatus};
+use vp_soft::objects::Objects;
+use vp_soft::ports::ports;
+
+use crate::engine::{Engine, Socket};
+use crate::limits::{PRIVATE_ACCEPT, PRIVATE_CONNECT, PRIVATE_REJECT};
+use crate::qp::RoceQp;
+use crate::rnic::QpEntry;
+use crate::tuning::MAX_BACKLOG;
+
+use table::Listener;
+pub(crate) use table::Table;
+
+/// Events for one consumer.
+#[derive(Default)]
+pub(crate) struct Events {
+    queue: Mutex<VecDeque<NativeEvent>>,
+    gate: Gate,
+}
+
+impl Events {
+    pub(crate) fn tell(&self, event: NativeEvent) {
+        lock(&self.queue).push_back(event);
+        self.gate.open();
+    }
+}
+
+/// The connection manager of an RNIC.
+pub(crate) struct RoceCm {
+    engine: Arc<Engine>,
+    qps: Arc<Objects<QpEntry>>,
+    events: Arc<Events>,
+}
+
+impl RoceCm {
+    pub(crate) fn new(engine: Arc<Engine>, qps: Arc<Objects<QpEntry>>) -> Self {
+        Self { engine, qps, events: Arc::default() }
+    }
+
+    /// The RNIC is closed: its listeners and undecided requests end.
+    pub(crate) fn close(&self) {
+        self.engine.connections.close(&self.engine, &self.events);
+    }
+
+    fn qp(&self, qp: QpId) -> VpResult<Arc<RoceQp>> {
+        Ok(self.qps.hold(qp.0)?.0.qp.clone())
+    }
+
+    /// The sockets of an address to listen on; of the wildcard those of all addresses of its family.
+    fn sockets(&self, address: IpAddr) -> VpResult<Vec<Arc<Socket>>> {
+        if !address.is_unspecified() {
+            return Ok(vec![self.engine.socket(address)?]);
+        }
+        let ports =
+            ports().map_err(|error| VpError::os("listing the network interfaces", &error))?;
+        let all = ports.into_iter().filter(|port| port.online).flat_map(|port| port.addresses);
+        all.filter(|one| one.is_ipv4() == address.is_ipv4())
+            .map(|one| self.engine.socket(one))
+            .collect()
+    }
+}
+
+fn fits(what: &str, data: &[u8], most: u32) -> VpResult<()> {
+    if data.len() <= most as usize {
+        return Ok(());
+    }
+    let detail = format!("{what}: {} octets of private data, RoCE takes {most}", data.len());
+    Err(VpError::new(VpStatus::InvalidModifier, detail))
+}
+
+impl NativeCm for RoceCm {
+    fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {
+        let sockets = self.sockets(address.ip())?;
+        let listener = Listener {
+            events: self.events.clone(),
+            address: address.ip(),
+            port: address.port(),
+            backlog: (backlog as usize).clamp(1, MAX_BACKLOG),
+            _sockets: sockets,
+        };
+        let (token, port) = self.engine.connections.listen(listener)?;
+        Ok((token, SocketAddr::new(address.ip(), port)))
+    }
+
+    fn unlisten(&self, listener: u64) -> VpResult<()> {
+        self.engine.connections.unlisten(listener, &self.events)
+    }
+
+    fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()> {
+        fits("connect", &params.private_data, PRIVATE_CONNECT)?;
+        let qp = self.qp(qp)?;
+        let socket = self.engine.socket(self.engine.local_address(peer.ip())?)?;
+        qp.claim()?;
+        let begun =
+            self.engine.connections.connect(&self.engine, &self.events, &qp, socket, peer, params);
+        begun.inspect_err(|_| qp.disclaim())
+    }
+
+    fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()> {
+        fits("accept", &params.private_data, PRIVATE_ACCEPT)?;
+        let qp = self.qp(qp)?;
+        qp.claim()?;
+        let begun =
+            self.engine.connections.accept(&self.engine, &self.events, request, &qp, params);
+        begun.inspect_err(|_| qp.disclaim())
+    }
+
+    fn reject(&self, request: u64, private_data: &[u8]) -> VpResult<()> {
+        fits("reject", private_data, PRIVATE_REJECT)?;
+        self.engine.connections.reject(&self.engine, &self.events, request, private_data)
+    }
+
+    fn disconnect(&self, qp: QpId) -> VpResult<()> {
+        let qp = self.qp(qp)?;
+        if !self.engine.connections.has(&qp) {
+            let detail = "the queue pair has no connection";
+            return Err(VpError::new(VpStatus::InvalidState, detail));
+        }
+        qp.end();
+        Ok(())
+    }
+
+    fn poll_event(&self) -> Option<NativeEvent> {
+        lock(&self.events.queue).pop_front()
+    }
+
+    fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let ticket = self.events.gate.ticket();
+            if !lock(&self.events.queue).is_empty() {
+                return Ok(true);
+            }
+            let left = until.map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            self.events.gate.wait(ticket, left);
+        }
+    }
+}

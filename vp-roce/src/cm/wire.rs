@@ -1,0 +1,142 @@
+//! Fields of the messages: addresses, path, and the parameters that follow from both ends.
+//!
+//! Pure functions.
+
+use std::net::{IpAddr, SocketAddr};
+
+use roce_proto::cm::addresses::{Addresses, Pair};
+use roce_proto::cm::message::{Gid, Rep, Req};
+use roce_proto::psn::Psn;
+use roce_proto::rc::{Mtu, RcConfig, timeout};
+use vp_api::{NativeParams, VpError, VpResult, VpStatus};
+use vp_soft::ports::ports;
+
+use crate::tuning::{
+    ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, MTU, RETRIES, RNR_RETRIES, RNR_TIMER, WINDOW,
+};
+
+/// The GUID of this provider's adapters: by its first octets ("WARPL") both ends know that the other one sends
+/// the IPv4 identification 0.
+pub(super) const GUID: u64 = 0x5741_5250_4c00_0001;
+
+/// The default partition.
+const PKEY: u16 = 0xffff;
+
+pub(super) fn gid(address: IpAddr) -> Gid {
+    match address {
+        IpAddr::V4(v4) => Gid::of_ipv4(v4.octets()),
+        IpAddr::V6(v6) => Gid(v6.octets()),
+    }
+}
+
+/// rdma_cm's header of a request from `source` to `destination`; `None`: of two families.
+pub(super) fn addresses(source: SocketAddr, destination: IpAddr) -> Option<Addresses> {
+    let pair = match (source.ip(), destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            Pair::V4 { source: source.octets(), destination: destination.octets() }
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            Pair::V6 { source: source.octets(), destination: destination.octets() }
+        }
+        _ => return None,
+    };
+    Some(Addresses { source_port: source.port(), pair })
+}
+
+/// The largest path MTU that the interface of a local address carries.
+pub(super) fn path_mtu(local: IpAddr) -> VpResult<Mtu> {
+    let ports = ports().map_err(|error| VpError::os("listing the network interfaces", &error))?;
+    // Addresses of 127.0.0.0/8 that are not listed belong to the loopback.
+    let of = |port: &vp_api::PortInfo| {
+        let loopback = |address: &IpAddr| address.is_loopback() && local.is_loopback();
+        port.addresses.iter().any(|address| *address == local || loopback(address))
+    };
+    let link = ports.iter().find(|port| of(port)).map_or(1500, |port| port.mtu);
+    let fits = Mtu::of_link(link).ok_or_else(|| {
+        let detail = format!("the interface of {local} carries {link} octets; RoCE needs 340");
+        VpError::new(VpStatus::Unsupported, detail)
+    })?;
+    Ok(Mtu::from_code(fits.code().min(MTU.code())).unwrap_or(MTU))
+}
+
+fn small(reads: u16) -> u8 {
+    u8::try_from(reads).unwrap_or(u8::MAX)
+}
+
+/// The ends of a path.
+pub(super) struct Ends {
+    pub(super) local: IpAddr,
+    pub(super) peer: SocketAddr,
+}
+
+/// The request of a connection; ids, numbers and private data are the caller's.
+pub(super) fn request(ends: &Ends, qpn: u32, psn: Psn, mtu: Mtu, reads: (u16, u16)) -> Req {
+    Req {
+        local_id: 0,
+        service: roce_proto::cm::tcp_service(ends.peer.port()),
+        ca_guid: GUID,
+        qpn,
+        responder_resources: small(reads.0),
+        initiator_depth: small(reads.1),
+        remote_response_timeout: CM_RESPONSE,
+        local_response_timeout: CM_RESPONSE,
+        transport: 0,
+        starting_psn: psn,
+        retry_count: RETRIES,
+        rnr_retry_count: RNR_RETRIES,
+        pkey: PKEY,
+        mtu: mtu.code(),
+        max_cm_retries: CM_RETRIES,
+        srq: false,
+        local_gid: gid(ends.local),
+        remote_gid: gid(ends.peer.ip()),
+        flow_label: 0,
+        rate: 0,
+        traffic_class: 0,
+        hop_limit: 64,
+        service_level: 0,
+        ack_timeout: ACK_TIMEOUT,
+        private: Default::default(),
+    }
+}
+
+/// What the sender of a request offers: its own IRD and ORD.
+pub(super) fn offer_of(req: &Req) -> (u16, u16) {
+    (req.responder_resources.into(), req.initiator_depth.into())
+}
+
+/// The same of a reply.
+pub(super) fn offer_in(rep: &Rep) -> (u16, u16) {
+    (rep.responder_resources.into(), rep.initiator_depth.into())
+}
+
+/// IRD and ORD of this end: no more reads each way than the other end serves and issues.
+pub(super) fn settle(own: &NativeParams, peer: (u16, u16)) -> (u16, u16) {
+    (own.ird.min(peer.1), own.ord.min(peer.0))
+}
+
+/// The parameters of a connection for the protocol core.
+pub(super) fn config(
+    destination: u32,
+    mtu: Mtu,
+    (send_psn, receive_psn): (Psn, Psn),
+    reads: (u16, u16),
+    send_depth: u32,
+    retries: (u8, u8),
+) -> RcConfig {
+    RcConfig {
+        destination,
+        mtu,
+        send_psn,
+        receive_psn,
+        retry_count: retries.0,
+        rnr_retry: retries.1,
+        ack_timeout: timeout(ACK_TIMEOUT),
+        min_rnr_timer: RNR_TIMER,
+        initiator_depth: small(reads.1),
+        responder_resources: small(reads.0),
+        window: WINDOW,
+        // One more for the probe.
+        send_depth: send_depth + 1,
+    }
+}

@@ -1,0 +1,213 @@
+//! Completion queues: the ring of `vp-soft` with waiting and arming.
+//!
+//! Owner: the RNIC's table and the QPs that complete here. Any thread polls, waits and arms; whoever serves a QP
+//! pushes. A poll that finds nothing receives from the sockets itself. When a peer dies the QP's flushed completions
+//! arrive like any others. Full: the CQ is overrun for good, and its QPs end.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use kal_os::{Gate, Slept, Spinner, lock};
+use vp_api::{
+    AsyncEvent, Cq, CqHandler, CqId, EventSource, QpId, VpError, VpResult, VpStatus,
+    WorkCompletion, room,
+};
+use vp_soft::events::EventSink;
+use vp_soft::queue::cq_ring::{CqRing, Overrun, Put, WakeActions};
+use vp_soft::queue::interrupts::Interrupts;
+use vp_soft::queue::srq::Completes;
+
+use crate::engine::Engine;
+use crate::qp::RoceQp;
+
+/// What pushes leave to do when no lock is held any more.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Pushed {
+    put: Put,
+    first_overrun: bool,
+}
+
+impl Pushed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.put.is_empty() && !self.first_overrun
+    }
+}
+
+/// A completion queue.
+pub(crate) struct RoceCq {
+    id: CqId,
+    ring: CqRing,
+    handler: Option<Arc<dyn CqHandler>>,
+    events: Arc<EventSink>,
+    engine: Arc<Engine>,
+    members: Mutex<Vec<(QpId, Weak<RoceQp>)>>,
+    interrupts: Interrupts,
+    gate: Gate,
+    spinner: Spinner,
+}
+
+impl RoceCq {
+    pub(crate) fn new(
+        id: CqId,
+        ring: CqRing,
+        handler: Option<Arc<dyn CqHandler>>,
+        events: Arc<EventSink>,
+        engine: Arc<Engine>,
+    ) -> Self {
+        let (members, interrupts) = (Mutex::default(), Interrupts::default());
+        let (gate, spinner) = (Gate::default(), Spinner::default());
+        Self { id, ring, handler, events, engine, members, interrupts, gate, spinner }
+    }
+
+    /// A QP completes here from now on.
+    pub(crate) fn join(&self, id: QpId, qp: Weak<RoceQp>) -> VpResult<()> {
+        let mut members = lock(&self.members);
+        if members.iter().any(|(member, _)| *member == id) {
+            return Ok(());
+        }
+        room::push(&mut members, "QPs of a completion queue", (id, qp))
+    }
+
+    /// A QP completes here no more; its completions are removed.
+    pub(crate) fn leave(&self, id: QpId) {
+        lock(&self.members).retain(|(member, _)| *member != id);
+        self.ring.remove(id);
+    }
+
+    /// Queues a completion and returns its place, `None` if it was lost.
+    pub(crate) fn push(&self, completion: &WorkCompletion, pushed: &mut Pushed) -> Option<u64> {
+        match self.ring.put(completion, &mut pushed.put) {
+            Ok(place) => Some(place),
+            Err(Overrun { first }) => {
+                pushed.first_overrun |= first;
+                None
+            }
+        }
+    }
+
+    /// Completions before this place were taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.ring.taken()
+    }
+
+    /// Does the work that pushes left; called without a lock.
+    pub(crate) fn notify(&self, pushed: Pushed) {
+        let WakeActions { notify, wake } = self.ring.notify(pushed.put);
+        if wake {
+            self.gate.open();
+        }
+        if let Some(handler) = &self.handler {
+            (0..notify).for_each(|_| handler.on_completion(self.id));
+        }
+        if pushed.first_overrun {
+            self.fail();
+        }
+    }
+
+    /// Completions were lost: every QP that completes here ends.
+    /// RFC 5042 6.4.6: only those. [SEC-09]
+    fn fail(&self) {
+        self.events.emit(EventSource::Cq(self.id), AsyncEvent::CqOverrun);
+        let members = lock(&self.members).clone();
+        for qp in members.iter().filter_map(|(_, qp)| qp.upgrade()) {
+            qp.end();
+        }
+        self.gate.open();
+    }
+
+    /// After this every verb returns `InvalidHandle`.
+    pub(crate) fn destroy(&self) {
+        self.interrupts.end();
+        self.interrupt();
+    }
+
+    fn pop_or_overrun(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
+        match self.ring.pop(out) {
+            0 if self.ring.is_overrun() => Err(VpStatus::CqOverrun),
+            popped => Ok(popped),
+        }
+    }
+
+    /// Sleeps until woken, unless `done`.
+    fn sleep(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> Slept {
+        let ticket = self.gate.ticket();
+        self.ring.enter_sleep();
+        let slept = if done() {
+            Slept::Woken
+        } else {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            self.gate.wait(ticket, left)
+        };
+        self.ring.leave_sleep();
+        slept
+    }
+}
+
+impl Completes for RoceCq {
+    fn taken(&self) -> u64 {
+        self.taken()
+    }
+}
+
+impl Cq for RoceCq {
+    fn id(&self) -> CqId {
+        self.id
+    }
+
+    fn depth(&self) -> u32 {
+        self.ring.depth()
+    }
+
+    fn queued(&self) -> usize {
+        self.ring.queued()
+    }
+
+    fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
+        self.interrupts.check_alive()?;
+        match self.ring.pop(out) {
+            0 => {
+                self.engine.serve();
+                self.pop_or_overrun(out)
+            }
+            popped => Ok(popped),
+        }
+    }
+
+    fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
+        self.interrupts.check_alive()?;
+        self.ring.arm(solicited_only);
+        Ok(())
+    }
+
+    fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        let before = self.interrupts.begin()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let ready = || self.ring.has_any() || self.ring.is_overrun();
+        let done = || ready() || self.interrupts.interrupted_since(before);
+        let mut spins = self.spinner.begin(timeout.map_or(spin, |most| spin.min(most)));
+        while !done() && spins.again() {
+            self.engine.serve();
+        }
+        let mut slept = Slept::Woken;
+        while !done() && slept == Slept::Woken {
+            slept = self.sleep(deadline, done);
+        }
+        self.interrupts.check_alive()?;
+        match ready() {
+            false if slept == Slept::Signal => Err(VpStatus::Interrupted),
+            is => Ok(is),
+        }
+    }
+
+    fn interrupt(&self) {
+        self.interrupts.interrupt();
+        self.gate.open();
+    }
+
+    fn resize(&self, depth: u32) -> VpResult<u32> {
+        self.interrupts
+            .check_alive()
+            .map_err(|status| VpError::new(status, format!("CQ {} was destroyed", self.id.0)))?;
+        self.ring.resize(depth)
+    }
+}

@@ -1,0 +1,309 @@
+//! The engine of a process: its sockets at port 4791, the numbers of its queue pairs, and the thread that serves
+//! them.
+//!
+//! Owner: the process, as long as an RNIC is open or a connection is being ended; then its thread ends and the sockets
+//! close. Any thread sends. One at a time receives: the engine's thread `roce`, which sleeps in `poll`, or a poller.
+//! A peer is only a number of packets here: connections and their ends are in `qp` and `cm`. Numbers are random
+//! and reused only after 2^24 others, on average; a packet for a number that nobody has is dropped without
+//! a reply. A child made by fork(2) has an engine of its own.
+
+mod numbers;
+mod socket;
+mod timers;
+mod visits;
+
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use kal_os::fork::{Descriptors, Ours, Owner, PerProcess};
+use kal_os::{lock, timespec};
+use roce_proto::cm::mad::Mad;
+use roce_proto::cm::{QKEY, QPN};
+use roce_proto::ud;
+use roce_proto::wire::packet::Packet;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use vp_api::{VpError, VpResult, VpStatus};
+
+use self::numbers::Numbers;
+pub(crate) use self::socket::{Arrived, PORT, Socket};
+use self::timers::Timers;
+use self::visits::Visits;
+use crate::cm::Table;
+use crate::qp::RoceQp;
+use crate::tuning::RECEIVE_BUDGET;
+
+/// The descriptors that a child made by fork(2) must not keep.
+#[derive(Debug)]
+pub(crate) struct RoceFds;
+
+impl Owner for RoceFds {
+    fn table() -> &'static Descriptors {
+        static TABLE: Descriptors = Descriptors::new();
+        &TABLE
+    }
+}
+
+/// The engine of this process, and how many RNICs use it.
+#[derive(Default)]
+struct Shared {
+    engine: Option<Arc<Engine>>,
+    users: u32,
+}
+
+static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
+
+/// Datagrams that were dropped.
+#[derive(Default, Debug)]
+pub(crate) struct Drops {
+    /// No packet, for nobody, or from another address than that of the connection.
+    pub(crate) stray: AtomicU64,
+    /// The invariant CRC is wrong.
+    pub(crate) damaged: AtomicU64,
+}
+
+/// See the module.
+pub(crate) struct Engine {
+    begun: Instant,
+    sockets: RwLock<Vec<Arc<Socket>>>,
+    pub(crate) numbers: Numbers,
+    timers: Timers,
+    pub(crate) connections: Table,
+    pub(crate) drops: Drops,
+    /// Threads that may hold queue pairs.
+    visits: Visits,
+    /// Held by the thread that receives.
+    receiving: Mutex<Box<[u8]>>,
+    /// Wakes the engine's thread.
+    bell: Ours<RoceFds, OwnedFd>,
+}
+
+/// Longest UDP payload.
+const MAX_DATAGRAM: usize = 65_507;
+
+impl Engine {
+    /// The engine of this process, for one more RNIC.
+    pub(crate) fn enter() -> VpResult<Arc<Self>> {
+        let mut shared = lock(SHARED.get::<RoceFds>());
+        let engine = match &shared.engine {
+            Some(engine) => engine.clone(),
+            None => {
+                let engine = Self::start().map_err(|error| VpError::os("starting RoCE", &error))?;
+                shared.engine = Some(engine.clone());
+                engine
+            }
+        };
+        shared.users += 1;
+        Ok(engine)
+    }
+
+    /// An RNIC was closed, and its queue pairs destroyed: nothing of them is used any more when this returns.
+    pub(crate) fn leave(&self) {
+        self.visits.wait_for_others();
+        lock(SHARED.get::<RoceFds>()).users -= 1;
+        self.wake();
+    }
+
+    fn start() -> std::io::Result<Arc<Self>> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let engine = Arc::new(Self {
+            begun: Instant::now(),
+            sockets: RwLock::default(),
+            numbers: Numbers::default(),
+            timers: Timers::default(),
+            connections: Table::default(),
+            drops: Drops::default(),
+            visits: Visits::default(),
+            receiving: Mutex::new(vec![0; MAX_DATAGRAM].into_boxed_slice()),
+            bell: Ours::make(|| Ok(eventfd(0, flags)?))?,
+        });
+        let served = engine.clone();
+        kal_os::spawn("roce", move || served.run())?;
+        Ok(engine)
+    }
+
+    /// Microseconds since the engine began.
+    pub(crate) fn now(&self) -> u64 {
+        self.begun.elapsed().as_micros() as u64
+    }
+
+    /// The socket at port 4791 of a local address, opened if it is not there.
+    pub(crate) fn socket(&self, local: IpAddr) -> VpResult<Arc<Socket>> {
+        let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(socket) = sockets.iter().find(|socket| socket.local() == local) {
+            return Ok(socket.clone());
+        }
+        let socket = Arc::new(Socket::open(local)?);
+        sockets.push(socket.clone());
+        drop(sockets);
+        // So that its thread watches the new one.
+        self.wake();
+        Ok(socket)
+    }
+
+    /// The local address from which a peer is reached.
+    pub(crate) fn local_address(&self, peer: IpAddr) -> VpResult<IpAddr> {
+        let any: IpAddr = match peer {
+            IpAddr::V4(_) => [0, 0, 0, 0].into(),
+            IpAddr::V6(_) => [0u16; 8].into(),
+        };
+        let route = UdpSocket::bind((any, 0)).and_then(|probe| {
+            probe.connect((peer, PORT))?;
+            probe.local_addr()
+        });
+        let route = route.map_err(|error| {
+            VpError::new(VpStatus::Os, format!("there is no route to {peer}: {error}"))
+        })?;
+        Ok(route.ip())
+    }
+
+    /// Wakes the engine's thread.
+    pub(crate) fn wake(&self) {
+        // Full: it wakes up all the same.
+        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// [`RoceQp::on_timer`] is called for the queue pair with this number at that time, or somewhat earlier.
+    pub(crate) fn set_timer(&self, at: u64, number: u32) {
+        if self.timers.set(at, number) {
+            self.wake();
+        }
+    }
+
+    /// Receives what has arrived, unless another thread does. Called without locks.
+    pub(crate) fn serve(&self) {
+        let _visit = self.visits.begin();
+        match self.receiving.try_lock() {
+            Ok(receiving) => self.receive(receiving),
+            Err(TryLockError::Poisoned(receiving)) => self.receive(receiving.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    fn receive(&self, mut buffer: MutexGuard<'_, Box<[u8]>>) {
+        let mut touched = Touched::default();
+        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
+        for socket in sockets.iter() {
+            for _ in 0..RECEIVE_BUDGET {
+                let Some(arrived) = socket.receive(&mut buffer) else { break };
+                self.dispatch(socket, &arrived, &mut touched);
+            }
+        }
+        drop(sockets);
+        drop(buffer);
+        touched.settle();
+    }
+
+    fn dispatch(&self, socket: &Arc<Socket>, arrived: &Arrived<'_>, touched: &mut Touched) {
+        let stray = || {
+            self.drops.stray.fetch_add(1, Ordering::Relaxed);
+        };
+        let Ok(packet) = Packet::parse(arrived.datagram) else { return stray() };
+        let number = packet.headers.bth.destination;
+        if number == QPN {
+            return self.message(socket, arrived, &packet, touched);
+        }
+        let Some(qp) = self.numbers.find(number) else { return stray() };
+        let unconfirmed = qp.receive(self.now(), socket, arrived, &packet);
+        touched.add(qp);
+        if let Some(id) = unconfirmed {
+            self.connections.confirm(self, id, touched);
+        }
+    }
+
+    /// A message of the connection manager.
+    fn message(
+        &self,
+        socket: &Arc<Socket>,
+        arrived: &Arrived<'_>,
+        packet: &Packet<'_>,
+        touched: &mut Touched,
+    ) {
+        if !socket.is_whole(arrived, false) {
+            self.drops.damaged.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mad =
+            ud::accept(packet, QKEY).ok().and_then(|incoming| Mad::parse(incoming.payload).ok());
+        match mad {
+            Some(mad) => self.connections.handle(self, socket, arrived.from.ip(), &mad, touched),
+            None => {
+                self.drops.stray.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The engine's thread.
+    fn run(self: Arc<Self>) {
+        loop {
+            let visit = self.visits.begin();
+            self.receive(lock(&self.receiving));
+            let mut touched = Touched::default();
+            let now = self.now();
+            while let Some((at, number)) = self.timers.due(now) {
+                if let Some(qp) = self.numbers.find(number) {
+                    qp.on_timer(at, now);
+                    touched.add(qp);
+                }
+            }
+            self.connections.run(&self, now, &mut touched);
+            touched.settle();
+            drop(visit);
+            if self.is_over() {
+                return;
+            }
+            self.sleep();
+        }
+    }
+
+    /// No RNIC is open, and no connection is being ended. Then the process has no engine any more.
+    fn is_over(&self) -> bool {
+        let mut shared = lock(SHARED.get::<RoceFds>());
+        let over = shared.users == 0 && self.connections.is_empty();
+        if over {
+            // Under the lock, so that the next engine finds the port free.
+            self.connections.clear();
+            self.sockets.write().unwrap_or_else(PoisonError::into_inner).clear();
+            shared.engine = None;
+        }
+        over
+    }
+
+    /// Sleeps until a packet arrives, the next deadline, or [`Engine::wake`].
+    fn sleep(&self) {
+        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let next = [self.timers.next(), self.connections.next()].into_iter().flatten().min();
+        let left = next.map(|at| Duration::from_micros(at.saturating_sub(self.now())));
+        let mut fds: Vec<PollFd<'_>> = sockets
+            .iter()
+            .map(|socket| socket.as_fd())
+            .chain([self.bell.as_fd()])
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        // Signals are blocked in this thread; a failure is as good as a wake-up.
+        let _ = poll(&mut fds, left.map(timespec).as_ref());
+        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+    }
+}
+
+/// Queue pairs with work that is to be done when no lock is held.
+#[derive(Default)]
+pub(crate) struct Touched(Vec<Arc<RoceQp>>);
+
+impl Touched {
+    pub(crate) fn add(&mut self, qp: Arc<RoceQp>) {
+        if !self.0.last().is_some_and(|last| Arc::ptr_eq(last, &qp)) {
+            self.0.push(qp);
+        }
+    }
+
+    /// Notifications, events, and the ends of connections.
+    pub(crate) fn settle(self) {
+        self.0.iter().for_each(|qp| qp.settle());
+    }
+}
+
+/// A queue pair as the table of numbers has it.
+pub(crate) type Entry = Weak<RoceQp>;

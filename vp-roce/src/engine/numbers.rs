@@ -1,0 +1,52 @@
+//! The numbers by which peers name the queue pairs of this process: 24 random bits.
+//!
+//! Owner: the engine. A number belongs to one connection of a queue pair. Lookups are on the data path, under a
+//! shared lock.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+use super::Entry;
+use crate::qp::RoceQp;
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct Numbers {
+    key: RandomState,
+    counter: AtomicU64,
+    all: RwLock<HashMap<u32, Entry>>,
+}
+
+/// Numbers that name something else: the management queue pairs, and multicast.
+const RESERVED: [u32; 3] = [0, 1, 0xff_ffff];
+
+impl Numbers {
+    /// A random number.
+    pub(crate) fn random(&self) -> u32 {
+        self.key.hash_one(self.counter.fetch_add(1, Ordering::Relaxed)) as u32
+    }
+
+    /// Gives a queue pair a number that no other has. There are far fewer queue pairs than numbers.
+    pub(crate) fn assign(&self, qp: Weak<RoceQp>) -> u32 {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let number = self.random() & 0xff_ffff;
+            if !RESERVED.contains(&number) && !all.contains_key(&number) {
+                all.insert(number, qp);
+                return number;
+            }
+        }
+    }
+
+    /// The number names nothing any more.
+    pub(crate) fn release(&self, number: u32) {
+        self.all.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+
+    /// The queue pair with this number.
+    pub(crate) fn find(&self, number: u32) -> Option<Arc<RoceQp>> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).get(&number)?.upgrade()
+    }
+}

@@ -1,0 +1,44 @@
+//! Threads that serve sockets and timers, and may hold queue pairs meanwhile.
+//!
+//! Owner: the engine. A thread that closes an RNIC waits, bounded, until no other thread is in such a visit: what the
+//! application registered is then its own again. It may be in one itself, in a handler.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use kal_os::sync::Patience;
+
+thread_local! {
+    /// Visits of this thread.
+    static OWN: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How many threads are in a visit.
+#[derive(Default, Debug)]
+pub(super) struct Visits(AtomicU32);
+
+/// A visit, until dropped.
+pub(super) struct Visit<'a>(&'a Visits);
+
+impl Visits {
+    /// Begins one.
+    pub(super) fn begin(&self) -> Visit<'_> {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        OWN.with(|own| own.set(own.get() + 1));
+        Visit(self)
+    }
+
+    /// Waits until no other thread is in one.
+    pub(super) fn wait_for_others(&self) {
+        let own = OWN.with(Cell::get);
+        let mut patience = Patience::default();
+        while self.0.load(Ordering::Acquire) != own && patience.wait() {}
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        OWN.with(|own| own.set(own.get() - 1));
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

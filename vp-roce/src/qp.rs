@@ -1,0 +1,621 @@
+//! Queue pairs: the protocol core of `roce-proto` with its queues, under one lock.
+//!
+//! Owner: the RNIC's table; the connection manager and the numbers of the engine have references. Any thread posts;
+//! the thread that receives brings packets. When the peer dies, a request of ours fails after its retries, or a probe
+//! does, and the connection ends: both queues are flushed, and the event says why. Reuse: a connection begins with a new
+//! core and a new number; nothing of the earlier one is left but completions. Full: posts are refused.
+//!
+//! # The life of one
+//!
+//! In Idle receives can be posted. The connection manager begins a connection ([`RoceQp::begin`]): from then on
+//! packets of the peer are served. It is in RTS once the peer is known to be ready ([`RoceQp::ready`]). InfiniBand has
+//! no orderly close of its own: whatever ends the connection flushes, and the connection manager tells the peer.
+
+mod host;
+mod queues;
+mod send;
+mod status;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use kal_os::lock;
+use roce_proto::rc::{self, PostError, RcConfig, SendOp, Transmit};
+use roce_proto::wire::packet::Packet;
+use vp_api::{
+    AsyncEvent, EventSource, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, QpState, RecvWr,
+    SendWr, VpError, VpResult, VpStatus, WcStatus,
+};
+use vp_soft::events::EventSink;
+use vp_soft::memory::stag_table::StagTable;
+use vp_soft::queue::srq::SoftSrq;
+
+use crate::cq::RoceCq;
+use crate::engine::{Arrived, Engine, Socket};
+use crate::tuning::PROBE_AFTER_US;
+use host::View;
+use queues::{Context, Deferred, Pending, Queues};
+
+/// The parts of a queue pair, besides its sizes.
+pub(crate) struct QpParts {
+    pub(crate) send_cq: Arc<RoceCq>,
+    pub(crate) recv_cq: Arc<RoceCq>,
+    pub(crate) srq: Option<Arc<SoftSrq>>,
+    pub(crate) table: Arc<StagTable>,
+    pub(crate) windows: Arc<AtomicU32>,
+    pub(crate) events: Arc<EventSink>,
+    pub(crate) engine: Arc<Engine>,
+}
+
+/// A queue pair.
+pub(crate) struct RoceQp {
+    me: Weak<Self>,
+    context: Context,
+    init: QpInit,
+    engine: Arc<Engine>,
+    events: Arc<EventSink>,
+    state: Mutex<State>,
+    /// Ends of connections whose event is not delivered yet.
+    telling: AtomicU32,
+}
+
+struct State {
+    phase: QpState,
+    destroyed: bool,
+    /// The connection manager connects it.
+    claimed: bool,
+    ird: u16,
+    ord: u16,
+    link: Option<Link>,
+    queues: Queues,
+    ended: Option<AsyncEvent>,
+    local: Option<SocketAddr>,
+    remote: Option<SocketAddr>,
+}
+
+/// A connection.
+struct Link {
+    core: rc::Qp,
+    number: u32,
+    socket: Arc<Socket>,
+    peer: IpAddr,
+    /// The peer is this provider: the invariant CRC is checked in full.
+    ours: bool,
+    /// Our id of the exchange whose last message has not come: a packet of the peer counts as it.
+    unconfirmed: Option<u32>,
+    /// When the peer was last heard.
+    heard: u64,
+    /// A probe is under way.
+    probing: bool,
+    /// The earliest timer that is set.
+    timer: Option<u64>,
+    /// Octets of a packet to send.
+    datagram: Vec<u8>,
+}
+
+/// The connection of a queue pair that begins.
+pub(crate) struct Path {
+    pub(crate) config: RcConfig,
+    pub(crate) number: u32,
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) peer: IpAddr,
+    pub(crate) ours: bool,
+    pub(crate) unconfirmed: Option<u32>,
+}
+
+/// The slot of a probe, which no request of the consumer has.
+const PROBE: u32 = u32::MAX;
+
+impl RoceQp {
+    pub(crate) fn create(id: QpId, parts: QpParts, init: &QpInit) -> VpResult<Arc<Self>> {
+        let QpParts { send_cq, recv_cq, srq, table, windows, events, engine } = parts;
+        let [caller, peer, receiver] = Context::callers(id, init, srq.as_deref());
+        let queues = Queues::new(init, srq.as_deref())?;
+        let context = Context { id, caller, peer, receiver, table, windows, send_cq, recv_cq, srq };
+        let state = State {
+            phase: QpState::Idle,
+            destroyed: false,
+            claimed: false,
+            ird: init.ird,
+            ord: init.ord,
+            link: None,
+            queues,
+            ended: None,
+            local: None,
+            remote: None,
+        };
+        let qp = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            context,
+            init: init.clone(),
+            engine,
+            events,
+            state: Mutex::new(state),
+            telling: AtomicU32::new(0),
+        });
+        let Context { send_cq, recv_cq, srq, .. } = &qp.context;
+        if let Some(srq) = srq {
+            srq.completes_to(init.recv_cq, Arc::<RoceCq>::downgrade(recv_cq))?;
+        }
+        let joined = send_cq.join(id, qp.me.clone());
+        let joined = joined.and_then(|()| recv_cq.join(id, qp.me.clone()));
+        joined.inspect_err(|_| qp.leave_queues())?;
+        Ok(qp)
+    }
+
+    fn leave_queues(&self) {
+        self.context.send_cq.leave(self.context.id);
+        self.context.recv_cq.leave(self.context.id);
+    }
+
+    pub(crate) fn has_srq(&self) -> bool {
+        self.context.srq.is_some()
+    }
+
+    /// Send requests that may be posted.
+    pub(crate) fn send_depth(&self) -> u32 {
+        self.init.send_depth
+    }
+
+    /// For the connection manager: the queue pair is connected by it from now on.
+    pub(crate) fn claim(&self) -> VpResult<()> {
+        let mut state = self.alive()?;
+        if state.phase != QpState::Idle || state.claimed {
+            let what = if state.claimed { "is being connected" } else { "must be in Idle" };
+            let detail =
+                format!("queue pair {} {what}; it is {:?}", self.context.id.0, state.phase);
+            return Err(VpError::new(VpStatus::InvalidState, detail));
+        }
+        state.claimed = true;
+        Ok(())
+    }
+
+    /// For the connection manager: the queue pair is not connected, and free.
+    pub(crate) fn disclaim(&self) {
+        lock(&self.state).claimed = false;
+    }
+
+    /// For the connection manager: packets of the peer are served from now on.
+    pub(crate) fn begin(&self, path: Path) -> VpResult<()> {
+        let mut state = self.alive()?;
+        let core = rc::Qp::new(path.config).map_err(|_| {
+            vp_api::room::none::<u64>("requests of a connection", path.config.send_depth as usize)
+        })?;
+        let now = self.engine.now();
+        let Path { number, socket, peer, ours, unconfirmed, .. } = path;
+        let (probing, timer, datagram) = (false, None, Vec::new());
+        state.link = Some(Link {
+            core,
+            number,
+            socket,
+            peer,
+            ours,
+            unconfirmed,
+            heard: now,
+            probing,
+            timer,
+            datagram,
+        });
+        state.ended = None;
+        (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
+        self.advance(&mut state, now);
+        Ok(())
+    }
+
+    /// For the connection manager: the peer is ready. False if the connection has ended already.
+    pub(crate) fn ready(&self, depths: (u16, u16), local: SocketAddr, remote: SocketAddr) -> bool {
+        let mut state = lock(&self.state);
+        let Some(link) = &mut state.link else { return false };
+        link.unconfirmed = None;
+        state.phase = QpState::Rts;
+        (state.ird, state.ord) = depths;
+        (state.local, state.remote) = (Some(local), Some(remote));
+        true
+    }
+
+    /// Handles a packet for its number. Returns our id of the exchange that the packet confirms.
+    pub(crate) fn receive(
+        &self,
+        now: u64,
+        socket: &Arc<Socket>,
+        arrived: &Arrived<'_>,
+        packet: &Packet<'_>,
+    ) -> Option<u32> {
+        let mut state = lock(&self.state);
+        let State { link, queues, .. } = &mut *state;
+        let link = link.as_mut()?;
+        let number = packet.headers.bth.destination;
+        // Nobody but the peer is served, as far as addresses tell.
+        let expected = link.number == number && link.peer == arrived.from.ip();
+        if !expected || !Arc::ptr_eq(&link.socket, socket) {
+            self.engine.drops.stray.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        if !socket.is_whole(arrived, link.ours) {
+            self.engine.drops.damaged.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        link.heard = now;
+        link.core.handle_packet(now, packet, &mut View { context: &self.context, queues });
+        let unconfirmed = link.unconfirmed;
+        self.advance(&mut state, now);
+        unconfirmed
+    }
+
+    /// The timer that was set for `at` is due.
+    pub(crate) fn on_timer(&self, at: u64, now: u64) {
+        let mut state = lock(&self.state);
+        let established = state.phase == QpState::Rts;
+        let Some(link) = state.link.as_mut().filter(|link| link.timer == Some(at)) else { return };
+        link.timer = None;
+        link.core.handle_timeout(now);
+        if established && !link.probing && link.heard + PROBE_AFTER_US <= now {
+            // A Write of no octets needs no key.
+            let op = SendOp::Write { address: 0, rkey: 0, immediate: None };
+            let probe = rc::Post { slot: PROBE, op, len: 0, solicited: false };
+            link.probing = link.core.post(probe).is_ok();
+        }
+        self.advance(&mut state, now);
+    }
+
+    /// Completes, posts and sends what can be, and ends the connection if it broke.
+    fn advance(&self, state: &mut State, now: u64) {
+        loop {
+            self.take_completions(state);
+            let State { link: Some(link), queues, .. } = state else { return };
+            if let Some(broken) = link.core.broken() {
+                // The peer is told why.
+                self.transmit(link, queues, now);
+                return self.finish(state, Some(status::of_end(broken)));
+            }
+            if let Some(pending) = queues.next_ready() {
+                match self.start(link, queues, pending) {
+                    Ok(()) => continue,
+                    Err(status) => {
+                        queues.complete_send(&self.context, pending.slot, status);
+                        return self.finish(state, Some(status::local_fault()));
+                    }
+                }
+            }
+            if self.transmit(link, queues, now) {
+                return self.finish(state, Some(AsyncEvent::ConnectionLost));
+            }
+            if link.core.broken().is_none() {
+                return self.set_timer(link, now);
+            }
+        }
+    }
+
+    fn take_completions(&self, state: &mut State) {
+        let State { link: Some(link), queues, .. } = state else { return };
+        while let Some(done) = link.core.poll_completion() {
+            if done.slot == PROBE {
+                link.probing = false;
+                continue;
+            }
+            let fault =
+                if done.status == rc::Status::LocalProtection { queues.fault } else { None };
+            let status = status::of_send(done.status, fault);
+            queues.complete_send(&self.context, done.slot, status);
+        }
+    }
+
+    /// Executes a request, or hands it to the core.
+    fn start(
+        &self,
+        link: &mut Link,
+        queues: &mut Queues,
+        Pending { slot, post, .. }: Pending,
+    ) -> Result<(), WcStatus> {
+        let Some(post) = post else {
+            queues.execute_local(&self.context, slot).map_err(status::of_local)?;
+            queues.complete_send(&self.context, slot, WcStatus::Success);
+            return Ok(());
+        };
+        link.core.post(post).map_err(|error| match error {
+            PostError::NoReads => WcStatus::ZeroReadResources,
+            PostError::Length => WcStatus::InvalidLength,
+            _ => WcStatus::InvalidWqe,
+        })
+    }
+
+    /// Sends all that may be sent now. True if a packet is too long for the path.
+    fn transmit(&self, link: &mut Link, queues: &mut Queues, now: u64) -> bool {
+        while let Some(transmit) = link.core.poll_transmit(now) {
+            match self.build(&mut link.datagram, queues, &transmit) {
+                Ok(()) => {
+                    if link.socket.send(link.peer, &mut link.datagram).is_err() {
+                        return true;
+                    }
+                }
+                Err(status) => {
+                    queues.fault = Some(status);
+                    link.core.handle_source_fault(&transmit);
+                }
+            }
+        }
+        false
+    }
+
+    /// A packet's octets, with room for the invariant CRC.
+    fn build(
+        &self,
+        datagram: &mut Vec<u8>,
+        queues: &Queues,
+        transmit: &Transmit,
+    ) -> Result<(), WcStatus> {
+        const CRC: usize = 4;
+        let headers = transmit.headers.emit();
+        let (at, len) = (headers.as_slice().len(), transmit.source.len() as usize);
+        datagram.clear();
+        datagram.extend_from_slice(headers.as_slice());
+        datagram.resize(at + len + usize::from(transmit.headers.bth.pad) + CRC, 0);
+        let room = &mut datagram[at..at + len];
+        queues.copy_payload(&self.context, transmit.source, room).map_err(status::of_access)
+    }
+
+    /// Sets a timer if none is set that comes early enough.
+    fn set_timer(&self, link: &mut Link, now: u64) {
+        let probe = if link.probing { None } else { Some(link.heard + PROBE_AFTER_US) };
+        let Some(at) = [link.core.deadline(), probe].into_iter().flatten().min() else { return };
+        if link.timer.is_none_or(|timer| at < timer) {
+            let at = at.max(now);
+            link.timer = Some(at);
+            self.engine.set_timer(at, link.number);
+        }
+    }
+
+    /// The connection is over: everything is flushed. `why`: the event, and the peer is disconnected.
+    fn finish(&self, state: &mut State, why: Option<AsyncEvent>) {
+        if let Some(link) = &mut state.link {
+            link.core.flush();
+        }
+        self.take_completions(state);
+        if let Some(link) = state.link.take() {
+            self.engine.numbers.release(link.number);
+        }
+        state.queues.flush(&self.context);
+        if state.phase == QpState::Error {
+            return;
+        }
+        state.phase = QpState::Error;
+        if let Some(why) = why {
+            state.ended = Some(why);
+            self.telling.fetch_add(1, Ordering::AcqRel);
+            (state.queues.deferred.event, state.queues.deferred.abandon) = (Some(why), true);
+        }
+    }
+
+    /// Ends the connection here: the peer is disconnected, and there is no event.
+    pub(crate) fn end(&self) {
+        let mut state = lock(&self.state);
+        self.finish(&mut state, None);
+        state.queues.deferred.abandon = true;
+        drop(state);
+        self.settle();
+    }
+
+    /// For the connection manager, which has a lock: the connection is over. The caller has [`RoceQp::settle`] called.
+    pub(crate) fn disconnected(&self) {
+        let mut state = lock(&self.state);
+        state.claimed = false;
+        self.finish(&mut state, None);
+    }
+
+    /// For the connection manager, which has a lock: the connection was not made. What had begun of it is over.
+    pub(crate) fn not_connected(&self) {
+        let mut state = lock(&self.state);
+        state.claimed = false;
+        if state.link.is_some() {
+            self.finish(&mut state, None);
+        }
+    }
+
+    /// Does what was put off until no lock is held.
+    pub(crate) fn settle(&self) {
+        loop {
+            let deferred = std::mem::take(&mut lock(&self.state).queues.deferred);
+            if deferred.is_empty() {
+                return;
+            }
+            let Deferred { send_cq, recv_cq, srq_limit, event, abandon } = deferred;
+            if !send_cq.is_empty() {
+                self.context.send_cq.notify(send_cq);
+            }
+            if !recv_cq.is_empty() {
+                self.context.recv_cq.notify(recv_cq);
+            }
+            if let Some(srq) = self.context.srq.as_ref().filter(|_| srq_limit) {
+                srq.raise_limit();
+            }
+            if let Some(event) = event {
+                self.events.emit(EventSource::Qp(self.context.id), event);
+                self.telling.fetch_sub(1, Ordering::AcqRel);
+            }
+            if abandon {
+                self.engine.connections.abandon(&self.engine, self);
+            }
+        }
+    }
+
+    /// After this every verb returns `InvalidHandle`.
+    pub(crate) fn destroy(&self) {
+        let mut state = lock(&self.state);
+        state.destroyed = true;
+        state.queues.silent = true;
+        self.finish(&mut state, None);
+        drop(state);
+        self.engine.connections.forget(&self.engine, self);
+        self.settle();
+        self.leave_queues();
+    }
+
+    fn alive(&self) -> VpResult<MutexGuard<'_, State>> {
+        let state = lock(&self.state);
+        if state.destroyed {
+            let detail = format!("queue pair {} was destroyed", self.context.id.0);
+            return Err(VpError::new(VpStatus::InvalidHandle, detail));
+        }
+        Ok(state)
+    }
+
+    fn post_one(&self, state: &mut State, wr: &SendWr<'_>) -> Result<(), VpStatus> {
+        let State { phase, queues, .. } = state;
+        if !queues.has_send_slot(&self.context) {
+            return Err(VpStatus::TooManyWrs);
+        }
+        let slot = queues.send_slot();
+        let post = send::post_of(wr, slot)?;
+        queues.sends.check(wr)?;
+        queues.sends.store(slot, wr);
+        queues.take_send_slot();
+        if *phase == QpState::Rts {
+            queues.pending.push_back(Pending { slot, flags: wr.flags, post });
+        } else {
+            queues.complete_send(&self.context, slot, WcStatus::Flushed);
+        }
+        Ok(())
+    }
+
+    fn post_one_receive(&self, state: &mut State, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
+        let State { phase, queues, .. } = state;
+        if !queues.has_receive_slot(&self.context) {
+            return Err(VpStatus::TooManyWrs);
+        }
+        queues.receives.post(wr)?;
+        if *phase == QpState::Error {
+            queues.flush(&self.context);
+        }
+        Ok(())
+    }
+
+    /// Error to Idle.
+    fn renew(&self) -> VpResult<()> {
+        if self.telling.load(Ordering::Acquire) != 0 {
+            let detail = "the event of the end of the connection is being delivered";
+            return Err(VpError::new(VpStatus::StillFlushing, detail));
+        }
+        // The end of the connection is reported before, and what it did not do yet is done without this queue pair.
+        self.engine.connections.renew(&self.engine, self);
+        let mut state = self.alive()?;
+        state.queues.untaken_sends.forget_silent();
+        state.phase = QpState::Idle;
+        state.claimed = false;
+        (state.ird, state.ord) = (self.init.ird, self.init.ord);
+        (state.local, state.remote, state.ended) = (None, None, None);
+        (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
+        Ok(())
+    }
+}
+
+/// Posts one after the other, and says how many were.
+fn each<T>(wrs: &[T], mut post: impl FnMut(&T) -> Result<(), VpStatus>) -> Result<(), PostFailure> {
+    let post = |(posted, wr)| post(wr).map_err(|status| PostFailure { posted, status });
+    wrs.iter().enumerate().try_for_each(post)
+}
+
+const GONE: PostFailure = PostFailure { posted: 0, status: VpStatus::InvalidHandle };
+
+impl Qp for RoceQp {
+    fn id(&self) -> QpId {
+        self.context.id
+    }
+
+    fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        let mut state = lock(&self.state);
+        if state.destroyed {
+            return Err(GONE);
+        }
+        if state.phase == QpState::Idle {
+            return Err(PostFailure { posted: 0, status: VpStatus::InvalidState });
+        }
+        let posted = each(wrs, |wr| self.post_one(&mut state, wr));
+        self.advance(&mut state, self.engine.now());
+        let settles = !state.queues.deferred.is_empty();
+        drop(state);
+        if settles {
+            self.settle();
+        }
+        posted
+    }
+
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        if self.context.srq.is_some() {
+            return Err(PostFailure { posted: 0, status: VpStatus::InvalidWr });
+        }
+        let mut state = lock(&self.state);
+        if state.destroyed {
+            return Err(GONE);
+        }
+        let posted = each(wrs, |wr| self.post_one_receive(&mut state, wr));
+        let settles = !state.queues.deferred.is_empty();
+        drop(state);
+        if settles {
+            self.settle();
+        }
+        posted
+    }
+
+    fn modify(&self, change: QpChange) -> VpResult<()> {
+        let phase = self.alive()?.phase;
+        let wrong = |needed: &str| {
+            let detail = format!("the queue pair is {phase:?}; {needed} is needed");
+            Err(VpError::new(VpStatus::InvalidState, detail))
+        };
+        match change {
+            QpChange::Rts(_) => {
+                let detail = "this device makes its connections itself and takes no sockets";
+                Err(VpError::new(VpStatus::Unsupported, detail))
+            }
+            QpChange::Closing | QpChange::Terminate if phase != QpState::Rts => wrong("Rts"),
+            QpChange::Closing | QpChange::Terminate | QpChange::Error => {
+                self.end();
+                Ok(())
+            }
+            QpChange::Idle if phase == QpState::Idle => Ok(()),
+            QpChange::Idle if phase == QpState::Error => self.renew(),
+            QpChange::Idle => wrong("Error"),
+            QpChange::Limits { ord, ird, send_depth: None, recv_depth: None, recv_limit: None }
+                if phase == QpState::Idle =>
+            {
+                let mut state = self.alive()?;
+                let fits = |wanted: Option<u16>, most| wanted.is_none_or(|wanted| wanted <= most);
+                if !fits(ord, self.init.ord) || !fits(ird, self.init.ird) {
+                    let (ird, ord) = (self.init.ird, self.init.ord);
+                    let detail = format!("this queue pair was created for IRD {ird}, ORD {ord}");
+                    return Err(VpError::new(VpStatus::InvalidIrdOrd, detail));
+                }
+                state.ord = ord.unwrap_or(state.ord);
+                state.ird = ird.unwrap_or(state.ird);
+                Ok(())
+            }
+            QpChange::Limits { .. } => {
+                let detail = "of this device's queue pairs only IRD and ORD change, and in Idle";
+                Err(VpError::new(VpStatus::CannotChange, detail))
+            }
+            _ => {
+                let detail = "this device has no such change of a queue pair";
+                Err(VpError::new(VpStatus::Unsupported, detail))
+            }
+        }
+    }
+
+    fn query(&self) -> VpResult<QpInfo> {
+        let state = self.alive()?;
+        let mut info = QpInfo::new(self.context.id);
+        info.state = state.phase;
+        (info.send_depth, info.recv_depth) = (self.init.send_depth, self.init.recv_depth);
+        info.sends_outstanding = state.queues.outstanding;
+        info.recvs_outstanding = state.queues.receives.posted() + u32::from(state.queues.receiving);
+        (info.sends_lost, info.recvs_lost) = (state.queues.sends_lost, state.queues.receives_lost);
+        (info.ird, info.ord) = (state.ird, state.ord);
+        info.ended = state.ended;
+        info.terminate = match state.ended {
+            Some(AsyncEvent::TerminateSent(why) | AsyncEvent::TerminateReceived(why)) => Some(why),
+            _ => None,
+        };
+        (info.local, info.remote) = (state.local, state.remote);
+        Ok(info)
+    }
+}

@@ -1,0 +1,235 @@
+//! The open RNIC: the privileged verbs, and the lifetimes of all its objects.
+//!
+//! Owner: the access layer. An RNIC closes when its last reference is dropped: its connections end. Privileged
+//! verbs run on the application's threads and are never on the data path. The death of a peer is handled by
+//! its QP.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use vp_api::{
+    Access, Addressing, AsyncHandler, Cq, CqId, CqInit, MrInfo, MrInit, MwId, MwInfo, MwKind,
+    NativeCm, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services, Srq, SrqId, SrqInit,
+    Stag, VpError, VpResult, VpStatus,
+};
+use vp_soft::events::EventSink;
+use vp_soft::limits::MAX_OBJECTS;
+use vp_soft::memory::mr::Regions;
+use vp_soft::memory::stag_table::StagTable;
+use vp_soft::memory::{PdUse, mw, place};
+use vp_soft::objects::{InUse, Objects};
+use vp_soft::ports::ports;
+use vp_soft::queue::cq_ring::CqRing;
+use vp_soft::queue::srq::SoftSrq;
+
+use crate::cm::RoceCm;
+use crate::cq::RoceCq;
+use crate::engine::Engine;
+use crate::limits;
+use crate::qp::{QpParts, RoceQp};
+
+/// An open RNIC.
+pub(crate) struct RoceRnic {
+    attrs: RnicAttrs,
+    events: Arc<EventSink>,
+    engine: Arc<Engine>,
+    cm: Arc<RoceCm>,
+    regions: Regions,
+    pds: Objects<PdId>,
+    cqs: Objects<RoceCq>,
+    srqs: Objects<SoftSrq>,
+    qps: Arc<Objects<QpEntry>>,
+}
+
+/// A QP and the objects that it keeps in use.
+pub(crate) struct QpEntry {
+    pub(crate) qp: Arc<RoceQp>,
+    windows: Arc<AtomicU32>,
+    _uses: Vec<InUse>,
+}
+
+impl RoceRnic {
+    pub(crate) fn open(services: Arc<dyn Services>) -> VpResult<Self> {
+        let table = Arc::new(StagTable::new()?);
+        let engine = Engine::enter()?;
+        let qps = Arc::new(Objects::new("queue pair", MAX_OBJECTS));
+        Ok(Self {
+            attrs: limits::attrs(),
+            events: Arc::default(),
+            cm: Arc::new(RoceCm::new(engine.clone(), qps.clone())),
+            engine,
+            regions: Regions { table, services, probes: place::can_probe() },
+            pds: Objects::new("protection domain", MAX_OBJECTS),
+            cqs: Objects::new("completion queue", MAX_OBJECTS),
+            srqs: Objects::new("shared receive queue", MAX_OBJECTS),
+            qps,
+        })
+    }
+
+    fn pd(&self, pd: PdId) -> VpResult<PdUse> {
+        let (_, hold) = self
+            .pds
+            .hold(pd.0)
+            .map_err(|error| VpError { status: VpStatus::InvalidPd, ..error })?;
+        Ok(PdUse { id: pd, _hold: hold })
+    }
+
+    fn build_qp(&self, id: u32, init: &QpInit) -> VpResult<Arc<QpEntry>> {
+        let pd = self.pd(init.pd)?;
+        let (send_cq, send_hold) = self.cqs.hold(init.send_cq.0)?;
+        let (recv_cq, recv_hold) = self.cqs.hold(init.recv_cq.0)?;
+        let mut uses = vec![pd._hold, send_hold, recv_hold];
+        let srq = match init.srq {
+            Some(srq) => {
+                let (srq, hold) = self.srqs.hold(srq.0)?;
+                uses.push(hold);
+                Some(srq)
+            }
+            None => None,
+        };
+        let windows = Arc::new(AtomicU32::new(0));
+        let parts = QpParts {
+            send_cq,
+            recv_cq,
+            srq,
+            table: self.regions.table.clone(),
+            windows: windows.clone(),
+            events: self.events.clone(),
+            engine: self.engine.clone(),
+        };
+        let qp = RoceQp::create(QpId(id), parts, init)?;
+        Ok(Arc::new(QpEntry { qp, windows, _uses: uses }))
+    }
+}
+
+impl Rnic for RoceRnic {
+    fn attrs(&self) -> &RnicAttrs {
+        &self.attrs
+    }
+
+    fn ports(&self) -> VpResult<Vec<PortInfo>> {
+        ports().map_err(|error| VpError::os("listing the network interfaces", &error))
+    }
+
+    fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>) {
+        self.events.set(handler);
+    }
+
+    fn alloc_pd(&self) -> VpResult<PdId> {
+        self.pds.insert(|id| Ok(Arc::new(PdId(id)))).map(|pd| *pd)
+    }
+
+    fn dealloc_pd(&self, pd: PdId) -> VpResult<()> {
+        self.pds.remove(pd.0, |_| Ok(())).map(drop)
+    }
+
+    fn create_cq(&self, init: &CqInit) -> VpResult<Arc<dyn Cq>> {
+        let ring = CqRing::new(init.depth)?;
+        let cq = self.cqs.insert(|id| {
+            let (handler, events) = (init.handler.clone(), self.events.clone());
+            Ok(Arc::new(RoceCq::new(CqId(id), ring, handler, events, self.engine.clone())))
+        })?;
+        Ok(cq)
+    }
+
+    fn destroy_cq(&self, cq: CqId) -> VpResult<()> {
+        self.cqs.remove(cq.0, |_| Ok(()))?.destroy();
+        Ok(())
+    }
+
+    fn create_srq(&self, init: &SrqInit) -> VpResult<Arc<dyn Srq>> {
+        let pd = self.pd(init.pd)?;
+        let srq = self
+            .srqs
+            .insert(|id| SoftSrq::create(SrqId(id), init, pd._hold, self.events.clone()))?;
+        Ok(srq)
+    }
+
+    fn destroy_srq(&self, srq: SrqId) -> VpResult<()> {
+        self.srqs.remove(srq.0, |_| Ok(()))?.destroy();
+        Ok(())
+    }
+
+    fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>> {
+        limits::check_qp(init)?;
+        let entry = self.qps.insert(|id| self.build_qp(id, init))?;
+        Ok(entry.qp.clone())
+    }
+
+    // RDMAC 6.1.4 [VERBS-20]
+    fn destroy_qp(&self, qp: QpId) -> VpResult<()> {
+        let no_windows = |entry: &QpEntry| match entry.windows.load(Ordering::Acquire) {
+            0 => Ok(()),
+            bound => {
+                let detail = format!("{bound} memory windows are bound to queue pair {}", qp.0);
+                Err(VpError::new(VpStatus::InUse, detail))
+            }
+        };
+        self.qps.remove(qp.0, no_windows)?.qp.destroy();
+        Ok(())
+    }
+
+    fn register_mr(&self, init: &MrInit) -> VpResult<Stag> {
+        self.regions.register(self.pd(init.pd)?, init)
+    }
+
+    fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
+        self.regions.reregister(stag, init, || self.pd(init.pd))
+    }
+
+    fn register_shared_mr(
+        &self,
+        original: Stag,
+        pd: PdId,
+        addressing: Addressing,
+        access: Access,
+        key: u8,
+    ) -> VpResult<Stag> {
+        self.regions.register_shared(original, self.pd(pd)?, addressing, access, key)
+    }
+
+    fn alloc_stag(&self, pd: PdId, remote: bool) -> VpResult<Stag> {
+        self.regions.allocate(self.pd(pd)?, remote)
+    }
+
+    fn query_mr(&self, stag: Stag) -> VpResult<MrInfo> {
+        self.regions.query(stag)
+    }
+
+    fn dealloc_stag(&self, stag: Stag) -> VpResult<()> {
+        self.regions.deallocate(stag)
+    }
+
+    fn alloc_mw(&self, pd: PdId, kind: MwKind) -> VpResult<MwId> {
+        mw::allocate(&self.regions.table, self.pd(pd)?, kind)
+    }
+
+    fn query_mw(&self, mw: MwId) -> VpResult<MwInfo> {
+        mw::query(&self.regions.table, mw)
+    }
+
+    fn dealloc_mw(&self, mw: MwId) -> VpResult<()> {
+        mw::deallocate(&self.regions.table, mw)
+    }
+
+    fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
+        Some(self.cm.clone())
+    }
+}
+
+impl Drop for RoceRnic {
+    /// Close RNIC frees everything (RDMAC 9.2.1).
+    fn drop(&mut self) {
+        self.cm.close();
+        for entry in self.qps.drain() {
+            entry.qp.destroy();
+        }
+        for cq in self.cqs.drain() {
+            cq.destroy();
+        }
+        for srq in self.srqs.drain() {
+            srq.destroy();
+        }
+        self.engine.leave();
+    }
+}

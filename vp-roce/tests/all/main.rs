@@ -1,0 +1,13 @@
+//! RoCE over UDP sockets between processes, with peers that are hostile, and over a path that loses packets.
+//!
+//! Each test runs itself again in a network namespace of its own, since one process has RoCE's port of an address.
+#![allow(clippy::unwrap_used)] // a test fails loudly
+
+mod alone;
+mod bits;
+mod end;
+mod hostile;
+mod loss;
+mod peer;
+mod port;
+mod processes;

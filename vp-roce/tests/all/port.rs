@@ -1,0 +1,56 @@
+//! Port 4791 of an address, which one process has.
+
+use std::net::UdpSocket;
+
+use vp_api::VpStatus;
+
+use crate::alone::alone;
+use crate::end::{End, open};
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    alone("port::a_port_that_is_taken_is_named", || {
+        let taken = UdpSocket::bind("127.0.0.1:4791").unwrap();
+        let end = End::new(64);
+        let error = end.cm.listen("127.0.0.1:0".parse().unwrap(), 1).unwrap_err();
+        assert_eq!(error.status, VpStatus::Os);
+        for word in ["4791", "127.0.0.1", "another process", "127.0.0.0/8"] {
+            assert!(error.detail.contains(word), "{error}");
+        }
+        // Another address is free, and so is this one when the other process has left it.
+        end.listen("127.0.0.2:0");
+        drop(taken);
+        end.listen("127.0.0.1:0");
+    });
+}
+
+#[test]
+fn the_port_is_free_when_the_last_device_is_closed() {
+    alone("port::the_port_is_free_when_the_last_device_is_closed", || {
+        let end = End::new(64);
+        end.listen("127.0.0.1:0");
+        drop(end);
+        warpline_patience::until("the port to be free", || {
+            UdpSocket::bind("127.0.0.1:4791").is_ok()
+        });
+        // The process can open it anew.
+        End::on(open(), 64).listen("127.0.0.1:0");
+    });
+}
+
+#[test]
+fn nobody_listens() {
+    alone("port::nobody_listens", || {
+        let end = End::new(64);
+        let to = end.listen("127.0.0.1:0");
+        let elsewhere = std::net::SocketAddr::new(to.ip(), to.port() + 1);
+        let params = vp_api::NativeParams { private_data: Vec::new(), ird: 1, ord: 1 };
+        end.cm.connect(end.qp.id(), elsewhere, params.clone()).unwrap();
+        let vp_api::NativeEvent::Failed { reason, .. } = end.event() else { panic!("it failed") };
+        assert!(reason.contains("nobody listens"), "{reason}");
+        // No process has the port there.
+        end.cm.connect(end.qp.id(), "127.0.0.7:9".parse().unwrap(), params).unwrap();
+        let vp_api::NativeEvent::Failed { reason, .. } = end.event() else { panic!("it failed") };
+        assert!(reason.contains("does not reply") && reason.contains("127.0.0.7"), "{reason}");
+    });
+}
