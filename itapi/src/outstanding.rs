@@ -82,6 +82,7 @@ impl Flights {
         if is_receive(wc) { self.received(wc) } else { sent(&mut self.send(), wc) }
     }
 
+    #[inline(never)] // so that completions of sends need fewer registers
     fn received(&self, wc: &WorkCompletion) -> Option<Completion> {
         match &self.recv {
             Receives::Datagrams(_, ep) => datagram(&mut self.recv(), ep, wc),

@@ -1,6 +1,8 @@
 //! Work requests: operation, memory and flags. Built by value, then posted with [`crate::Ep::post`], which
 //! takes the memory. No state.
 
+use std::sync::Arc;
+
 use vp_api::{Access, Addressing, AtomicOp, SendFlags, Sge, Stag};
 
 use crate::buffer::Buffer;
@@ -18,7 +20,9 @@ pub(crate) enum Parts {
     #[default]
     None,
     One(Part),
-    Many(Vec<Part>),
+    /// Never shared. The content of an `Arc` is dropped by a call, which keeps the drop of completions short: they
+    /// mostly have no piece or one.
+    Many(Arc<Vec<Part>>),
 }
 
 /// One piece of local memory.
@@ -66,7 +70,7 @@ impl Local {
         let (one, many) = match self.0 {
             Parts::None => (None, Vec::new()),
             Parts::One(part) => (Some(part), Vec::new()),
-            Parts::Many(parts) => (None, parts),
+            Parts::Many(parts) => (None, Arc::into_inner(parts).unwrap_or_default()),
         };
         one.into_iter().chain(many).filter_map(|part| match part {
             Part::Buffer(buffer) => Some(buffer),
@@ -75,11 +79,15 @@ impl Local {
     }
 
     /// Sets the lengths of the buffers, first to last, for `octets` that arrived.
+    #[inline(never)] // so that completions of sends need fewer registers
     pub(crate) fn set_received(&mut self, mut octets: usize) {
         let parts = match &mut self.0 {
             Parts::None => return,
             Parts::One(part) => std::slice::from_mut(part),
-            Parts::Many(parts) => parts,
+            Parts::Many(parts) => match Arc::get_mut(parts) {
+                Some(parts) => parts,
+                None => return,
+            },
         };
         for part in parts {
             if let Part::Buffer(buffer) = part {
@@ -110,13 +118,13 @@ impl From<&Lmr> for Local {
 
 impl From<Vec<Buffer>> for Local {
     fn from(buffers: Vec<Buffer>) -> Self {
-        Self(Parts::Many(buffers.into_iter().map(Part::Buffer).collect()))
+        Self(Parts::Many(Arc::new(buffers.into_iter().map(Part::Buffer).collect())))
     }
 }
 
 impl From<Vec<LmrRange>> for Local {
     fn from(ranges: Vec<LmrRange>) -> Self {
-        Self(Parts::Many(ranges.into_iter().map(Part::Range).collect()))
+        Self(Parts::Many(Arc::new(ranges.into_iter().map(Part::Range).collect())))
     }
 }
 
