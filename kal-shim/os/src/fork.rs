@@ -11,8 +11,8 @@
 //! zeros ([`Mapped`]).
 //!
 //! Reuse: an entry outlives its socket; device and inode show whether the number is still ours.
-//! Descriptors that share one inode (epoll sets, eventfds, timers) are removed before they are closed
-//! ([`Ours`]). A child of vfork(2), posix_spawn(3) or a bare clone(2) runs no handlers: every descriptor
+//! Descriptors that share one inode (epoll sets, eventfds, timers), and those of streams, are removed before
+//! they are closed ([`Ours`]). A child of vfork(2), posix_spawn(3) or a bare clone(2) runs no handlers: every descriptor
 //! is closed at its exec.
 
 mod descriptor_table;

@@ -11,12 +11,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use kal_os::fork::Descriptors;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 use vp_api::{Carrier, LocalStream, TcpInfo};
 
-use crate::fork::SoftRdmaFds;
+use crate::fork::Ours;
 use crate::stream::local::{Line, Local};
 
 /// Memory for the kernel to send from or to fill, alive and unmoved for `'a`.
@@ -102,7 +101,7 @@ pub(crate) enum Fault {
 /// A connected, nonblocking TCP socket; with shared memory it carries no octets.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    socket: OwnedFd,
+    socket: Ours<OwnedFd>,
     remote: Option<SocketAddr>,
     local: Option<Box<Local>>,
 }
@@ -118,7 +117,7 @@ impl Stream {
     /// Takes over a connected socket and sets it nonblocking and without Nagle (one `sendmsg` already
     /// carries all there is).
     pub(crate) fn adopt(socket: OwnedFd, local: Option<LocalStream>) -> io::Result<Self> {
-        Descriptors::take::<SoftRdmaFds>(socket.as_fd())?;
+        let socket = Ours::make(|| Ok(socket))?;
         let remote = rustix::net::getpeername(&socket)?.and_then(|remote| remote.try_into().ok());
         rustix::io::ioctl_fionbio(&socket, true)?;
         // RFC 5044 5.1: FPDUs start segments when they can [MPA-32].
@@ -130,7 +129,8 @@ impl Stream {
     /// A socket of whatever kind.
     #[cfg(test)]
     pub(crate) fn of(socket: impl Into<OwnedFd>) -> Self {
-        Self { socket: socket.into(), remote: None, local: None }
+        let socket = Ours::make(|| Ok(socket.into())).expect("memory for its entry");
+        Self { socket, remote: None, local: None }
     }
 
     /// The shared memory, if octets go through it.

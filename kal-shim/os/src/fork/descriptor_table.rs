@@ -13,7 +13,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 const FIRST: usize = 1024;
 /// Chunks: enough for every number that Linux gives.
 const CHUNKS: usize = 22;
-/// The identity of a descriptor when it was recorded; inode 0: none.
+/// The inode of an entry that is removed before its descriptor is closed.
+const OWNED: u64 = u64::MAX;
+
+/// The identity of a descriptor when it was recorded; inode 0: none, [`OWNED`]: whatever the number refers to.
 #[derive(Default)]
 struct Entry {
     device: AtomicU64,
@@ -61,6 +64,12 @@ impl DescriptorTable {
         Ok(())
     }
 
+    /// Records a descriptor that the caller [forgets](Self::forget) before it closes it: without a system call.
+    pub(super) fn enter_owned(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.entry(fd)?.inode.store(OWNED, Ordering::Relaxed);
+        Ok(())
+    }
+
     pub(super) fn forget(&self, fd: BorrowedFd<'_>) {
         if let Ok(entry) = self.entry(fd) {
             entry.inode.store(0, Ordering::Relaxed);
@@ -102,11 +111,7 @@ impl Entry {
         if inode == 0 {
             return;
         }
-        // SAFETY: plain numbers, for which zeros are values.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel fills the struct, or returns an error for a number that is not open.
-        let open = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
-        if !open || (stat.st_dev, stat.st_ino) != (self.device.load(Ordering::Relaxed), inode) {
+        if inode != OWNED && !self.is_ours(fd, inode) {
             return;
         }
         // SAFETY: the number is ours, and its owner has an open descriptor there afterwards.
@@ -116,6 +121,15 @@ impl Entry {
             // end; the number is ours.
             unsafe { libc::close(fd) };
         }
+    }
+
+    /// Whether the number refers to what was recorded.
+    fn is_ours(&self, fd: c_int, inode: u64) -> bool {
+        // SAFETY: plain numbers, for which zeros are values.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel fills the struct, or returns an error for a number that is not open.
+        let open = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
+        open && (stat.st_dev, stat.st_ino) == (self.device.load(Ordering::Relaxed), inode)
     }
 }
 

@@ -1,18 +1,23 @@
-//! Descriptors that share their inode with others, and are therefore removed from the table before they
-//! are closed.
+//! Descriptors that are removed from the table before they are closed, so that their number alone identifies
+//! them: those that share their inode with others, and those that live too shortly to pay for fstat(2).
 //!
-//! Owned like the descriptor inside; any thread.
+//! Owned like the descriptor inside; any thread. No other thread forks between the removal and the close.
 
+use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::{Descriptors, Owner};
+use super::{Making, Owner};
 
-/// A descriptor that a child must not keep, and that shares its inode with others: an epoll set, an eventfd, a timer.
-#[derive(Debug)]
-pub struct Ours<O: Owner, T: AsFd>(T, PhantomData<fn() -> O>);
+/// A descriptor that a child must not keep: an epoll set, an eventfd, a timer, the socket of a stream.
+pub struct Ours<O: Owner, T: AsFd> {
+    fd: T,
+    /// Dropped after the descriptor.
+    closing: Option<Making<'static>>,
+    owner: PhantomData<fn() -> O>,
+}
 
 impl<O: Owner, T: AsFd> Ours<O, T> {
     /// Makes it.
@@ -20,26 +25,38 @@ impl<O: Owner, T: AsFd> Ours<O, T> {
     /// # Errors
     /// Those of `make`, and no memory.
     pub fn make(make: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
-        Descriptors::make::<O, T>(make).map(|made| Self(made, PhantomData))
+        let table = O::table();
+        table.watch::<O>()?;
+        let _making = Making::enter(table);
+        let fd = make()?;
+        table.table.enter_owned(fd.as_fd())?;
+        Ok(Self { fd, closing: None, owner: PhantomData })
     }
 }
 
 impl<O: Owner, T: AsFd> Deref for Ours<O, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        &self.0
+        &self.fd
     }
 }
 
 impl<O: Owner, T: AsFd> AsFd for Ours<O, T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
+    }
+}
+
+impl<O: Owner, T: AsFd + fmt::Debug> fmt::Debug for Ours<O, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fd.fmt(f)
     }
 }
 
 impl<O: Owner, T: AsFd> Drop for Ours<O, T> {
     fn drop(&mut self) {
-        O::table().table.forget(self.0.as_fd());
+        self.closing = Some(Making::enter(O::table()));
+        O::table().table.forget(self.fd.as_fd());
     }
 }
 
@@ -48,9 +65,10 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
+    use crate::fork::Descriptors;
 
     #[test]
-    fn it_is_noted_until_it_is_closed() {
+    fn it_is_recorded_until_it_is_closed() {
         struct Here;
         impl Owner for Here {
             fn table() -> &'static Descriptors {
@@ -61,7 +79,7 @@ mod tests {
         let pipe = || Ok(rustix::pipe::pipe()?.0);
         let ours = Ours::<Here, _>::make(pipe).unwrap();
         let (fd, table) = (ours.as_raw_fd(), &Here::table().table);
-        assert_eq!(table.inode(fd), rustix::fs::fstat(&*ours).unwrap().st_ino);
+        assert_ne!(table.inode(fd), 0);
         drop(ours);
         assert_eq!(table.inode(fd), 0);
     }

@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 use iwarp_proto::mpa::startup::{Negotiated, StartupError};
+use kal_os::fork::Ours;
 use kal_shim::clock::after;
+use kal_shim::fork::Host;
 use kal_shim::reactor::Interest;
 use kal_shim::same_host::NotLocal;
 use kal_shim::sock;
@@ -212,8 +214,8 @@ impl ConnectionTable {
         self.by_qp.remove(&id_of(&*party));
         let (negotiated, private_data, received) = agreed;
         // RFC 6581 8 [CONN-32]: a second descriptor, to send a Terminate if the provider refuses.
-        let spare = if plan.attempt.enhanced { socket.try_clone().ok() } else { None };
-        let spare = spare.filter(|spare| kal_shim::fork::take(spare).is_ok());
+        let second = || Ours::<Host, _>::make(|| socket.try_clone()).ok();
+        let spare = if plan.attempt.enhanced { second() } else { None };
         let agreed = Agreed {
             policy: plan.policy,
             ends: ends.clone(),
