@@ -10,7 +10,7 @@ use std::sync::Arc;
 use kal_shim::mem::Region;
 use vp_api::{
     Access, Addressing, Data, LlpStream, LogLevel, MrInit, PdId, QpChange, Role, SendFlags, SendOp,
-    SendWr, Services, Sge, StreamParams,
+    SendWr, Services, Sge, SlotRef, StreamParams,
 };
 use vp_softrdma::bench;
 use warpline_benches::Result;
@@ -19,6 +19,8 @@ use warpline_benches::Result;
 pub(crate) const MESSAGE: u32 = 64;
 /// Posts in a list.
 pub(crate) const LIST: usize = 64;
+/// Environment variable: 1 gives each end a record as in a state page.
+pub(crate) const PUBLISHES: &str = "WARPLINE_BENCH_PUBLISHES";
 /// Depth of a queue: all requests of a step, because their completions are not taken.
 const DEPTH: u32 = 2048;
 
@@ -56,11 +58,11 @@ impl End {
             LlpStream { socket: socket.into(), received, last_message, params, local: None };
         let (memory, region) = region()?;
         let change = QpChange::Rts(Box::new(stream));
-        Ok(Self {
-            end: bench::End::new(Arc::new(Still), &region, DEPTH, change)?,
-            peer,
-            _memory: memory,
-        })
+        let end = bench::End::new(Arc::new(Still), &region, DEPTH, change)?;
+        if std::env::var_os(PUBLISHES).is_some_and(|value| value == "1") {
+            end.qp().publish(SlotRef::default());
+        }
+        Ok(Self { end, peer, _memory: memory })
     }
 
     /// A list of equal requests.

@@ -5,6 +5,9 @@
 //! costs 5 % more than committed; 77, with the reason in the last line: nothing to compare with. `--update`
 //! replaces the committed figures. Children end with this process.
 //!
+//! `--publish` counts each step without a record in a state page and with one, and fails if a message costs more
+//! than [`MOST`] instructions more.
+//!
 //! `--time` also measures the nanoseconds of each step without valgrind, best on an idle processor: the median
 //! of the medians of [`PROCESSES`] processes.
 
@@ -21,6 +24,8 @@ use counts::InstructionCounts;
 
 /// Processes in which a step is timed.
 const PROCESSES: usize = 9;
+/// Instructions per message that writing the record may cost.
+const MOST: f64 = 2.0;
 /// Exit code if nothing can be compared.
 const SKIP: u8 = 77;
 
@@ -29,6 +34,7 @@ fn main() -> ExitCode {
     let result = match argument.as_deref() {
         None => compare(false),
         Some("--update") => compare(true),
+        Some("--publish") => publishing(),
         Some("--time") => match std::env::args().nth(2) {
             None => time_all(),
             Some(step) => steps::time(&step).map(|ns| {
@@ -52,7 +58,7 @@ fn compare(update: bool) -> Result<ExitCode> {
     };
     let mut counted = InstructionCounts::new(tools);
     for step in steps::STEPS {
-        counted.push(step.name, count(step)?);
+        counted.push(step.name, count(step, false)?);
     }
     counted.print_beside(&committed);
     if update {
@@ -69,11 +75,28 @@ fn compare(update: bool) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
+/// Prints what each step of a connection costs without a record and with one.
+fn publishing() -> Result<ExitCode> {
+    if tools().is_none() {
+        println!("valgrind is not installed");
+        return Ok(ExitCode::from(SKIP));
+    }
+    println!("{:<34} {:>10} {:>10} {:>8}", "instructions per", "without", "published", "more");
+    let mut within = true;
+    for step in steps::STEPS.iter().filter(|step| step.is_published) {
+        let [without, with] = [false, true].map(|publishes| count(step, publishes));
+        let (without, with) = (without? as f64 / 10.0, with? as f64 / 10.0);
+        println!("{:<34} {without:>10.1} {with:>10.1} {:>8.1}", step.name, with - without);
+        within &= with - without <= MOST;
+    }
+    Ok(if within { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
 /// Prints instructions and nanoseconds of every step.
 fn time_all() -> Result<ExitCode> {
     println!("{:<34} {:>12} {:>12} {:>12}", "", "instructions", "nanoseconds", "per ns");
     for step in steps::STEPS {
-        let (instructions, ns) = (count(step)? as f64 / 10.0, time(step)?);
+        let (instructions, ns) = (count(step, false)? as f64 / 10.0, time(step)?);
         println!("{:<34} {instructions:>12.1} {ns:>12.1} {:>12.1}", step.name, instructions / ns);
     }
     Ok(ExitCode::SUCCESS)
@@ -109,7 +132,7 @@ fn first_line(program: &str, args: &[&str]) -> Option<String> {
 }
 
 /// Instructions of one execution of a step, in tenths.
-fn count(step: &steps::Step) -> Result<u64> {
+fn count(step: &steps::Step, publishes: bool) -> Result<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--fair-sched=yes"])
         .arg(format!("--toggle-collect=*{}*", steps::MEASURED))
@@ -117,6 +140,7 @@ fn count(step: &steps::Step) -> Result<u64> {
         .env("WARPLINE_LOCAL", "off")
         .arg(std::env::current_exe()?)
         .arg(step.name)
+        .env(end::PUBLISHES, if publishes { "1" } else { "0" })
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     let collected = said.lines().find_map(|line| line.split_once("Collected : "));
