@@ -2,7 +2,7 @@
 //! where it must not be named. Namespaces make the ends two hosts, with the delay, loss and MTU of a network.
 
 mod ends;
-mod load;
+pub(crate) mod load;
 
 use crate::support::Running;
 use ends::{Ends, Net};

@@ -13,6 +13,7 @@ mod ping;
 mod policy;
 mod prometheus;
 mod provider;
+mod published;
 mod run;
 mod stat;
 mod support;

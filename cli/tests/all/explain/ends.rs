@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use warpline_tests::netns::Netns;
 
-use super::load::{Load, ROLE, Role, Serve, TEST};
+use super::load::{Load, ROLES, Role, Serve, TEST};
 use crate::stat::Runtime;
 use crate::support::{Running, TempFile, line_with};
 
@@ -74,7 +74,7 @@ impl Ends {
             let mut command = net.command(is_server);
             command
                 .args(["--exact", TEST, "--nocapture"])
-                .env(ROLE, serde_json::to_string(role).unwrap())
+                .env(ROLES, serde_json::to_string(&[role]).unwrap())
                 .env("WARPLINE_CONFIG", config.path())
                 .env("XDG_RUNTIME_DIR", &runtime.0)
                 .envs(variables.iter().copied())

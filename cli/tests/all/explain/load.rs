@@ -7,29 +7,29 @@ use std::time::{Duration, Instant};
 use itapi::{Ep, Error, Evd, Ia, Lmr, Operation, Pz, RemoteRange, Result, WcStatus, Work};
 use serde::{Deserialize, Serialize};
 
-/// Holds a [`Role`] in the process of an end.
-pub(super) const ROLE: &str = "WARPLINE_EXPLAINED";
+/// Holds the [`Role`]s of the process of an end, each with a thread and an adapter of its own.
+pub(crate) const ROLES: &str = "WARPLINE_EXPLAINED";
 /// The test that is the end.
-pub(super) const TEST: &str = "explain::load::end";
+pub(crate) const TEST: &str = "explain::load::end";
 /// Octets that the peer may read and write.
 const REGION: usize = 1 << 20;
 
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Serve { address: String, with: Serve },
     Connect { address: String, with: Load },
 }
 
 /// How the passive side serves one connection.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Serve {
+pub(crate) struct Serve {
     /// Receives that it keeps posted.
-    pub(super) receives: u32,
-    pub(super) manner: Manner,
+    pub(crate) receives: u32,
+    pub(crate) manner: Manner,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Manner {
+pub(crate) enum Manner {
     Poll,
     Wait,
     /// It never calls the library.
@@ -39,7 +39,7 @@ pub(super) enum Manner {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Op {
+pub(crate) enum Op {
     Write,
     Read,
     Send,
@@ -49,25 +49,27 @@ pub(super) enum Op {
 
 /// What the active side does.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Load {
-    pub(super) op: Op,
-    pub(super) size: usize,
-    pub(super) depth: u32,
-    pub(super) ord: u16,
+pub(crate) struct Load {
+    pub(crate) op: Op,
+    pub(crate) size: usize,
+    pub(crate) depth: u32,
+    pub(crate) ord: u16,
     /// Requests in a list.
-    pub(super) list: u32,
+    pub(crate) list: u32,
     /// Requests under way at once; beyond the depth the queue refuses.
-    pub(super) at_once: u32,
+    pub(crate) at_once: u32,
     /// It waits for completions; else it polls.
-    pub(super) wait: bool,
+    pub(crate) wait: bool,
     /// Microseconds of other work between two lists.
-    pub(super) work_us: u64,
+    pub(crate) work_us: u64,
     /// Microseconds for which it sleeps between two lists.
-    pub(super) rest_us: u64,
+    pub(crate) rest_us: u64,
+    /// Messages after which it keeps the connection and sends nothing more; 0: none.
+    pub(crate) messages: u64,
 }
 
 /// 64 KiB Writes, as fast as it goes.
-pub(super) const STREAM: Load = Load {
+pub(crate) const STREAM: Load = Load {
     op: Op::Write,
     size: 64 << 10,
     depth: 16,
@@ -77,16 +79,22 @@ pub(super) const STREAM: Load = Load {
     wait: false,
     work_us: 0,
     rest_us: 0,
+    messages: 0,
 };
 
 /// Not a test by itself: one end.
 #[test]
 fn end() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    match serde_json::from_str(&role).unwrap() {
-        Role::Serve { address, with } => serve(&address, with).unwrap(),
-        Role::Connect { address, with } => connect(&address, with).unwrap(),
-    }
+    let Ok(roles) = std::env::var(ROLES) else { return };
+    let roles: Vec<Role> = serde_json::from_str(&roles).unwrap();
+    std::thread::scope(|scope| {
+        for role in &roles {
+            scope.spawn(|| match role {
+                Role::Serve { address, with } => serve(address, *with).unwrap(),
+                Role::Connect { address, with } => connect(address, *with).unwrap(),
+            });
+        }
+    });
 }
 
 fn say(what: &str) {
@@ -141,11 +149,15 @@ fn connect(address: &str, with: Load) -> Result<()> {
     let remote = remote.ok_or(Error::Argument("the peer sent no range".into()))?;
     say("connected");
     let mut client = Client::new(&pz, evd, ep, remote, with)?;
-    loop {
+    while client.has_more() {
         if client.round().is_err() {
             keep();
         }
     }
+    let local = client.ep.ends().ok_or(Error::Argument("no connection".into()))?.local.address;
+    let octets = client.sent * with.size as u64;
+    say(&format!("done {local} {} messages {octets} octets", client.sent));
+    keep();
 }
 
 struct Client {
@@ -155,6 +167,7 @@ struct Client {
     remote: RemoteRange,
     with: Load,
     under_way: u32,
+    sent: u64,
     list: Vec<Work<'static>>,
 }
 
@@ -165,7 +178,11 @@ impl Client {
         }
         let memory = pz.lmr(with.size).register()?;
         let remote = remote.slice(0..with.size as u64)?;
-        Ok(Self { evd, ep, memory, remote, with, under_way: 0, list: Vec::new() })
+        Ok(Self { evd, ep, memory, remote, with, under_way: 0, sent: 0, list: Vec::new() })
+    }
+
+    fn has_more(&self) -> bool {
+        self.with.messages == 0 || self.sent < self.with.messages || self.under_way > 0
     }
 
     fn round(&mut self) -> Result<()> {
@@ -182,12 +199,18 @@ impl Client {
 
     /// As many requests as shall be under way.
     fn post(&mut self) -> Result<()> {
-        while self.under_way < self.with.at_once {
+        let left = |sent| match self.with.messages {
+            0 => u64::MAX,
+            all => all - sent,
+        };
+        while self.under_way < self.with.at_once && left(self.sent) > 0 {
             let mut list = std::mem::take(&mut self.list);
             list.clear();
-            list.extend((0..self.with.list).map(|_| self.work()));
+            let length = u64::from(self.with.list).min(left(self.sent));
+            list.extend((0..length).map(|_| self.work()));
             let before = list.len();
             let posted = self.ep.post_all(&mut list);
+            self.sent += (before - list.len()) as u64;
             self.under_way += (before - list.len()) as u32;
             self.list = list;
             match posted {
