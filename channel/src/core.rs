@@ -17,6 +17,7 @@ use crate::hub::Hub;
 use crate::message::{Memory, Message};
 use crate::session::Session;
 use crate::state::{Entry, Over, State};
+use crate::tuning::INLINE;
 use crate::wire::{Greeting, HEADER, Kind};
 
 /// See the module.
@@ -40,9 +41,6 @@ fn capacity(small: usize) -> usize {
 
 /// Octets of a page; another size is no more than less good.
 const PAGE: usize = 4096;
-
-/// Octets that are copied while posting, header included, if the device can.
-const INLINE: u32 = 256;
 
 impl ChannelEnd {
     /// An end that is not connected, with all its receives posted.

@@ -17,10 +17,7 @@ use itapi::{AccessError, Completion, ConnEvd, EpId, Evd, Ia};
 use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
 use crate::state::State;
-
-/// A connection that ended without flushing anything is noticed after this: its peer has used up every
-/// receive, against the protocol.
-const LOOK: Duration = Duration::from_secs(1);
+use crate::tuning::END_CHECK;
 
 /// See the module.
 pub(crate) struct Hub {
@@ -51,7 +48,7 @@ pub(crate) struct Hub {
 
 /// How long to wait at once.
 fn left(until: Option<Instant>) -> Duration {
-    until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()).min(LOOK))
+    until.map_or(END_CHECK, |until| until.saturating_duration_since(Instant::now()).min(END_CHECK))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -71,6 +71,7 @@ pub mod session;
 mod state;
 mod stream;
 mod tasks;
+mod tuning;
 pub mod wire;
 
 pub use channel::Channel;

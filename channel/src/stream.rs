@@ -7,10 +7,7 @@ use crate::channel::Channel;
 use crate::error::Result;
 use crate::message::Message;
 use crate::tasks::AsyncChannel;
-
-/// Octets of a write that become one message: a longer one is better sent in pieces, which are on their way
-/// while the next is written.
-const PIECE: usize = 64 << 10;
+use crate::tuning::PIECE;
 
 /// A message and how much of it was read.
 #[derive(Debug, Default)]

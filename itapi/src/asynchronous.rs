@@ -27,9 +27,7 @@ use crate::error::{Error, Refused, Result};
 use crate::evd::Evd;
 use crate::events::{ConnEvd, Events, sealed::Kind};
 use crate::listen::{Listen, Request};
-
-/// Events that a stream returns before it lets other tasks run.
-const BUDGET: u8 = 64;
+use crate::tuning::EVENT_BUDGET;
 
 mod sealed {
     use std::os::fd::BorrowedFd;
@@ -111,7 +109,7 @@ impl<S: Source> Arrivals<S> {
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Item>> {
-        if self.returned >= BUDGET {
+        if self.returned >= EVENT_BUDGET {
             self.returned = 0;
             context.waker().wake_by_ref();
             return Poll::Pending;

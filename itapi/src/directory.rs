@@ -11,9 +11,7 @@ use arc_swap::ArcSwap;
 use vp_api::{QpId, VpResult, room};
 
 use crate::outstanding::Flights;
-
-/// Many, so that adding an endpoint copies a short list.
-const SHARDS: usize = 16;
+use crate::tuning::SHARDS;
 
 type List = Vec<(QpId, Arc<Flights>)>;
 

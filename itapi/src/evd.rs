@@ -16,9 +16,7 @@ use crate::error::{Error, Result};
 use crate::ia::Ia;
 use crate::ids::EvdId;
 use crate::outstanding::{Flights, is_receive};
-
-/// Completions taken from the provider in one go.
-const BATCH: usize = 16;
+use crate::tuning::POLL_BATCH;
 
 /// Event dispatcher for completions (IT-API `it_evd_create`, DTO stream). Clones share it. The calls that all
 /// dispatchers have are in [`Dispatcher`].
@@ -103,9 +101,9 @@ impl Evd {
     /// (`it_evd_dequeue_n`).
     pub fn poll_into(&self, out: &mut Vec<Completion>) -> Result<usize> {
         // Before anything is taken: what was taken cannot be put back.
-        out.try_reserve(BATCH)
-            .map_err(|_| Error::no_room(room::none::<Completion>("completions", BATCH)))?;
-        let mut batch = [WorkCompletion::BLANK; BATCH];
+        out.try_reserve(POLL_BATCH)
+            .map_err(|_| Error::no_room(room::none::<Completion>("completions", POLL_BATCH)))?;
+        let mut batch = [WorkCompletion::BLANK; POLL_BATCH];
         let found = self.ual().poll(&mut batch)?;
         let before = out.len();
         let same_queue =

@@ -83,6 +83,7 @@ mod receive;
 mod remote;
 mod rmr;
 mod srq;
+mod tuning;
 mod ud;
 mod vendor;
 mod work;

@@ -13,13 +13,11 @@ use crate::flight::{RecvFlight, SendFlight, Sent};
 use crate::ids::{Operation, WorkId};
 use crate::remote::RemoteRange;
 use crate::rmr::Pending;
+use crate::tuning::POST_BATCH;
 use crate::work::{Kind, Local, Part, Parts, Payload, Work};
 
 /// Pieces of memory in one work request; providers allow fewer.
 const MAX_PIECES: usize = 16;
-
-/// Work requests that go to the provider in one call.
-const BATCH: usize = 8;
 
 /// A scatter/gather list on the stack. Most have one element, and only that is initialized.
 #[expect(clippy::large_enum_variant, reason = "on the stack, and never moved")]
@@ -94,7 +92,7 @@ impl List {
 }
 
 /// Empty lists for a batch; only their tags are written.
-fn lists() -> [List; BATCH] {
+fn lists() -> [List; POST_BATCH] {
     std::array::from_fn(|_| List::Empty)
 }
 
@@ -153,7 +151,7 @@ fn receive_batch(
     locals: &mut Vec<Local>,
     post: impl Fn(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> (usize, Option<Error>) {
-    let room = match flight.room(locals.len().min(BATCH)) {
+    let room = match flight.room(locals.len().min(POST_BATCH)) {
         Ok(room) => room,
         Err(why) => return (0, Some(no_room(Operation::Recv, why))),
     };
@@ -165,11 +163,11 @@ fn receive_batch(
         }
         wanted += 1;
     }
-    let mut numbers = [0; BATCH];
+    let mut numbers = [0; POST_BATCH];
     for (number, local) in numbers.iter_mut().zip(locals.drain(..wanted)) {
         *number = flight.push(local);
     }
-    let wrs: [RecvWr<'_>; BATCH] =
+    let wrs: [RecvWr<'_>; POST_BATCH] =
         std::array::from_fn(|n| RecvWr { wr_id: wr_id(numbers[n], true), sgl: lists[n].get() });
     let Err(failure) = post(&wrs[..wanted]) else { return (wanted, bad) };
     let posted = failure.posted.min(wanted);
@@ -260,7 +258,7 @@ fn send_batch(
     post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> Batch {
     let mut lists = lists();
-    let mut wrs: [SendWr<'_>; BATCH] = std::array::from_fn(|_| BLANK);
+    let mut wrs: [SendWr<'_>; POST_BATCH] = std::array::from_fn(|_| BLANK);
     let (mut end, mut wanted, mut link) = (None, 0, None);
     for ((wr, list), work) in wrs.iter_mut().zip(&mut lists).zip(works) {
         if wanted > 0 && names_memory_anew(&works[wanted - 1].kind) {
@@ -277,8 +275,8 @@ fn send_batch(
         wanted += 1;
     }
     // The rest of the list follows at once.
-    if wanted == BATCH && works.len() > BATCH {
-        wrs[BATCH - 1].flags.insert(SendFlags::COALESCE);
+    if wanted == POST_BATCH && works.len() > POST_BATCH {
+        wrs[POST_BATCH - 1].flags.insert(SendFlags::COALESCE);
     }
     match post(&wrs[..wanted]) {
         Ok(()) => Batch { posted: wanted, end, link },

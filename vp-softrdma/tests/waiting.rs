@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -142,6 +142,45 @@ fn time_out_and_interrupt() {
             std::thread::yield_now();
         }
     });
+}
+
+/// Octets that arrive begin the spin anew, and complete nothing here: the time-out ends the wait all the same.
+#[test]
+fn a_wait_times_out_while_its_peer_writes() {
+    const LONG_SPIN: Duration = Duration::from_secs(3600);
+    let (near, far) = pair(&Setup::default());
+    let (source, target) = (far.region(Buffer::pattern(64, 1)), near.region(Buffer::new(64)));
+    let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                let id = written.load(Ordering::Relaxed) as u64;
+                far.post(id, SendOp::Write { remote: target.remote(0) }, &[source.all()]);
+                far.done(id);
+                written.fetch_add(1, Ordering::Release);
+            }
+        });
+        let _over = OnDrop(|| over.store(true, Ordering::Release));
+        let _guard = warpline_patience::Guard::new("a wait with a time-out beside writes to end");
+        for timeout in [1, 10, 50].map(Duration::from_millis) {
+            // The writer gets on before each.
+            let before = written.load(Ordering::Acquire);
+            warpline_patience::until("a write", || {
+                near.cq.poll(&mut []).unwrap();
+                written.load(Ordering::Acquire) != before
+            });
+            assert!(!near.cq.wait(LONG_SPIN, Some(timeout)).unwrap(), "nothing completes here");
+        }
+    });
+}
+
+/// Calls a function in the end, also after a panic.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// A thread that waits on another CQ than the one that leads.

@@ -10,16 +10,8 @@ use crate::error::{Error, Result};
 use crate::message::{Body, Draft, Memory, Outgoing};
 use crate::session::Session;
 use crate::state::State;
+use crate::tuning::{DRAFTS, INLINE, SHORT, SIGNAL_EVERY};
 use crate::wire::{HEADER, Kind};
-
-/// One in so many requests is signalled.
-const SIGNAL_EVERY: u32 = 16;
-
-/// Most messages that are copied are no longer, header included: to clear less costs less.
-const FEW: usize = 72;
-
-/// Buffers for small messages are allocated so many at a time.
-const DRAFTS: usize = 8;
 
 impl ChannelEnd {
     /// Octets of a small message: the lesser of both ends' limits.
@@ -99,11 +91,11 @@ impl ChannelEnd {
     #[inline]
     fn send_slice(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
         let len = HEADER + octets.len();
-        if len <= FEW.min(self.inline) {
-            return self.send_copied(state, octets, &mut [0; FEW]).map(|()| true);
+        if len <= SHORT.min(self.inline) {
+            return self.send_copied(state, octets, &mut [0; SHORT]).map(|()| true);
         }
         if len <= self.inline {
-            let room = &mut [0; super::INLINE as usize];
+            let room = &mut [0; INLINE as usize];
             return self.send_copied(state, octets, room).map(|()| true);
         }
         let Some(mut buffer) = self.idle(state)? else { return Ok(false) };

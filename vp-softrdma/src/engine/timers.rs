@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::sync::{Mutex, lock};
-use crate::tuning::EXACT_TIMER_NS;
+use crate::tuning::{EXACT_TIMER_NS, KEPT_CANCELLED};
 
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,8 +40,6 @@ pub(super) fn shared(at: u64, now: u64) -> u64 {
 const KINDS: usize = 5;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
-/// This many cancelled deadlines may stay in the heap whatever their share.
-const FEW: usize = 64;
 
 /// Deadlines in nanoseconds of the services' clock.
 #[derive(Default)]
@@ -70,7 +68,7 @@ impl Timers {
     /// included; false: there is no memory for that.
     pub(crate) fn reserve(&self, streams: usize) -> bool {
         let heap = &mut lock(&self.table).heap;
-        let most = 2 * (KINDS * streams + FEW);
+        let most = 2 * (KINDS * streams + KEPT_CANCELLED);
         heap.try_reserve(most.saturating_sub(heap.len())).is_ok()
     }
 
@@ -154,7 +152,7 @@ impl DeadlineTable {
     /// This many more of the heap are cancelled. They are removed when they are most of it.
     fn cancelled(&mut self, count: usize) {
         self.stale += count;
-        if self.stale > FEW.max(self.heap.len() / 2) {
+        if self.stale > KEPT_CANCELLED.max(self.heap.len() / 2) {
             let Self { heap, streams, .. } = self;
             heap.retain(|Reverse(deadline)| is_set(streams, deadline));
             self.stale = 0;
@@ -251,7 +249,7 @@ mod tests {
     fn room_is_made_for_those_that_are_cancelled_too() {
         let timers = Timers::default();
         assert!(timers.reserve(10));
-        assert_eq!(lock(&timers.table).heap.capacity(), 2 * (KINDS * 10 + FEW));
+        assert_eq!(lock(&timers.table).heap.capacity(), 2 * (KINDS * 10 + KEPT_CANCELLED));
     }
 
     #[test]
@@ -289,12 +287,12 @@ mod tests {
             timers.set(1_000_000 + at, 1, stream, Timer::Close);
             timers.end(1);
         }
-        assert!(lock(&timers.table).heap.len() <= 2 * FEW);
+        assert!(lock(&timers.table).heap.len() <= 2 * KEPT_CANCELLED);
         let stream = timers.begin(2);
         for at in 0..100_000 {
             timers.set(1_000_000 + at, 2, stream, Timer::Probe);
         }
-        assert!(lock(&timers.table).heap.len() <= 2 * FEW);
+        assert!(lock(&timers.table).heap.len() <= 2 * KEPT_CANCELLED);
         assert_eq!(timers.next(), Some(1_099_999));
     }
 }

@@ -1,0 +1,43 @@
+//! Tuning constants of this crate: what is copied while posting, how often a request is signalled, and how memory is
+//! allocated. Each has the measurement that chose it and the command that repeats it, or the reason for its value
+//! where there was none. `cargo run --release -p warpline-benches --bin channel` compares a channel with the same
+//! written on IT-API; its table is in docs/performance.md.
+
+use std::time::Duration;
+
+/// One in so many requests is signalled.
+///
+/// *Not measured by itself*: an unsignalled Send saves its completion at both layers, some 500 instructions ("dequeue
+/// from an EVD" of `--bin instructions`); of one in 16 that is 31 a message, and twice as many requests would hold their
+/// memory twice as long to save 16 of them.
+pub(crate) const SIGNAL_EVERY: u32 = 16;
+
+/// Octets that are copied while posting, header included, if the device can.
+///
+/// *Not measured by itself*: SoftRDMA copies payloads of this size in any case, and an inline request needs no buffer
+/// until it completes. Each slot of the send queue has room for as many octets: 8 KiB for 32.
+pub(crate) const INLINE: u32 = 256;
+
+/// Messages up to this length, header included, use a shorter array on the stack: clearing 256 octets for each costs
+/// more than copying most of them.
+///
+/// *Not measured by itself*: 64 octets of payload and the header, the size of the first row of `--bin channel`.
+pub(crate) const SHORT: usize = 72;
+
+/// Buffers for small messages that are allocated at once.
+///
+/// *Not measured*: a registration each time would cost microseconds (`warpline perf costs`); a channel that sends one
+/// message keeps seven buffers for nothing.
+pub(crate) const DRAFTS: usize = 8;
+
+/// Octets of a write that become one message; a longer one is sent in pieces, which are under way while the next is
+/// written.
+///
+/// *Not measured by itself*: from 64 KiB on a channel reaches 0.97 to 1.28 of the direct program's rate, at 16 KiB 0.83.
+pub(crate) const PIECE: usize = 64 << 10;
+
+/// How often a waiting thread checks connections that may have ended without flushing a request: their peers have used
+/// up every receive, against the protocol.
+///
+/// *Not measured*: a wake-up a second of a thread that waits; such an end is noticed this much later.
+pub(crate) const END_CHECK: Duration = Duration::from_secs(1);
