@@ -195,15 +195,30 @@ impl Qp {
     /// Posts to the send queue.
     #[inline]
     pub(crate) fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
-        if self.state() == IBV_QPS_SQD { self.keep(wrs) } else { self.post_now(wrs) }
+        self.post(wrs, Posting::Part)
+    }
+
+    /// Posts all of a list, or nothing.
+    pub(crate) fn post_whole(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        self.post(wrs, Posting::Whole)
     }
 
     #[inline]
-    fn post_now(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
-        if !wrs.iter().any(Atomics::counts) {
-            return self.vp.post_send(wrs);
+    fn post(&self, wrs: &[SendWr<'_>], posting: Posting) -> Result<(), PostFailure> {
+        if self.state() == IBV_QPS_SQD {
+            self.keep(wrs, posting)
+        } else {
+            self.post_now(wrs, posting)
         }
-        self.atomics.post(wrs, |wrs| self.vp.post_send(wrs))
+    }
+
+    #[inline]
+    fn post_now(&self, wrs: &[SendWr<'_>], posting: Posting) -> Result<(), PostFailure> {
+        let post = |wrs: &[SendWr<'_>]| match posting {
+            Posting::Part => self.vp.post_send(wrs),
+            Posting::Whole => self.vp.post_send_whole(wrs),
+        };
+        if wrs.iter().any(Atomics::counts) { self.atomics.post(wrs, post) } else { post(wrs) }
     }
 
     pub(crate) fn wr_list(&self) -> &WrList {
@@ -266,6 +281,15 @@ impl Qp {
         self.mirror.end();
         Ok(())
     }
+}
+
+/// What becomes of a list if one of its requests is refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Posting {
+    /// Those before it are posted.
+    Part,
+    /// None is.
+    Whole,
 }
 
 /// Whether the device has such queue pairs.

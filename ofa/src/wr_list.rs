@@ -1,7 +1,8 @@
 //! Lists of work requests that are built call by call (ibv_wr_post(3)), until they are posted or
 //! aborted.
 //! One list per queue pair; while a thread builds one, others wait, as the interface specifies. The
-//! memory is kept for the next list, so nothing is allocated once it is large enough.
+//! memory is kept for the next list, so nothing is allocated once it is large enough, but for lists of more
+//! than [`POST_LIST`]. A list is posted as a whole or not at all.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -11,6 +12,7 @@ use kal_os::lock;
 use vp_api::{Data, PostFailure, SendFlags, SendOp, SendWr, Sge};
 
 use crate::errno::{EINVAL, ENOMEM, Errno};
+use crate::tuning::POST_LIST;
 
 /// The list of one queue pair.
 #[derive(Default)]
@@ -79,8 +81,7 @@ impl WrList {
     /// Posts the list, and ends it.
     ///
     /// # Errors
-    /// Of its requests the first that is refused, or ENOMEM for more than `most`, before any is posted; or
-    /// the provider's, with those before posted.
+    /// Of its requests the first that is refused, or ENOMEM for more than `most`; or those of `post`.
     pub(crate) fn complete(
         &self,
         ready: Result<(), Errno>,
@@ -157,13 +158,22 @@ impl List {
     }
 
     fn post(&self, post: impl Fn(&[SendWr<'_>]) -> Result<(), PostFailure>) -> Result<(), Errno> {
-        let last = self.requests.len().saturating_sub(1);
-        for at in 0..self.requests.len() {
-            let mut request = self.request(at).ok_or(EINVAL)?;
-            // More requests follow at once.
-            request.flags.set(SendFlags::COALESCE, at < last);
-            post(&[request])?;
+        let len = self.requests.len();
+        if len <= POST_LIST {
+            let few: [_; POST_LIST] = std::array::from_fn(|at| self.request(at).unwrap_or(NOTHING));
+            return Ok(post(&few[..len])?);
         }
-        Ok(())
+        let mut all = Vec::new();
+        all.try_reserve_exact(len).map_err(|_| ENOMEM)?;
+        all.extend((0..len).map(|at| self.request(at).unwrap_or(NOTHING)));
+        Ok(post(&all)?)
     }
 }
+
+/// Fills an array.
+const NOTHING: SendWr<'static> = SendWr {
+    wr_id: 0,
+    op: SendOp::Send { solicited: false, invalidate: None },
+    data: Data::Sgl(&[]),
+    flags: SendFlags::empty(),
+};

@@ -187,6 +187,11 @@ pub trait Qp: Send + Sync {
     /// or not; an unsignalled one that succeeded until a later completion of its queue was polled, or
     /// until the QP is in Idle again. So a CQ as deep as the sum of its queues never overruns.
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure>;
+    /// As [`Qp::post_send`], but if a request is refused, nothing is posted ([`PostFailure::posted`] is 0).
+    /// A provider without it posts those before.
+    fn post_send_whole(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        self.post_send(wrs)
+    }
     /// PostRQ; refused ([`VpStatus::InvalidWr`]) on a QP with an SRQ. Slots as with
     /// [`Qp::post_send`].
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;

@@ -164,6 +164,11 @@ impl<H: Hook> Qp for HookedQp<H> {
         self.post(Verb::PostSend, wrs.len(), format_args!("{}", show::Sends(wrs)), post)
     }
 
+    fn post_send_whole(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        let post = || self.inner.post_send_whole(wrs);
+        self.post(Verb::PostSend, wrs.len(), format_args!("{}", show::Sends(wrs)), post)
+    }
+
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         let post = || self.inner.post_recv(wrs);
         self.post(Verb::PostRecv, wrs.len(), format_args!("{}", show::Receives(wrs)), post)

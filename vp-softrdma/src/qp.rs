@@ -108,7 +108,8 @@ impl SoftQp {
         }
     }
 
-    /// Destroys the QP in any state. Its completions are removed from its CQs, and it adds no more.
+    /// Destroys the QP in any state. Its completions are removed from its CQs, unless they are kept, and it
+    /// adds no more.
     /// Requests that have completed take effect at the peer: the stream is closed, or, if that loses
     /// work, reset once everything has arrived.
     /// RDMAC 6.1.4 [VERBS-20]
@@ -248,6 +249,22 @@ impl SoftQp {
         served
     }
 
+    #[inline]
+    fn post_by(
+        &self,
+        post: impl FnOnce(&mut Inner) -> Result<(), PostFailure>,
+    ) -> Result<(), PostFailure> {
+        let mut inner = self.inner.lock();
+        let before = inner.coalesce.deferred();
+        let result = post(&mut inner);
+        let began = before == 0 && inner.coalesce.deferred() != 0;
+        self.unlock_and_serve(inner);
+        if began {
+            self.context.defer();
+        }
+        result
+    }
+
     fn run_deferred(&self, deferred: Deferred) {
         if !deferred.send_cq.is_empty() {
             self.context.send_cq.run_deferred(deferred.send_cq);
@@ -375,15 +392,11 @@ impl vp_api::Qp for SoftQp {
     }
 
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
-        let mut inner = self.inner.lock();
-        let before = inner.coalesce.deferred();
-        let result = inner.post_sends(&self.context, wrs);
-        let began = before == 0 && inner.coalesce.deferred() != 0;
-        self.unlock_and_serve(inner);
-        if began {
-            self.context.defer();
-        }
-        result
+        self.post_by(|inner| inner.post_sends(&self.context, wrs))
+    }
+
+    fn post_send_whole(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        self.post_by(|inner| inner.post_whole(&self.context, wrs))
     }
 
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {

@@ -12,7 +12,7 @@ use ibv_sys::*;
 use kal_os::lock;
 use vp_api::{PostFailure, SendWr, VpStatus};
 
-use super::Qp;
+use super::{Posting, Qp};
 use crate::rendezvous::Retry;
 use crate::tuning::STATE_CHECK;
 use crate::wr_list::List;
@@ -20,15 +20,18 @@ use crate::wr_list::List;
 impl Qp {
     /// Keeps requests, as many as the queue is deep.
     #[cold]
-    pub(super) fn keep(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+    pub(super) fn keep(&self, wrs: &[SendWr<'_>], posting: Posting) -> Result<(), PostFailure> {
         let mut kept = lock(&self.kept);
         // It changes under this lock.
         if self.state() != IBV_QPS_SQD {
             drop(kept);
-            return self.post_now(wrs);
+            return self.post_now(wrs, posting);
         }
         let room = (self.init.cap.max_send_wr.max(1) as usize).saturating_sub(kept.len());
-        let fits = room.min(wrs.len());
+        let fits = match posting {
+            Posting::Whole if room < wrs.len() => 0,
+            _ => room.min(wrs.len()),
+        };
         wrs[..fits].iter().for_each(|wr| kept.push(wr));
         match fits == wrs.len() {
             true => Ok(()),
@@ -40,7 +43,7 @@ impl Qp {
     pub(super) fn post_kept(&self, kept: &mut List, state: u32) {
         for request in (0..kept.len()).filter_map(|at| kept.request(at)) {
             if state != IBV_QPS_RESET
-                && let Err(failure) = self.post_now(std::slice::from_ref(&request))
+                && let Err(failure) = self.post_now(std::slice::from_ref(&request), Posting::Part)
             {
                 self.refuse_kept(request.wr_id, failure);
             }

@@ -33,6 +33,10 @@ impl Qp for Steady {
         self.inner.post_send(wrs)
     }
 
+    fn post_send_whole(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        self.inner.post_send_whole(wrs)
+    }
+
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         self.inner.post_recv(wrs)
     }

@@ -180,7 +180,7 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     let Some(private) = (unsafe { of(qp) }) else { return libc::EINVAL };
     let ready = private.adapter().and(takes_sends(private.state()).map_err(Errno::from));
     let most = private.init().cap.max_send_wr.max(1);
-    errno::code(private.wr_list().complete(ready, most, |wrs| private.post_send(wrs)))
+    errno::code(private.wr_list().complete(ready, most, |wrs| private.post_whole(wrs)))
 }
 
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {

@@ -61,8 +61,8 @@ fn bound(lab: &Lab) -> i64 {
     refused.into()
 }
 
-/// What ibv_wr_complete returns for a list; nothing of it must have been posted.
-fn completed(lab: &Lab, build: fn(&Lab, *mut ibv_qp_ex)) -> i64 {
+/// A queue pair in ERR, where what is posted is flushed at once.
+fn extended(lab: &Lab) -> (*mut ibv_qp, *mut ibv_qp_ex) {
     let plain = lab.init();
     let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
     (attr.send_cq, attr.recv_cq, attr.cap, attr.qp_type) =
@@ -74,13 +74,20 @@ fn completed(lab: &Lab, build: fn(&Lab, *mut ibv_qp_ex)) -> i64 {
     let mut err = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
     assert_eq!(modify(qp, &mut err, IBV_QP_STATE), 0);
     let ex = unsafe { warpline_ibv_qp_to_qp_ex(qp) };
-    let result = unsafe {
-        (*ex).wr_flags = IBV_SEND_SIGNALED;
-        (*ex).wr_start.unwrap()(ex);
-        build(lab, ex);
-        (*ex).wr_complete.unwrap()(ex)
-    };
-    // In ERR what is posted is flushed at once.
+    unsafe { (*ex).wr_flags = IBV_SEND_SIGNALED };
+    (qp, ex)
+}
+
+fn list(ex: *mut ibv_qp_ex, build: impl FnOnce()) -> i32 {
+    unsafe { (*ex).wr_start.unwrap()(ex) };
+    build();
+    unsafe { (*ex).wr_complete.unwrap()(ex) }
+}
+
+/// What ibv_wr_complete returns for a list; nothing of it must have been posted.
+fn completed(lab: &Lab, build: fn(&Lab, *mut ibv_qp_ex)) -> i64 {
+    let (qp, ex) = extended(lab);
+    let result = list(ex, || build(lab, ex));
     assert!(lab.poll().is_none());
     destroy(qp);
     result.into()
@@ -243,4 +250,22 @@ fn a_gid_names_its_interface() {
         index.is_ok_and(|text| text.trim() == entry.ndev_ifindex.to_string())
     });
     assert!(named, "{}", entry.ndev_ifindex);
+}
+
+// ibv_wr_post(3): if a list cannot be posted, nothing of it is.
+#[test]
+fn a_list_is_posted_as_a_whole_or_not_at_all() {
+    let lab = Lab::new();
+    let (qp, ex) = extended(&lab);
+    let post = |count| list(ex, || (0..count).for_each(|_| send(ex)));
+    let depth = lab.init().cap.max_send_wr;
+    assert_eq!(post(depth - 1), 0);
+    // The places are taken until their completions are polled.
+    assert_eq!((post(2), post(1), post(1)), (libc::ENOMEM, 0, libc::ENOMEM));
+    for _ in 0..depth {
+        assert_eq!(lab.completion().status, IBV_WC_WR_FLUSH_ERR);
+    }
+    assert!(lab.poll().is_none());
+    assert_eq!(post(depth), 0);
+    destroy(qp);
 }

@@ -31,7 +31,7 @@ use crate::error::TerminateCode;
 use crate::mpa;
 use crate::rdmap::reads::{Requester, Responder};
 use crate::stats::Stats;
-use crate::types::{Role, RtrKind, SendWqe, Slot};
+use crate::types::{Role, RtrKind, SendOp, SendWqe, Slot};
 use crate::wire::ddp::Header;
 use crate::wire::rdmap::ReadRequestRepr;
 use crate::wire::terminate::TerminateRepr;
@@ -122,17 +122,24 @@ impl Qp {
     /// Queues a work request, in Idle (processed after `start`) or RTS. Returns its slot: the
     /// provider stores its half of the WQE there *before* the next `poll_transmit`.
     pub fn post_send(&mut self, wqe: SendWqe) -> Result<Slot, PostError> {
+        self.check_send(wqe.op)?;
+        self.sq.push(wqe)
+    }
+
+    /// Whether such a work request may be queued, as far as that does not depend on the number of others.
+    #[inline]
+    pub fn check_send(&mut self, op: SendOp) -> Result<(), PostError> {
         // RDMAC 6.2.1, 6.2.4, 6.2.5 [VERBS-02, VERBS-05, VERBS-11, DDP-18]
         if !matches!(self.state, State::Idle | State::Rts) {
             return Err(PostError::BadState);
         }
-        if sq::is_extension(wqe.op) && !self.may_extend(wqe.op) {
+        if sq::is_extension(op) && !self.may_extend(op) {
             return Err(PostError::Unsupported);
         }
-        if work::is_request(wqe.op) && !self.requester.make_room() {
+        if work::is_request(op) && !self.requester.make_room() {
             return Err(PostError::NoMemory);
         }
-        self.sq.push(wqe)
+        Ok(())
     }
 
     /// Idle -> RTS.

@@ -31,6 +31,29 @@ impl Inner {
         result
     }
 
+    /// The same for a list of which all requests are posted, or none.
+    pub(crate) fn post_whole(
+        &mut self,
+        context: &Context,
+        wrs: &[SendWr<'_>],
+    ) -> Result<(), PostFailure> {
+        self.check_whole(context, wrs).map_err(|status| PostFailure { posted: 0, status })?;
+        self.post_sends(context, wrs)
+    }
+
+    /// The first request takes memory for all, if there is none yet, so nothing is refused after it.
+    fn check_whole(&mut self, context: &Context, wrs: &[SendWr<'_>]) -> Result<(), VpStatus> {
+        for wr in wrs {
+            self.core.queues.sends.check(wr)?;
+            match self.core.proto.check_send(core_op(wr)) {
+                Ok(()) | Err(PostError::BadState) => {}
+                Err(error) => return Err(refusal(error)),
+            }
+        }
+        let count = u32::try_from(wrs.len()).map_err(|_| VpStatus::TooManyWrs)?;
+        self.make_room(context, count)
+    }
+
     fn transmit_or_defer(&mut self, context: &Context, before: u32) {
         let Some(link) = &self.link else { return };
         let (depth, reaped) = (self.limits.send_depth, !context.send_cq.has_any());
@@ -49,7 +72,7 @@ impl Inner {
         }
         self.core.queues.sends.check(wr)?;
         if self.send_slots() >= self.limits.send_depth {
-            self.make_room(context)?;
+            self.make_room(context, 1)?;
         }
         self.queue(context, wr)
     }
@@ -60,12 +83,12 @@ impl Inner {
         self.core.proto.outstanding_sends() + self.core.queues.untaken_sends.slots()
     }
 
-    /// Frees the slots of requests whose completions were taken since the last call.
-    /// RDMAC 6.3: all others are outstanding.
+    /// Frees the slots of requests whose completions were taken since the last call, so that `count` more
+    /// have room. RDMAC 6.3: all others are outstanding.
     #[inline(never)]
-    fn make_room(&mut self, context: &Context) -> Result<(), VpStatus> {
+    fn make_room(&mut self, context: &Context, count: u32) -> Result<(), VpStatus> {
         self.core.queues.untaken_sends.reap(context.send_cq.taken());
-        if self.send_slots() < self.limits.send_depth {
+        if self.send_slots().saturating_add(count) <= self.limits.send_depth {
             return Ok(());
         }
         // What is deferred waits for posts that cannot come.
@@ -91,9 +114,7 @@ impl Inner {
                 let completion = flushed(context, wr.wr_id, wr.op.completion());
                 self.core.queues.push_send(context, &completion);
             }
-            Err(PostError::QueueFull) => return Err(VpStatus::TooManyWrs),
-            Err(PostError::Unsupported) => return Err(VpStatus::Unsupported),
-            Err(PostError::NoMemory) => return Err(VpStatus::InsufficientResources),
+            Err(error) => return Err(refusal(error)),
         }
         Ok(())
     }
@@ -134,6 +155,15 @@ impl Inner {
         context.hold_flushed(1);
         queues.push_receive(context, &flushed(context, wr.wr_id, WcOpcode::Recv));
         Ok(())
+    }
+}
+
+fn refusal(error: PostError) -> VpStatus {
+    match error {
+        PostError::BadState => VpStatus::InvalidState,
+        PostError::QueueFull => VpStatus::TooManyWrs,
+        PostError::Unsupported => VpStatus::Unsupported,
+        PostError::NoMemory => VpStatus::InsufficientResources,
     }
 }
 
