@@ -33,23 +33,37 @@ impl Cq {
     /// Takes at most this many completions.
     #[inline]
     pub(super) fn poll(&self, most: usize, put: &mut impl FnMut(ibv_wc)) -> Result<usize, Errno> {
+        match self.poll_once(most, put)? {
+            0 if self.missed() => self.poll_again(most, put),
+            0 => Ok(0),
+            found => {
+                if self.misses.load(Ordering::Relaxed) != 0 {
+                    self.misses.store(0, Ordering::Relaxed);
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Other threads ran meanwhile: a program that finds nothing may look for an event next, and takes a
+    /// disconnection for the end of all completions.
+    #[cold]
+    fn poll_again(&self, most: usize, put: &mut impl FnMut(ibv_wc)) -> Result<usize, Errno> {
+        std::thread::yield_now();
+        self.poll_once(most, put)
+    }
+
+    #[inline]
+    fn poll_once(&self, most: usize, put: &mut impl FnMut(ibv_wc)) -> Result<usize, Errno> {
         let adapter = self.adapter()?;
         let staged = if self.walk.has_any() { self.walk.take(most, put) } else { 0 };
         let wanted = most - staged;
-        let found = staged
+        Ok(staged
             + match wanted {
                 0 => 0,
                 1 => self.poll_by::<1>(adapter, wanted, put)?,
                 _ => self.poll_by::<POLL_BATCH>(adapter, wanted, put)?,
-            };
-        match found {
-            0 => self.missed(),
-            _ if self.misses.load(Ordering::Relaxed) != 0 => {
-                self.misses.store(0, Ordering::Relaxed)
-            }
-            _ => {}
-        }
-        Ok(found)
+            })
     }
 
     #[inline]
@@ -88,15 +102,13 @@ impl Cq {
         Ok(found)
     }
 
+    /// A poll found nothing; true if it is time to yield the processor.
     #[inline]
-    fn missed(&self) {
+    fn missed(&self) -> bool {
         let misses = self.misses.load(Ordering::Relaxed) + 1;
-        if misses >= POLLS_PER_YIELD {
-            self.misses.store(0, Ordering::Relaxed);
-            std::thread::yield_now();
-        } else {
-            self.misses.store(misses, Ordering::Relaxed);
-        }
+        let yields = misses >= POLLS_PER_YIELD;
+        self.misses.store(if yields { 0 } else { misses }, Ordering::Relaxed);
+        yields
     }
 }
 
