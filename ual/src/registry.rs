@@ -23,8 +23,16 @@ use library::Library;
 
 /// Built-in providers, without wrappers: no configuration applies to them.
 pub fn builtin() -> Vec<Arc<dyn Provider>> {
-    vec![Arc::new(vp_softrdma::SoftRdma), Arc::new(vp_verbs::Verbs::default())]
+    vec![
+        Arc::new(vp_softrdma::SoftRdma),
+        Arc::new(vp_verbs::Verbs::default()),
+        Arc::new(vp_roce::Roce),
+    ]
 }
+
+/// Providers whose devices are opened only by name, or where `[providers]` `order` names them: RoCE has no
+/// authentication.
+const BY_NAME: [&str; 1] = [vp_roce::NAME];
 
 /// A provider as listed.
 #[derive(Clone, Debug)]
@@ -203,7 +211,8 @@ impl Ual {
         Ia::new(device, provider.name().to_owned(), rnic, governed, observe)
     }
 
-    /// Opens the first usable device of any provider, or of those that the rules name for this program.
+    /// Opens the first usable device of any provider, or of those that the rules name for this program. One that
+    /// is to be opened only by name is not among them, unless the configured order names it.
     pub fn open_any(&self) -> Result<Arc<Ia>> {
         if let Some(names) = self.config.rules.devices(&program()) {
             let opened = names.iter().map(|name| self.open(name));
@@ -216,7 +225,10 @@ impl Ual {
             }
             return Err(refused);
         }
-        let usable = |s: &&Source| s.devices().is_ok_and(|list| !list.is_empty());
+        let order = &self.config.providers.order;
+        let asked = |name: &str| !BY_NAME.contains(&name) || order.iter().any(|n| n == name);
+        let usable =
+            |s: &&Source| asked(s.name()) && s.devices().is_ok_and(|list| !list.is_empty());
         match self.sources.iter().find(usable) {
             Some(provider) => self.open(provider.name()),
             None => Err(self.unknown("(any)")),

@@ -143,8 +143,25 @@ impl Engine {
         Ok(socket)
     }
 
+    /// The socket of the address from which a peer is reached. Of the loopback another process may have that
+    /// address: any other one of 127.0.0.0/8 does as well.
+    pub(crate) fn socket_towards(&self, peer: IpAddr) -> VpResult<Arc<Socket>> {
+        const TRIES: u32 = 8;
+        let local = self.local_address(peer)?;
+        self.socket(local).or_else(|taken| {
+            if !local.is_loopback() || local.is_ipv6() {
+                return Err(taken);
+            }
+            let other = || {
+                let [_, b, c, d] = self.numbers.random().to_be_bytes();
+                self.socket([127, b, c, d.clamp(1, 254)].into())
+            };
+            (0..TRIES).find_map(|_| other().ok()).ok_or(taken)
+        })
+    }
+
     /// The local address from which a peer is reached.
-    pub(crate) fn local_address(&self, peer: IpAddr) -> VpResult<IpAddr> {
+    fn local_address(&self, peer: IpAddr) -> VpResult<IpAddr> {
         let any: IpAddr = match peer {
             IpAddr::V4(_) => [0, 0, 0, 0].into(),
             IpAddr::V6(_) => [0u16; 8].into(),

@@ -29,7 +29,7 @@
 //! empty. Notifications and events are delivered when no lock is held. Order: receive lock, table of the connection
 //! manager, a QP, an SRQ or a slot of the STag table, timers.
 //!
-//! **Lost peers.** A request without acknowledgement is repeated by its timer, some 0.5 s in all, then the
+//! **Lost peers.** A request without acknowledgement is repeated by its timer, some 2 s in all, then the
 //! connection ends. An idle connection is probed by a zero-length RDMA Write every 10 s.
 //!
 //! **Reuse.** Each connection of a QP has a queue pair number of its own, so that late packets of an earlier one find

@@ -2,6 +2,7 @@
 //!
 //! Constants only. All are real: asking for the maximum works if there is memory.
 
+use roce_proto::cm::private;
 use vp_api::{
     Capabilities, ConnectionModel, QpInit, RnicAttrs, Unready, VpError, VpResult, VpStatus,
 };
@@ -15,12 +16,12 @@ const MAX_READS: u16 = 128;
 /// Longest message (InfiniBand volume 1, 9.7.3).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 
-/// Room for private data in a request: InfiniBand's 92 octets less rdma_cm's addresses.
-pub(crate) const PRIVATE_CONNECT: u32 = 56;
+/// Octets of private data in a request.
+pub(crate) const PRIVATE_CONNECT: u32 = (private::REQUEST - private::TRAILER) as u32;
 /// In a reply.
-pub(crate) const PRIVATE_ACCEPT: u32 = 196;
+pub(crate) const PRIVATE_ACCEPT: u32 = (private::REPLY - private::TRAILER) as u32;
 /// In a rejection.
-pub(crate) const PRIVATE_REJECT: u32 = 148;
+pub(crate) const PRIVATE_REJECT: u32 = (private::REJECT - private::TRAILER) as u32;
 
 /// Query RNIC.
 pub(crate) fn attrs() -> RnicAttrs {

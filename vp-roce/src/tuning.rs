@@ -15,9 +15,10 @@ pub(crate) const RECEIVE_BUDGET: usize = 64;
 /// Largest path MTU: that of InfiniBand.
 pub(crate) const MTU: Mtu = Mtu::Octets4096;
 
-/// Code of the time after which unacknowledged packets are repeated: 67 ms. Losses are found by a NAK of the peer,
-/// unless the last packet is lost.
-pub(crate) const ACK_TIMEOUT: u8 = 14;
+/// Code of the time after which unacknowledged packets are repeated: 268 ms. Losses are found by a NAK of the peer,
+/// unless the last packet is lost. With all repetitions a process may be without a processor for two seconds: with 67 ms
+/// a connection once ended on a machine that was busy with builds.
+pub(crate) const ACK_TIMEOUT: u8 = 16;
 
 /// Repetitions without progress before a request fails.
 pub(crate) const RETRIES: u8 = 7;

@@ -1,6 +1,6 @@
 //! Tests of `warpline demo`: files of all kinds, and the death of either process at several points.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -40,6 +40,28 @@ fn a_device_and_an_address_can_be_named() {
         assert!(output.status.code().is_some_and(|code| code > 0), "{address}, {device}: {err}");
         assert!(err.contains(if device == "nowhere0" { device } else { address }), "{err}");
     }
+}
+
+/// Two processes, by RoCE's own connection manager. Of one network a process has its port: so in a network of its own.
+#[test]
+fn a_file_goes_by_roce() {
+    let namespace = || {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--net"]);
+        command
+    };
+    let try_it = namespace().args(["ip", "link", "set", "lo", "up"]).output();
+    if !try_it.is_ok_and(|output| output.status.success()) {
+        return warpline_skip::skip("a_file_goes_by_roce", "no network namespaces here");
+    }
+    let file = TempFile::new("roce", &noise(1_000_003));
+    let (script, program) = ("ip link set lo up && exec \"$@\"", env!("CARGO_BIN_EXE_warpline"));
+    let mut command = namespace();
+    command.args(["sh", "-c", script, "sh", program, "demo", file.path(), "--device", "vp_roce"]);
+    let output = command.output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(out.ends_with("verified\n"), "{out}{err}");
+    assert!(["Send/Recv", "RDMA Write", "RDMA Read"].iter().all(|op| out.contains(op)), "{out}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("vp-roce", &["vp-api", "kal-os", "vp-soft", "roce-proto"]),
     ("roce-proto", &[]),
     ("ibv-sys", &[]),
-    ("vp-verbs", &["vp-api", "kal-os", "ibv-sys"]),
+    ("vp-verbs", &["vp-api", "kal-os", "roce-proto", "ibv-sys"]),
     ("vp-verbs-dylib", &["vp-api", "vp-verbs"]),
     (
         "ual",
@@ -39,6 +39,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
             "ual-cm",
             "vp-hooks",
             "vp-softrdma",
+            "vp-roce",
             "vp-verbs",
             "state-page",
         ],
@@ -72,6 +73,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
 /// A crate and the directory of its sources, the name that only some files may use, and those.
 pub(super) const CONFINED: &[(&str, &str, &str)] = &[
     ("ual/src/", "vp_softrdma", "ual/src/registry"),
+    ("ual/src/", "vp_roce", "ual/src/registry"),
     ("ual/src/", "vp_verbs", "ual/src/registry"),
 ];
 

@@ -73,6 +73,19 @@ fn the_order_is_the_configured_one() {
     assert_eq!(listing.iter().filter(is_off).count(), 3);
 }
 
+/// A device without authentication is no choice of anybody who did not name it.
+#[test]
+fn roce_is_opened_only_by_name() {
+    let mut config = Config::default();
+    config.providers.disabled = vec![vp_softrdma::NAME.into(), "vp_verbs".into()];
+    let provider = |ia: Arc<Ia>| ia.provider().to_owned();
+    let ual = Ual::with_config(config.clone());
+    assert!(matches!(ual.open_any(), Err(Error::NoDevice { .. })));
+    assert_eq!(provider(ual.open(vp_roce::NAME).unwrap()), vp_roce::NAME);
+    config.providers.order = vec![vp_roce::NAME.into()];
+    assert_eq!(provider(Ual::with_config(config).open_any().unwrap()), vp_roce::NAME);
+}
+
 #[test]
 fn a_listing_by_place_is_that_of_all() {
     let ual = Ual::with_config(with_libraries(&["acme"]));

@@ -8,6 +8,7 @@ pub mod addresses;
 pub mod connection;
 pub mod mad;
 pub mod message;
+pub mod private;
 pub mod sidr;
 
 /// The queue pair that receives messages.

@@ -12,6 +12,7 @@ use roce_proto::cm::addresses::Addresses;
 use roce_proto::cm::connection::{Connection, Event, Patience, State};
 use roce_proto::cm::mad::Mad;
 use roce_proto::cm::message::{ConnectionIds, Message, Private, RejectReason, Rejected, Rep, Req};
+use roce_proto::cm::private;
 use roce_proto::psn::Psn;
 use roce_proto::rc::Mtu;
 use vp_api::{NativeEvent, NativeParams, Qp, QpId, VpError, VpResult, VpStatus};
@@ -152,7 +153,7 @@ impl Exchange {
             Event::Replied(rep) => self.replied(engine, &rep, now, touched),
             Event::Established => self.up(Vec::new(), touched),
             Event::Rejected { reason: RejectReason::CONSUMER, private } => {
-                let private_data = private.0.to_vec();
+                let private_data = private::unpack(private.0.to_vec(), private::REJECT);
                 self.fail(engine, |qp| NativeEvent::Rejected { qp, private_data }, touched);
             }
             Event::Rejected { reason, .. } => {
@@ -195,7 +196,7 @@ impl Exchange {
         }
         // In this state it may.
         let _ = self.machine.ready();
-        self.up(rep.private.0.to_vec(), touched);
+        self.up(private::unpack(rep.private.0.to_vec(), private::REPLY), touched);
     }
 
     fn path(
@@ -342,7 +343,9 @@ impl Table {
         let port = FIRST_PORT | (engine.numbers.random() as u16);
         let source = SocketAddr::new(local, port);
         let private = wire::addresses(source, peer.ip())
-            .and_then(|addresses| addresses.with(&params.private_data))
+            .and_then(|addresses| {
+                addresses.with(&private::pack(&params.private_data, private::REQUEST))
+            })
             .ok_or_else(|| {
                 let detail = format!("{peer} cannot be reached from {local}");
                 VpError::new(VpStatus::Os, detail)
@@ -391,7 +394,8 @@ impl Table {
     ) -> VpResult<()> {
         let mut inner = self.lock();
         let one = inner.offered(events, request)?;
-        let private = Private::new(&params.private_data).unwrap_or_default();
+        let packed = private::pack(&params.private_data, private::REPLY);
+        let private = Private::new(&packed).unwrap_or_default();
         one.wishes = params;
         one.settled = wire::settle(&one.wishes, wire::offer_of(&one.req));
         let number = engine.numbers.assign(Arc::downgrade(qp));
@@ -440,7 +444,8 @@ impl Table {
     ) -> VpResult<()> {
         let mut inner = self.lock();
         let one = inner.offered(events, request)?;
-        let private = Private::new(private_data).unwrap_or_default();
+        let packed = private::pack(private_data, private::REJECT);
+        let private = Private::new(&packed).unwrap_or_default();
         // `offered` checked its state.
         let _ = one.machine.reject(RejectReason::CONSUMER, private, engine.now());
         one.send();
@@ -579,6 +584,7 @@ impl Table {
         let (local, peer) =
             (SocketAddr::new(socket.local(), port), SocketAddr::new(from, addresses.source_port));
         let private_data = req.private.0[Addresses::LEN..].to_vec();
+        let private_data = private::unpack(private_data, private::REQUEST);
         let (ird, ord) = wire::offer_of(req);
         let mut exchange = Exchange {
             machine,

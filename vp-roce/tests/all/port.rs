@@ -24,6 +24,22 @@ fn a_port_that_is_taken_is_named() {
     });
 }
 
+/// A process that connects does not need the address that another one has.
+#[test]
+fn on_the_loopback_another_address_connects() {
+    alone("port::on_the_loopback_another_address_connects", || {
+        let _taken = UdpSocket::bind("127.0.0.1:4791").unwrap();
+        let (near, far) = (End::new(64), End::new(64));
+        let there = far.listen("127.0.0.2:0");
+        std::thread::scope(|scope| {
+            scope.spawn(|| far.accept().unwrap());
+            near.connect(there);
+        });
+        let local = near.qp.query().unwrap().local.unwrap().ip();
+        assert!(local.is_loopback() && local.to_string() != "127.0.0.1", "{local}");
+    });
+}
+
 #[test]
 fn the_port_is_free_when_the_last_device_is_closed() {
     alone("port::the_port_is_free_when_the_last_device_is_closed", || {
