@@ -139,6 +139,8 @@ pub(crate) enum Wait {
     Call,
     /// For the dispatcher's descriptor, with epoll
     Fd,
+    /// For the octets of an RDMA Write in memory, without a call into the library
+    Memory,
 }
 
 /// What to measure. Without --op, --mode and --size: the matrix of the documentation.
@@ -180,8 +182,9 @@ pub(crate) struct WhatArgs {
     /// Both sides poll [default: one after the other, poll and wait]
     #[arg(long, conflicts_with = "wait")]
     pub(crate) poll: bool,
-    /// Both sides wait: in a call that spins as the policy says, then sleeps; or for the
-    /// dispatcher's descriptor, in epoll [without a value: call]
+    /// Both sides wait: in a call that spins as the policy says, then sleeps; for the dispatcher's
+    /// descriptor, in epoll; or for what the peer writes into memory, which the library's own thread
+    /// then receives [without a value: call]
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "call")]
     pub(crate) wait: Option<Wait>,
     /// Microseconds that a waiting side spins before it sleeps [default: the policy's]
@@ -237,7 +240,7 @@ impl WhatArgs {
             for (size, conns) in
                 pairs(sizes, if self.conns.is_empty() { &[1] } else { &self.conns })
             {
-                for (wait, fd) in self.waits() {
+                for how in self.waits() {
                     let ops = if self.op.is_empty() {
                         vec![Op::Write, Op::Read, Op::Send]
                     } else {
@@ -247,11 +250,9 @@ impl WhatArgs {
                     for ((op, crc), local) in pairs(&kinds, self.locals()) {
                         let case = self.with(Case {
                             conns,
-                            wait,
-                            fd,
                             crc: Some(crc),
                             local,
-                            ..Case::new(op, mode, size)
+                            ..Case::new(op, mode, size).waiting(how)
                         });
                         case.check().map_err(|why| CliError::new(Exit::Usage, why).at("perf"))?;
                         if !cases.contains(&case) {
@@ -294,13 +295,13 @@ impl WhatArgs {
         }
     }
 
-    /// Whether both sides wait, and if for the descriptor.
-    pub(super) fn waits(&self) -> Vec<(bool, bool)> {
+    /// How both sides wait; `None`: they poll.
+    pub(super) fn waits(&self) -> Vec<Option<Wait>> {
         match (self.poll, self.wait) {
-            (true, _) => vec![(false, false)],
-            (false, Some(how)) => vec![(true, how == Wait::Fd)],
-            (false, None) if self.spin.is_some() => vec![(true, false)],
-            (false, None) => vec![(false, false), (true, false)],
+            (true, _) => vec![None],
+            (false, Some(how)) => vec![Some(how)],
+            (false, None) if self.spin.is_some() => vec![Some(Wait::Call)],
+            (false, None) => vec![None, Some(Wait::Call)],
         }
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::args::Wait;
+
 /// Octets of the memory that a side sends from or receives into repeatedly, unless one message is longer.
 pub(super) const WORKING_SET: usize = 1 << 20;
 /// Number of receives for small messages, and bound of their octets.
@@ -110,6 +112,9 @@ pub(super) struct Case {
     /// They wait for the dispatcher's descriptor with epoll, as event loops do. Absent in earlier builds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) fd: bool,
+    /// They wait for the octets of an RDMA Write in memory, without a call into the library. Absent in earlier builds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) memory: bool,
     /// How long a waiting side spins before it sleeps; `None`: the policy's.
     pub(super) spin_us: Option<u32>,
     /// Whether connections on one host must use shared memory or must not; `None`: as the policy says. Absent
@@ -137,10 +142,21 @@ impl Case {
             crc: Some(true),
             wait: false,
             fd: false,
+            memory: false,
             spin_us: None,
             local: None,
             srq: false,
             server: None,
+        }
+    }
+
+    /// The same where both sides wait so; `None`: they poll.
+    pub(super) fn waiting(self, how: Option<Wait>) -> Self {
+        Self {
+            wait: matches!(how, Some(Wait::Call | Wait::Fd)),
+            fd: how == Some(Wait::Fd),
+            memory: how == Some(Wait::Memory),
+            ..self
         }
     }
 
@@ -166,6 +182,13 @@ impl Case {
         if self.server.is_some() && !(self.op.is_answered() && self.mode == Mode::Lat) {
             return Err(
                 "what the server does can be said for the latency of reads and fetch-add".into()
+            );
+        }
+        if self.memory && !(self.op == Op::Write && self.mode == Mode::Lat && self.conns == 1) {
+            return Err(
+                "only the latency of RDMA Writes over one connection can wait for memory; \
+                        use --op write --mode lat --conns 1"
+                    .into(),
             );
         }
         if self.op == Op::FetchAdd && self.size != 8 {
@@ -230,6 +253,7 @@ impl Case {
     /// How both sides wait for completions.
     pub(super) fn attends(&self) -> &'static str {
         match (self.wait, self.fd) {
+            (false, _) if self.memory => "wait memory",
             (false, _) => "poll",
             (true, false) => "wait",
             (true, true) => "wait fd",

@@ -1,6 +1,6 @@
 //! The default matrix of `warpline perf`, as in `docs/performance.md`. No state.
 
-use super::args::{WhatArgs, usual_sizes};
+use super::args::{Wait, WhatArgs, usual_sizes};
 use super::case::{Case, Mode, Op};
 
 /// All cases, those with the same references next to each other.
@@ -8,10 +8,11 @@ pub(super) fn cases(what: &WhatArgs) -> Vec<Case> {
     let mut cases = Vec::new();
     for mode in [Mode::Bw, Mode::Lat, Mode::Rate] {
         for &size in usual_sizes(mode) {
-            for (wait, fd) in what.waits() {
+            for how in what.waits() {
                 for op in [Op::Write, Op::Read, Op::Send] {
                     for &crc in what.crcs() {
-                        cases.push(Case { crc: Some(crc), wait, fd, ..Case::new(op, mode, size) });
+                        let case = Case { crc: Some(crc), ..Case::new(op, mode, size) };
+                        cases.push(case.waiting(how));
                     }
                 }
             }
@@ -29,13 +30,15 @@ pub(super) fn cases(what: &WhatArgs) -> Vec<Case> {
         Case { wait: true, spin_us: Some(0), ..Case::new(Op::Send, Mode::Lat, 8) },
         Case { wait: true, ..Case::new(Op::Write, Mode::Connect, 8) },
         // Event loops, which wait for the descriptor.
-        Case { wait: true, fd: true, ..Case::new(Op::Send, Mode::Lat, 8) },
+        Case::new(Op::Send, Mode::Lat, 8).waiting(Some(Wait::Fd)),
     ];
     let waits = what.waits();
     let crcs = what.crcs();
     cases.extend(extra.into_iter().filter(|case| {
-        waits.iter().any(|&(wait, _)| wait == case.wait)
+        waits.iter().any(|how| how.is_some() == case.wait)
             && case.crc.is_some_and(|crc| crcs.contains(&crc))
     }));
+    // Of those that wait for memory, few are possible.
+    cases.retain(|case| case.check().is_ok());
     cases
 }

@@ -36,6 +36,7 @@ pub(super) struct Outcome {
     pub(super) crc: bool,
     pub(super) wait: bool,
     pub(super) fd: bool,
+    memory: bool,
     pub(super) spin_us: Option<u32>,
     /// `null`: as the policy says.
     pub(super) local_stream: Option<bool>,
@@ -279,6 +280,7 @@ impl Outcome {
             crc,
             wait,
             fd,
+            memory,
             spin_us,
             local: _,
             server,
@@ -295,6 +297,7 @@ impl Outcome {
             crc: crc == Some(true),
             wait,
             fd,
+            memory,
             spin_us,
             local_stream: carried,
             server,

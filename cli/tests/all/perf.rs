@@ -104,6 +104,7 @@ fn connections_threads_lists_and_shared_receives() {
         "--op send,write-imm --mode bw --size 4k --conns 5 --srq",
         "--op send --mode lat --size 8 --conns 3 --spin 0",
         "--op send --mode lat --size 8 --wait fd",
+        "--op write --mode lat --size 8 --wait memory",
         "--op write --mode connect",
     ] {
         let report = local(&format!("{words} --crc off"));

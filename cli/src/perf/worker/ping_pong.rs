@@ -5,11 +5,14 @@ use std::time::Duration;
 use itapi::{Error, Local, RemoteRange, Result, Work};
 
 use super::Worker;
-use crate::error::CliResult;
+use crate::error::{CliError, CliResult, Exit};
 use crate::perf::case::{INLINE, Op};
 
 /// One message in this many on a connection is signalled.
 const SIGNAL_EVERY: u64 = 16;
+
+/// Of a side that makes no other call: reads of its memory between two checks that the connection still exists.
+const READS_PER_CHECK: u64 = 1 << 20;
 
 /// Depth of the send queue for round trips: at most two requests per message, twice, because slots are freed
 /// only when the signalled completion is taken.
@@ -90,7 +93,7 @@ impl PingPong {
     ) -> CliResult<Option<()>> {
         self.received += 1;
         if self.is_seen_in_memory() {
-            self.watch().map(Some)
+            self.watch(at).map(Some)
         } else {
             self.take_receive(at, patience)
         }
@@ -113,20 +116,42 @@ impl PingPong {
         }
     }
 
-    /// Reads the last octet until the peer has written it; polling makes progress meanwhile.
-    fn watch(&self) -> CliResult<()> {
+    /// Reads the last octet until the peer has written it; polling makes progress meanwhile, or the library's
+    /// own thread.
+    fn watch(&self, at: usize) -> CliResult<()> {
         let (last, mark) = (self.worker.case.size as usize - 1, mark(self.received));
         let mut octet = [0];
-        loop {
-            if let Some(completion) = self.worker.evd.poll()? {
-                self.worker.check(&completion)?;
+        for reads in 1u64.. {
+            if !self.worker.case.memory {
+                self.poll()?;
+            } else if reads.is_multiple_of(READS_PER_CHECK) {
+                self.check_connected(at)?;
             }
             self.worker.region.read_at(last, &mut octet)?;
             if octet[0] == mark {
-                return Ok(());
+                break;
             }
             std::hint::spin_loop();
         }
+        // A poll that finds none would serve the sockets in place of the library's thread.
+        if self.worker.case.memory && self.sent != 0 && self.sent.is_multiple_of(SIGNAL_EVERY) {
+            while !self.poll()? {}
+        }
+        Ok(())
+    }
+
+    fn check_connected(&self, at: usize) -> CliResult<()> {
+        match self.worker.eps[at].ended(Duration::ZERO)? {
+            Some(end) => Err(CliError::connection(Exit::Network, &end)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a completion, if there is one.
+    fn poll(&self) -> CliResult<bool> {
+        let completion = self.worker.evd.poll()?;
+        completion.as_ref().map_or(Ok(()), |completion| self.worker.check(completion))?;
+        Ok(completion.is_some())
     }
 }
 
