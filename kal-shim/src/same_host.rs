@@ -35,7 +35,7 @@ mod place;
 mod waiting;
 
 pub use dialled::Dialled;
-pub use headroom::headroom;
+pub use headroom::has_headroom;
 pub use memory::{Met, doorbells};
 pub use not_local::NotLocal;
 pub use owner::owner;

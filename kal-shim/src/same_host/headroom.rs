@@ -1,10 +1,50 @@
-//! Memory left in the process's memory cgroup (cgroups(7), both versions). No state; read each time.
+//! Memory left in the process's memory cgroup (cgroups(7), both versions).
 //!
 //! At a cgroup's limit the kernel kills a process instead of refusing memory, so optional users of memory check
-//! first.
+//! first. One reading takes some fifty system calls, about as long as ten start-ups, so it counts for
+//! [`VALID_NS`], for a small part of what was left. Owned by the process; any thread asks, under a lock.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use kal_os::fork::PerProcess;
+use kal_os::lock;
+
+use crate::clock::now_ns;
+use crate::fork::Host;
+
+/// How long a reading counts: the program itself may use up in this time what was left.
+const VALID_NS: u64 = 10_000_000;
+/// The part of what was left that may be taken without another reading: one in so many octets.
+const PART: u64 = 16;
+
+/// What the last reading allows.
+#[derive(Default)]
+struct Allowance {
+    octets: u64,
+    until: u64,
+}
+
+static ALLOWANCE: PerProcess<Mutex<Allowance>> = PerProcess::new();
+
+/// Whether the memory cgroups of this process have room for `octets` more. True if they have no limit, or it is
+/// not known.
+pub fn has_headroom(octets: u64) -> bool {
+    lock(ALLOWANCE.get::<Host>()).take(octets, now_ns(), headroom)
+}
+
+impl Allowance {
+    fn take(&mut self, octets: u64, now: u64, read: impl Fn() -> Option<u64>) -> bool {
+        if now < self.until && octets <= self.octets {
+            self.octets -= octets;
+            return true;
+        }
+        let left = read().unwrap_or(u64::MAX);
+        *self = Self { octets: left / PART, until: now + VALID_NS };
+        octets <= left
+    }
+}
 
 /// Paths and file names of the hierarchies.
 struct Files {
@@ -29,7 +69,7 @@ const V2: Files = Files {
 };
 
 /// Octets left in the cgroup of this process and those above it; `None`: no limit, or not known.
-pub fn headroom() -> Option<u64> {
+fn headroom() -> Option<u64> {
     let groups = read_to_string("/proc/self/cgroup").ok()?;
     groups.lines().filter_map(of_line).min()
 }
@@ -68,6 +108,28 @@ fn file_pages(stat: &str, keys: [&str; 2]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reading_counts_for_a_moment_and_a_part_of_what_was_left() {
+        let readings = std::cell::Cell::new(0);
+        let read = |left| {
+            readings.set(readings.get() + 1);
+            left
+        };
+        let mut allowance = Allowance::default();
+        let mut take = |octets, now, left| {
+            let taken = allowance.take(octets, now, || read(left));
+            (taken, readings.get())
+        };
+        assert_eq!(take(100, 0, Some(99)), (false, 1));
+        assert_eq!(take(100, 0, Some(100)), (true, 2));
+        assert_eq!(take(100, 1, Some(200 * PART)), (true, 3));
+        assert_eq!([take(100, 1, None), take(100, 1, None)], [(true, 3); 2]);
+        assert_eq!(take(1, 1, Some(0)), (false, 4), "the part is used up");
+        assert_eq!(take(1, 1, None), (true, 5));
+        assert_eq!(take(1, VALID_NS, None), (true, 5));
+        assert_eq!(take(1, 1 + VALID_NS, None), (true, 6), "the reading is old");
+    }
 
     #[test]
     fn pages_of_files_can_be_taken_back() {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use kal_os::fork::PerProcess;
 use kal_shim::fork::Host;
 use kal_shim::same_host::{
-    Connection, Met, NotLocal, Place, Waiting, doorbells, headroom, is_here,
+    Connection, Met, NotLocal, Place, Waiting, doorbells, has_headroom, is_here,
 };
 use vp_api::{Capabilities, LocalSide, LocalStream, RnicAttrs};
 
@@ -120,7 +120,7 @@ pub(crate) fn as_dialling(ends: &Ends) -> Connection {
 pub(crate) fn make(policy: &Policy) -> Result<(OwnedFd, [OwnedFd; 2]), NotLocal> {
     // Otherwise the kernel could kill this process when the pages are used.
     let due = MARGIN * u64::from(policy.local_ring);
-    if headroom().is_some_and(|left| left < due) {
+    if !has_headroom(due) {
         return Err(NotLocal::NoMemory);
     }
     let memory = shm_ring::create(policy.local_ring)?;
