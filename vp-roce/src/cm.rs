@@ -12,6 +12,7 @@ mod wire;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -48,15 +49,17 @@ pub(crate) struct RoceCm {
     engine: Arc<Engine>,
     qps: Arc<Objects<QpEntry>>,
     events: Arc<Events>,
+    closed: AtomicBool,
 }
 
 impl RoceCm {
     pub(crate) fn new(engine: Arc<Engine>, qps: Arc<Objects<QpEntry>>) -> Self {
-        Self { engine, qps, events: Arc::default() }
+        Self { engine, qps, events: Arc::default(), closed: AtomicBool::new(false) }
     }
 
     /// The RNIC is closed: its listeners and undecided requests end.
     pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
         self.engine.connections.close(&self.engine, &self.events);
     }
 
@@ -88,6 +91,10 @@ fn fits(what: &str, data: &[u8], most: u32) -> VpResult<()> {
 
 impl NativeCm for RoceCm {
     fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {
+        // Nobody would serve it. Other calls name a queue pair or a request, which are gone.
+        if self.closed.load(Ordering::Acquire) {
+            return Err(VpError::new(VpStatus::InvalidHandle, "the device was closed"));
+        }
         let sockets = self.sockets(address.ip())?;
         let listener = Listener {
             events: self.events.clone(),

@@ -55,6 +55,22 @@ fn the_port_is_free_when_the_last_device_is_closed() {
 }
 
 #[test]
+fn a_connection_manager_without_its_device_refuses() {
+    alone("port::a_connection_manager_without_its_device_refuses", || {
+        let end = End::new(64);
+        let (cm, qp) = (end.cm.clone(), end.qp.clone());
+        drop(end);
+        let gone = VpStatus::InvalidHandle;
+        assert_eq!(cm.listen("127.0.0.1:0".parse().unwrap(), 1).unwrap_err().status, gone);
+        let params = vp_api::NativeParams { private_data: Vec::new(), ird: 1, ord: 1 };
+        let connected = cm.connect(qp.id(), "127.0.0.1:9".parse().unwrap(), params);
+        assert_eq!(connected.unwrap_err().status, gone);
+        assert_eq!(qp.query().unwrap_err().status, gone);
+        assert_eq!(qp.post_recv(&[]).unwrap_err().status, gone);
+    });
+}
+
+#[test]
 fn nobody_listens() {
     alone("port::nobody_listens", || {
         let end = End::new(64);
