@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::capture::CaptureArgs;
 use crate::conform::ConformArgs;
 use crate::decode::DecodeArgs;
 use crate::demo::{DemoArgs, DemoPeerArgs};
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Look for what keeps programs from working or from being fast, here or at a peer
     Doctor(DoctorArgs),
+    /// Write the FPDUs of a running process as pcapng, for Wireshark and tshark
+    Capture(CaptureArgs),
     /// Check the rules of a configuration, and which one a connection meets
     #[command(subcommand)]
     Policy(PolicyArgs),
@@ -98,6 +101,7 @@ impl Command {
             Self::Stat(_) => "stat",
             Self::Explain(_) => "explain",
             Self::Doctor(_) => "doctor",
+            Self::Capture(_) => "capture",
             Self::Policy(_) => "policy",
             Self::Run(_) => "run",
             Self::Verbs(_) => "verbs",

@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod ask;
+mod capture;
 mod conform;
 mod decode;
 mod demo;
@@ -79,6 +81,7 @@ fn dispatch(command: &Command) -> CliResult<()> {
         Command::Doctor(args) => doctor::run(args, &mut out),
         Command::Stat(args) => stat::run(args, &mut out),
         Command::Policy(args) => policy::run(args, &mut out),
+        Command::Capture(args) => capture::run(args),
         Command::Verbs(args) => verbs::run(args, &mut out),
         Command::Man { directory } => man::write(directory),
         Command::Completions { shell } => {

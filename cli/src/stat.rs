@@ -30,7 +30,7 @@ pub(crate) fn run(args: &StatArgs, out: &mut dyn Write) -> CliResult<()> {
     loop {
         let look = Look::take(args.pid, args.all)?;
         if look.processes.is_empty() && args.watch.is_none() {
-            return Err(none(args, &look));
+            return Err(unpublished(args.pid, &look));
         }
         print(args, before.as_ref(), &look, out)?;
         let Some(seconds) = args.watch else { return Ok(()) };
@@ -66,8 +66,9 @@ fn print(
     Ok(())
 }
 
-fn none(args: &StatArgs, look: &Look) -> CliError {
-    let what = match args.pid {
+/// There is no page, of a process or of any.
+pub(crate) fn unpublished(pid: Option<u32>, look: &Look) -> CliError {
+    let what = match pid {
         Some(pid) => format!("process {pid} publishes nothing"),
         None => "no process publishes anything".to_owned(),
     };

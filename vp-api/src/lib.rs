@@ -22,6 +22,7 @@
 pub mod abi;
 pub mod access;
 pub mod attr;
+pub mod capture;
 pub mod conn;
 pub mod datagram;
 pub mod error;

@@ -122,6 +122,19 @@ pub trait Rnic: Send + Sync {
     /// Counts sleeps and the like in this record of the process's state page from now on. Providers without it
     /// leave these counts at 0.
     fn publish(&self, _record: DeviceRef) {}
+
+    /// Begins to copy the FPDUs of all streams of this process to a socket ([`crate::capture`]), with at most
+    /// `payload` octets of each payload; returns the capture's number. It ends by [`Rnic::end_capture`], or when
+    /// nobody has the other end of the socket. [`VpStatus::InUse`]: there is one already;
+    /// [`VpStatus::Unsupported`]: the provider has none.
+    fn capture(&self, _to: BorrowedFd<'_>, _payload: u32) -> VpResult<u32> {
+        Err(VpError::new(VpStatus::Unsupported, "this provider does not copy FPDUs"))
+    }
+
+    /// Ends a capture; returns how many FPDUs were dropped, because they were not read in time.
+    fn end_capture(&self, _number: u32) -> VpResult<u64> {
+        Err(VpError::new(VpStatus::Unsupported, "this provider does not copy FPDUs"))
+    }
 }
 
 /// A completion queue.

@@ -228,4 +228,12 @@ impl<H: Hook> Rnic for HookedRnic<H> {
     fn publish(&self, record: DeviceRef) {
         self.inner.publish(record);
     }
+
+    fn capture(&self, to: BorrowedFd<'_>, payload: u32) -> VpResult<u32> {
+        self.inner.capture(to, payload)
+    }
+
+    fn end_capture(&self, number: u32) -> VpResult<u64> {
+        self.inner.end_capture(number)
+    }
 }

@@ -29,6 +29,7 @@ use crate::parts::{CqParts, QpParts};
 use crate::ports::Ports;
 use crate::qp::SoftQp;
 use crate::queue::cq::SoftCq;
+use crate::stream::capture;
 
 /// An open RNIC.
 pub(crate) struct SoftRnic {
@@ -229,6 +230,14 @@ impl Rnic for SoftRnic {
 
     fn publish(&self, record: DeviceRef) {
         self.engine.publish(record);
+    }
+
+    fn capture(&self, to: BorrowedFd<'_>, payload: u32) -> VpResult<u32> {
+        capture::begin(to, payload)
+    }
+
+    fn end_capture(&self, number: u32) -> VpResult<u64> {
+        capture::end(number)
     }
 }
 

@@ -1,42 +1,13 @@
-//! Sends requests to a process's socket. A process that hangs or is stopped does not respond: the wait for it ends
-//! after [`PATIENCE`].
+//! What a process reports on its socket.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How long a response may take.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Bound of a response, in octets.
-const LONGEST: u64 = 4 << 20;
-
 /// The response, or why there is none.
-pub(super) fn ask(socket: &Path, question: &Value) -> Result<Value, String> {
-    let said = |error: std::io::Error| {
-        match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-            "the process does not respond: it is stopped, or its connection thread hangs; TCP is not judged".to_owned()
-        }
-        _ => format!("the process's socket cannot be used, and TCP is not judged: {error}"),
-    }
-    };
-    let mut stream = connect(socket).map_err(said)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(said)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(said)?;
-    writeln!(stream, "{question}").map_err(said)?;
-    let mut line = String::new();
-    BufReader::new(stream.take(LONGEST)).read_line(&mut line).map_err(said)?;
-    let answer: Value =
-        serde_json::from_str(&line).map_err(|_| "the process closed its socket".to_owned())?;
-    match answer["error"].as_str() {
-        Some(error) => Err(error.to_owned()),
-        None => Ok(answer),
-    }
+fn ask(socket: &Path, question: &Value) -> Result<Value, String> {
+    crate::ask::ask(socket, question, None).map_err(|why| format!("{why}; TCP is not judged"))
 }
 
 /// What the process reports of a queue pair.
@@ -86,12 +57,4 @@ impl VerbCounts {
         }
         (called, waited)
     }
-}
-
-/// Through the directory's descriptor: the name of a socket may have 108 octets only.
-fn connect(socket: &Path) -> std::io::Result<UnixStream> {
-    let directory = std::fs::File::open(socket.parent().unwrap_or(Path::new("/")))?;
-    let name = socket.file_name().unwrap_or_default();
-    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
-    UnixStream::connect(short)
 }

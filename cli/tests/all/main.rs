@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
+mod capture;
 mod conform;
 mod decode;
 mod demo;

@@ -4,15 +4,19 @@
 //! |---|---|
 //! | `{"ask":"queue_pairs"}`, with `device` and `after` for more | `queue_pairs`: what [`vp_api::Qp::query`] says, 256 at most; `more`: there are more |
 //! | `{"ask":"queue_pair","device":D,"qp":N}` | `queue_pairs`: of this one |
+//! | `{"ask":"capture","payload":N}`, with a socket | `capture`: the number of the capture that began ([`vp_api::capture`]) |
+//! | `{"ask":"end_capture","number":N}` | `dropped`: how many FPDUs it lost |
 //! | `{"ask":"verbs"}` | `verbs`: calls and times, if a `stats` wrapper is there |
 //!
 //! The response to an invalid request is `error`. Runs in a connection thread, under its lock: it takes the
 //! locks of queue pairs, one at a time.
 
+use std::os::fd::AsFd;
+
 use kal_shim::questions::Question;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use vp_api::{Qp, QpId, QpInfo, TcpInfo};
+use vp_api::{Qp, QpId, QpInfo, Rnic, TcpInfo, VpError, VpResult, VpStatus};
 
 use super::process::Process;
 
@@ -32,6 +36,13 @@ enum Asked {
         qp: u32,
     },
     Verbs {},
+    Capture {
+        #[serde(default)]
+        payload: u32,
+    },
+    EndCapture {
+        number: u32,
+    },
 }
 
 /// The response.
@@ -40,9 +51,39 @@ pub(super) fn answer(process: &Process, question: &Question) -> String {
         Ok(Asked::QueuePairs { device, after }) => queue_pairs(process, device, after),
         Ok(Asked::QueuePair { device, qp }) => queue_pair(process, device, QpId(qp)),
         Ok(Asked::Verbs {}) => verbs(),
+        Ok(Asked::Capture { payload }) => capture(process, question, payload),
+        Ok(Asked::EndCapture { number }) => end_capture(process, number),
         Err(error) => json!({ "error": format!("invalid request: {error}") }),
     };
     answer.to_string()
+}
+
+/// By the first provider that can.
+fn capture(process: &Process, question: &Question, payload: u32) -> Value {
+    let Some(socket) = &question.descriptor else {
+        return json!({ "error": "a capture needs a socket beside the request" });
+    };
+    let adapters = process.adapters();
+    let begun = adapters.iter().map(|adapter| adapter.capture(socket.as_fd(), payload));
+    match first_supported(begun) {
+        Some(Ok(number)) => json!({ "capture": number }),
+        Some(Err(error)) => json!({ "error": error.to_string() }),
+        None => json!({ "error": "no provider of this process copies FPDUs" }),
+    }
+}
+
+fn end_capture(process: &Process, number: u32) -> Value {
+    let adapters = process.adapters();
+    match first_supported(adapters.iter().map(|adapter| adapter.end_capture(number))) {
+        Some(Ok(dropped)) => json!({ "dropped": dropped }),
+        Some(Err(error)) => json!({ "error": error.to_string() }),
+        None => json!({ "error": "no provider of this process copies FPDUs" }),
+    }
+}
+
+fn first_supported<T>(mut results: impl Iterator<Item = VpResult<T>>) -> Option<VpResult<T>> {
+    let is_unsupported = |error: &VpError| error.status == VpStatus::Unsupported;
+    results.find(|result| !result.as_ref().is_err_and(is_unsupported))
 }
 
 /// The queue pairs from this device and queue pair on.

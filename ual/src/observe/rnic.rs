@@ -255,4 +255,12 @@ impl Rnic for ObservedRnic {
     fn publish(&self, record: DeviceRef) {
         self.inner.publish(record);
     }
+
+    fn capture(&self, to: BorrowedFd<'_>, payload: u32) -> VpResult<u32> {
+        self.inner.capture(to, payload)
+    }
+
+    fn end_capture(&self, number: u32) -> VpResult<u64> {
+        self.inner.end_capture(number)
+    }
 }

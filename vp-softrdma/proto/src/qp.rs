@@ -259,6 +259,11 @@ impl Qp {
     pub const fn places_early(&self) -> bool {
         self.rx.framing.places_early()
     }
+    /// Octets that still belong to an FPDU whose payload is being placed as it arrives; 0: another
+    /// begins after the octets that were consumed.
+    pub fn fpdu_rest(&self) -> usize {
+        self.rx.rest()
+    }
     /// Reads and atomics of ours that are waiting for their response.
     pub fn outstanding_reads(&self) -> u32 {
         self.requester.visible()

@@ -243,7 +243,7 @@ impl Inner {
             if link.unsent {
                 return taken;
             }
-            if !link.outbox.fill(&mut self.core, context) {
+            if !link.outbox.fill(&link.stream, &mut self.core, context) {
                 // Without memory to send from: as if the budget were used up.
                 link.unsent = true;
                 return taken;

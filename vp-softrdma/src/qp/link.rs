@@ -16,6 +16,7 @@ use crate::qp::context::Context;
 use crate::qp::hold::HoldDeadline;
 use crate::qp::inner::nanoseconds;
 use crate::qp::registration::Registration;
+use crate::stream::capture::Facts;
 use crate::stream::local::Local;
 use crate::stream::rx::Inbox;
 use crate::stream::socket::{Sent, Stream};
@@ -69,7 +70,8 @@ pub(crate) struct Link {
 
 impl Link {
     /// A new connection.
-    pub(crate) fn new(stream: Stream, params: StreamParams) -> Self {
+    pub(crate) fn new(mut stream: Stream, params: StreamParams) -> Self {
+        stream.facts = Facts::new(&params, stream.shared().is_some());
         Self {
             inbox: Inbox::new(stream.shared().is_some()),
             stream: Arc::new(stream),

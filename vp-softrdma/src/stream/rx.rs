@@ -13,11 +13,13 @@
 //! core is informed, once, and the inbox reads no more.
 
 use iwarp_proto::{Destination, State, Want};
+use vp_api::capture::Kind;
 use vp_soft::memory::AccessError;
 use vp_soft::memory::stag_table::Use;
 
 use crate::qp::context::Context;
 use crate::qp::protocol_core::ProtocolCore;
+use crate::stream::capture::{Place, Tap};
 use crate::stream::socket::{Piece, Received, Stream};
 use crate::stream::{pool, registered};
 use crate::tuning;
@@ -88,6 +90,7 @@ pub(crate) struct Inbox {
     large: u8,
     /// FIN or a fault was seen: no more is read.
     ended: bool,
+    tap: Tap,
     /// System calls made.
     pub(crate) calls: u64,
     /// Octets read.
@@ -103,6 +106,7 @@ impl Inbox {
             reads: if local { Reads::LOCAL } else { Reads::TCP },
             large: 0,
             ended: false,
+            tap: Tap::new(Kind::Received),
             calls: 0,
             octets: 0,
         }
@@ -128,7 +132,8 @@ impl Inbox {
         context: &Context,
         over: bool,
     ) -> Stopped {
-        pool::with_staging(|staging| {
+        self.attend_capture(stream, core, context);
+        let stopped = pool::with_staging(|staging| {
             let mut budget = tuning::RECEIVE_BUDGET;
             while !self.ended {
                 let (received, asked) = self.read(stream, core, context, staging);
@@ -146,7 +151,27 @@ impl Inbox {
                 }
             }
             Stopped::Empty
-        })
+        });
+        self.tap.flush();
+        stopped
+    }
+
+    /// Notices that a capture began or ended.
+    #[inline]
+    fn attend_capture(&mut self, stream: &Stream, core: &ProtocolCore, context: &Context) {
+        let Self { tap, tail, octets, .. } = self;
+        tap.is_on(stream, context.id.0, || {
+            let tail = tail.as_ref().map_or(&[][..], |tail| &tail.octets[..tail.len]);
+            match core.proto.fpdu_rest() {
+                0 => {
+                    let position = octets.wrapping_sub(tail.len() as u64);
+                    Place { position, skip: 0, begun: tail }
+                }
+                rest => {
+                    Place { position: *octets, skip: rest.saturating_sub(tail.len()), begun: &[] }
+                }
+            }
+        });
     }
 
     /// Reads what arrived before the stream broke: it may say why.
@@ -156,12 +181,14 @@ impl Inbox {
         core: &mut ProtocolCore,
         context: &Context,
     ) {
+        self.attend_capture(stream, core, context);
         pool::with_staging(|staging| {
             while !self.ended
                 && let (Received::Octets(_), _) = self.read(stream, core, context, staging)
             {
             }
         });
+        self.tap.flush();
         self.ended = true;
     }
 
@@ -200,6 +227,7 @@ impl Inbox {
         // A QP that left RTS since has flushed its receive buffers.
         if let Want::Direct { destination, offset, remaining } = self.want
             && core.proto.state() == State::Rts
+            && !self.tap.needs_payload()
         {
             let behind = self.behind(staging);
             let sinks = Sinks::resolve(core, context, destination, offset, remaining);
@@ -230,6 +258,8 @@ impl Inbox {
         if let Received::Octets(octets) = received {
             self.octets += octets as u64;
             let direct = octets.min(placed);
+            self.tap.pass(direct);
+            self.tap.take(&staging[..octets - direct]);
             self.want = core.direct(context, direct as u32).want;
             self.take_staged(core, context, &staging[..octets - direct]);
         }
@@ -254,8 +284,10 @@ impl Inbox {
             self.octets += octets as u64;
             let appended = octets.min(room_len);
             if let Some(tail) = &mut self.tail {
+                self.tap.take(&tail.octets[tail.len..tail.len + appended]);
                 tail.len += appended;
             }
+            self.tap.take(&staging[..octets - appended]);
             self.take_staged(core, context, &staging[..octets - appended]);
         }
         (received, room_len + staging.len())

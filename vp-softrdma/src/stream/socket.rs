@@ -16,6 +16,7 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 use vp_api::{Carrier, LocalStream, TcpInfo};
 
 use crate::fork::Ours;
+use crate::stream::capture::Facts;
 use crate::stream::local::{Line, Local};
 
 /// Memory for the kernel to send from or to fill, alive and unmoved for `'a`.
@@ -104,6 +105,8 @@ pub(crate) struct Stream {
     socket: Ours<OwnedFd>,
     remote: Option<SocketAddr>,
     local: Option<Box<Local>>,
+    /// For captures.
+    pub(crate) facts: Facts,
 }
 
 /// What becomes readable when there are octets.
@@ -123,14 +126,14 @@ impl Stream {
         // RFC 5044 5.1: FPDUs start segments when they can [MPA-32].
         sockopt::set_tcp_nodelay(&socket, true)?;
         let local = local.map(|local| Local::adopt(local).map(Box::new)).transpose()?;
-        Ok(Self { socket, remote, local })
+        Ok(Self { socket, remote, local, facts: Facts::default() })
     }
 
     /// A socket of whatever kind.
     #[cfg(test)]
     pub(crate) fn of(socket: impl Into<OwnedFd>) -> Self {
         let socket = Ours::make(|| Ok(socket.into())).expect("memory for its entry");
-        Self { socket, remote: None, local: None }
+        Self { socket, remote: None, local: None, facts: Facts::default() }
     }
 
     /// The shared memory, if octets go through it.

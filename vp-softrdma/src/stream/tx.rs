@@ -10,6 +10,7 @@
 //! memory, resolved anew for each system call, so a stalled stream never delays deregistration.
 
 use iwarp_proto::{Fpdu, Payload};
+use vp_api::capture::Kind;
 use vp_api::room;
 use vp_soft::memory::AccessError;
 use vp_soft::memory::place;
@@ -18,6 +19,7 @@ use vp_soft::queue::wq;
 
 use crate::qp::context::{Context, Queues};
 use crate::qp::protocol_core::ProtocolCore;
+use crate::stream::capture::{Place, Tap};
 use crate::stream::crc;
 use crate::stream::socket::{Fault, Piece, Sent, Stream};
 use crate::stream::{pool, registered};
@@ -216,6 +218,29 @@ impl Batch {
         last
     }
 
+    /// Fills `to` with the octets from `at` on.
+    fn copy(
+        &self,
+        at: usize,
+        mut to: &mut [u8],
+        source: &Source<'_, '_>,
+    ) -> Result<(), AccessError> {
+        let mut skip = at;
+        for run in &self.runs {
+            let here = run.len().saturating_sub(skip).min(to.len());
+            let (now, later) = to.split_at_mut(here);
+            match run {
+                _ if here == 0 => {}
+                Run::Arena { at, .. } => now.copy_from_slice(&self.arena[at + skip..][..here]),
+                Run::Payload(payload) => {
+                    source.copy(*payload, skip as u32, now, None, &mut None)?
+                }
+            }
+            (to, skip) = (later, skip.saturating_sub(run.len()));
+        }
+        if to.is_empty() { Ok(()) } else { Err(AccessError::Bounds) }
+    }
+
     fn is_sent(&self) -> bool {
         self.sent == self.octets
     }
@@ -340,9 +365,17 @@ fn put<'a>(parts: &mut [Part<'a>], part: Part<'a>) -> usize {
 }
 
 /// Octets that wait for the socket.
-#[derive(Default)]
 pub(crate) struct Outbox {
     batch: Option<Box<Batch>>,
+    tap: Tap,
+    /// Octets of FPDUs gathered so far.
+    octets: u64,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self { batch: None, tap: Tap::new(Kind::Sent), octets: 0 }
+    }
 }
 
 /// The result of transmitting.
@@ -374,11 +407,16 @@ impl Outbox {
     /// Fills an empty batch with what the core has to send. False: there is no memory for a batch, and
     /// the core still has it.
     #[inline]
-    pub(crate) fn fill(&mut self, core: &mut ProtocolCore, context: &Context) -> bool {
-        self.batch.is_some() || core.is_idle() || self.gather(core, context)
+    pub(crate) fn fill(
+        &mut self,
+        stream: &Stream,
+        core: &mut ProtocolCore,
+        context: &Context,
+    ) -> bool {
+        self.batch.is_some() || core.is_idle() || self.gather(stream, core, context)
     }
 
-    fn gather(&mut self, core: &mut ProtocolCore, context: &Context) -> bool {
+    fn gather(&mut self, stream: &Stream, core: &mut ProtocolCore, context: &Context) -> bool {
         let Some(mut batch) = pool::take_batch() else { return false };
         let mut kept = None;
         loop {
@@ -403,9 +441,15 @@ impl Outbox {
         }
         if batch.is_empty() {
             pool::give_batch(batch);
-        } else {
-            self.batch = Some(batch);
+            return true;
         }
+        let before = self.octets;
+        self.octets += batch.octets as u64;
+        let place = || Place { position: before, skip: 0, begun: &[] };
+        if self.tap.is_on(stream, context.id.0, place) {
+            capture(&mut self.tap, &batch, &Source { context, queues: &core.queues });
+        }
+        self.batch = Some(batch);
         true
     }
 
@@ -440,6 +484,17 @@ impl Outbox {
         }
         progress
     }
+}
+
+/// Copies of a new batch's FPDUs.
+#[cold]
+fn capture(tap: &mut Tap, batch: &Batch, source: &Source<'_, '_>) {
+    let mut begin = 0;
+    for (end, _) in &batch.ends {
+        tap.take_fpdu(end - begin, |offset, to| batch.copy(begin + offset, to, source).is_ok());
+        begin = *end;
+    }
+    tap.flush();
 }
 
 #[cfg(test)]

@@ -51,8 +51,9 @@ fn post_fenced(end: &End, peer: &End, lens: &[u32]) {
 /// Fills a batch, and passes it to `check`.
 fn filled<R>(end: &End, check: impl FnOnce(&Batch) -> R) -> R {
     end.qp.inside(|inner, context| {
-        let outbox = &mut inner.link.as_mut().expect("connected").outbox;
-        assert!(outbox.fill(&mut inner.core, context));
+        let link = inner.link.as_mut().expect("connected");
+        let (outbox, stream) = (&mut link.outbox, &link.stream);
+        assert!(outbox.fill(stream, &mut inner.core, context));
         check(outbox.batch.as_ref().expect("something to send"))
     })
 }

@@ -164,6 +164,10 @@ impl Reception {
             expect_empty_send: false,
         }
     }
+    /// Octets left of a segment that streams in.
+    pub(crate) fn rest(&self) -> usize {
+        self.direct.map_or(0, |direct| direct.left as usize + direct.trailer)
+    }
     /// Whether the peer has begun a message and not finished it.
     pub(crate) fn in_message(&self) -> bool {
         self.direct.is_some() || self.partial.is_some() || self.write_open || self.hold.is_open()
