@@ -109,11 +109,11 @@ fn loom_aborts_and_interrupts_end_every_wait() {
 /// A child that adds its number to an aggregate.
 fn feed(child: &EventQueue<u64>, number: usize, list: &Arc<EventQueue<usize>>) {
     let list = list.clone();
-    let tell = Box::new(move |met| match met {
+    let set_listed = Box::new(move |listed| match listed {
         true => list.push_always(number),
         false => list.take_with(|state| state.remove(|&child| child == number)),
     });
-    child.set_feed(Some(Feed { tell, drained: false, listed: false }));
+    child.set_feed(Some(Feed { set_listed, drained: false, listed: false }));
 }
 
 #[test]
