@@ -48,6 +48,7 @@ fn json(of: &Evidence, verdicts: &[Verdict]) -> Value {
         "device": of.device,
         "qp": of.qp,
         "seconds": of.seconds,
+        "without_processor": of.starved,
         "causes": verdicts.iter().map(cause).collect::<Vec<_>>(),
         "figures": figures.collect::<Map<String, Value>>(),
         "notes": of.notes,

@@ -148,6 +148,7 @@ typedef struct ri_qp_info {
     /* Since 1.4: time so far with something on the way, and of it limited by the peer's window, by the send buffer. */
     uint64_t tcp_busy_ns, tcp_rwnd_limited_ns, tcp_sndbuf_limited_ns;
     uint64_t tcp_delivery_rate; /* octets per second */
+    uint64_t tcp_min_rtt_ns; /* the shortest round trip of late; 0: not known */
 } ri_qp_info;
 
 typedef struct ri_qp_ops {

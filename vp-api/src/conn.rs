@@ -275,6 +275,8 @@ pub struct TcpInfo {
     pub rwnd_limited: Duration,
     /// Of it: limited by this end's send buffer.
     pub sndbuf_limited: Duration,
+    /// The shortest round trip of late, which has no queue in it; zero: the kernel does not report it.
+    pub min_rtt: Duration,
     /// Octets per second that arrived at the peer of late.
     pub delivery_rate: u64,
     /// Octets in the socket that are not sent yet.

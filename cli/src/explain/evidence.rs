@@ -12,6 +12,8 @@ pub(crate) struct Tcp {
     pub(crate) mss: u64,
     pub(crate) rtt_us: u64,
     pub(crate) rtt_variation_us: u64,
+    /// The shortest one; it has no queue in it.
+    pub(crate) min_rtt_us: u64,
     /// In segments.
     pub(crate) congestion_window: u64,
     /// Segments.
@@ -117,6 +119,8 @@ pub(crate) struct Evidence {
     pub(crate) tcp: Option<Tcp>,
     pub(crate) verbs: Option<Verbs>,
     pub(crate) processor: Option<Processor>,
+    /// The share of the time in which the busiest thread was ready to run and had no processor.
+    pub(crate) starved: f64,
     /// Why the process did not respond, or the look ended early.
     pub(crate) notes: Vec<String>,
 }
@@ -142,9 +146,9 @@ impl Evidence {
         let mut notes: Vec<_> = notes.cloned().collect();
         notes.dedup();
         let processor = threads.map(|(end, begin)| end.since(begin));
-        let starved = processor.map_or(0.0, |of| of.waited / seconds);
+        let starved = processor.map_or(0.0, |of| (of.waited / seconds).min(1.0));
         if starved > 0.2 {
-            let share = 100.0 * starved.min(1.0);
+            let share = 100.0 * starved;
             notes.push(format!(
                 "for {share:.0} % of the time the busiest thread was ready to run and had no processor"
             ));
@@ -186,6 +190,7 @@ impl Evidence {
             tcp: end.tcp.zip(begin.tcp).map(|(end, begin)| end.since(begin)),
             verbs,
             processor,
+            starved,
             notes,
         }
     }
@@ -220,6 +225,7 @@ impl Evidence {
         if let Some(tcp) = &self.tcp {
             let time = |us: u64| share(us as f64 / 1e6);
             all.push(("round trip", format!("{} us, +- {} us", tcp.rtt_us, tcp.rtt_variation_us)));
+            all.push(("shortest round trip", format!("{} us", tcp.min_rtt_us)));
             all.push(("delivery rate", format!("{} octets/s", tcp.delivery_rate)));
             all.push(("retransmitted", format!("{} segments", tcp.retransmitted)));
             all.push(("octets under way", time(tcp.busy_us)));

@@ -14,8 +14,10 @@ use super::processor::Threads;
 use crate::error::CliResult;
 use crate::stat::pages::Seen;
 
-/// Between two looks at the page.
+/// Between two looks at the page; longer where a look takes long, because it has thousands of connections.
 const STEP: Duration = Duration::from_millis(10);
+/// The pause after a look, in times of what the look took.
+const PAUSE: u32 = 4;
 /// How long to look for the connection that moves most.
 const GLANCE: Duration = Duration::from_millis(100);
 
@@ -29,10 +31,13 @@ pub(super) fn watch(args: &ExplainArgs) -> CliResult<Evidence> {
     let mut samples = Samples::default();
     let mut last = begin.clone();
     last.notes.clear();
-    let began = Instant::now();
+    let (began, mut pause) = (Instant::now(), STEP);
     while began.elapsed() < args.seconds {
-        std::thread::sleep(STEP);
-        let Some((seen, now)) = chosen.again(args.which) else {
+        std::thread::sleep(pause);
+        let look = Instant::now();
+        let found = chosen.again(args.which);
+        pause = STEP.max(PAUSE * look.elapsed());
+        let Some((seen, now)) = found else {
             last.notes.push("the connection or its process has ended meanwhile".to_owned());
             break;
         };
@@ -117,6 +122,7 @@ fn tcp(of: &Value) -> Option<Tcp> {
         mss: number("mss"),
         rtt_us: number("rtt_us"),
         rtt_variation_us: number("rtt_variation_us"),
+        min_rtt_us: number("min_rtt_us"),
         congestion_window: number("congestion_window"),
         retransmitted: number("retransmitted"),
         busy_us: number("busy_us"),

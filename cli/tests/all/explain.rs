@@ -1,19 +1,15 @@
 //! Tests of `warpline explain`: each cause with two processes that make it, where it must be the first, and a control
-//! where it must not be named. Namespaces make the ends two hosts, with the delay, loss and MTU of a network.
+//! where it must not be named; that of the socket is tested beside its function. Namespaces make the ends two hosts, with the rate, loss and MTU of a network.
 
 mod ends;
 pub(crate) mod load;
 
 use crate::support::Running;
-use ends::{Ends, Net};
+use ends::{Ends, Net, Path};
 use load::{Load, Manner, Op, STREAM, Serve};
 
 const POLLS: Serve = Serve { receives: 64, manner: Manner::Poll };
 const PARKS: Serve = Serve { receives: 0, manner: Manner::Park };
-/// A round trip of 2 ms.
-const FAR: &[&str] = &["netem", "delay", "2ms"];
-/// 400 Mbit/s, by which the network limits and not the processor.
-const NARROW: &[&str] = &["netem", "delay", "2ms", "rate", "400mbit"];
 /// One request in 20 ms.
 const SELDOM: Load = Load { size: 4096, at_once: 1, rest_us: 20_000, ..STREAM };
 
@@ -27,8 +23,8 @@ fn both(cause: &str, makes: impl FnOnce() -> Option<Ends>, control: impl FnOnce(
     }
 }
 
-fn ends(test: &str, shape: &[&str], config: &str, serve: Serve, load: Load) -> Option<Ends> {
-    let net = Net::two(test, 9000, shape)?;
+fn ends(test: &str, path: Path, config: &str, serve: Serve, load: Load) -> Option<Ends> {
+    let net = Net::two(test, 9000, path)?;
     Some(Ends::start(net, config, &[], serve, load))
 }
 
@@ -42,8 +38,8 @@ fn nothing_to_send() {
     let test = "explain nothing to send";
     both(
         "nothing to send",
-        || ends(test, &[], "", PARKS, SELDOM),
-        || ends(test, NARROW, "", PARKS, STREAM),
+        || ends(test, Path::Plain, "", PARKS, SELDOM),
+        || ends(test, Path::Narrow, "", PARKS, STREAM),
     );
 }
 
@@ -54,9 +50,9 @@ fn depth() {
     let deep = Load { op: Op::Read, depth: 16, at_once: 16, ..STREAM };
     both(
         "depth",
-        || ends(test, FAR, "", PARKS, shallow),
+        || ends(test, Path::Plain, "", PARKS, shallow),
         // As full, but the network limits.
-        || ends(test, &["netem", "rate", "100mbit"], "", PARKS, deep),
+        || ends(test, Path::Narrow, "", PARKS, deep),
     );
 }
 
@@ -66,8 +62,8 @@ fn small_messages() {
     let single = Load { size: 8, depth: 256, at_once: 1, ..STREAM };
     both(
         "small messages",
-        || ends(test, &[], "", PARKS, single),
-        || ends(test, &[], "", PARKS, Load { list: 64, at_once: 256, ..single }),
+        || ends(test, Path::Plain, "", PARKS, single),
+        || ends(test, Path::Plain, "", PARKS, Load { list: 64, at_once: 256, ..single }),
     );
 }
 
@@ -77,8 +73,8 @@ fn outbound_reads() {
     let one = Load { op: Op::Read, size: 4096, ord: 1, ..STREAM };
     both(
         "ORD",
-        || ends(test, FAR, "", PARKS, one),
-        || ends(test, FAR, "", PARKS, Load { ord: 16, ..one }),
+        || ends(test, Path::Plain, "", PARKS, one),
+        || ends(test, Path::Plain, "", PARKS, Load { ord: 16, ..one }),
     );
 }
 
@@ -88,8 +84,8 @@ fn no_receive_posted() {
     let sends = Load { op: Op::Send, size: 64, ..SELDOM };
     both(
         "receiver's application",
-        || ends(test, &[], "", Serve { receives: 1, manner: Manner::Park }, sends),
-        || ends(test, &[], "", POLLS, sends),
+        || ends(test, Path::Plain, "", Serve { receives: 1, manner: Manner::Park }, sends),
+        || ends(test, Path::Plain, "", POLLS, sends),
     );
 }
 
@@ -97,22 +93,11 @@ fn no_receive_posted() {
 fn a_stopped_receiver() {
     let test = "explain receiver's processor";
     let stopped = || {
-        let ends = ends(test, &[], "", PARKS, STREAM)?;
+        let ends = ends(test, Path::Plain, "", PARKS, STREAM)?;
         stop(&ends.server);
         Some(ends)
     };
-    both("receiver's processor", stopped, || ends(test, NARROW, "", PARKS, STREAM));
-}
-
-#[test]
-fn a_small_socket_buffer() {
-    let test = "explain socket";
-    let small = "[softrdma]\nsocket_buffer = 16384\n";
-    both(
-        "socket",
-        || ends(test, FAR, small, PARKS, STREAM),
-        || ends(test, NARROW, "", PARKS, STREAM),
-    );
+    both("receiver's processor", stopped, || ends(test, Path::Narrow, "", PARKS, STREAM));
 }
 
 #[test]
@@ -120,8 +105,8 @@ fn loss() {
     let test = "explain network";
     both(
         "network",
-        || ends(test, &["netem", "delay", "1ms", "loss", "5%"], "", PARKS, STREAM),
-        || ends(test, FAR, "", PARKS, STREAM),
+        || ends(test, Path::Lossy, "", PARKS, STREAM),
+        || ends(test, Path::Plain, "", PARKS, STREAM),
     );
 }
 
@@ -129,8 +114,9 @@ fn loss() {
 fn small_fpdus_with_crc_and_markers() {
     let test = "explain CRC or FPDU size";
     let config = "[policy]\ncrc = \"require\"\nmarkers = \"require\"\n";
-    let small = || Some(Ends::start(Net::two(test, 1500, &[])?, config, &[], PARKS, STREAM));
-    both("CRC or FPDU size", small, || ends(test, &[], "", PARKS, STREAM));
+    let small =
+        || Some(Ends::start(Net::two(test, 1500, Path::Plain)?, config, &[], PARKS, STREAM));
+    both("CRC or FPDU size", small, || ends(test, Path::Plain, "", PARKS, STREAM));
 }
 
 #[test]
@@ -141,8 +127,8 @@ fn sleeps() {
     let echo = Serve { receives: 16, manner: Manner::Echo };
     both(
         "sleeping",
-        || ends(test, &[], config, echo, waits),
-        || ends(test, &[], config, echo, Load { wait: false, ..waits }),
+        || ends(test, Path::Plain, config, echo, waits),
+        || ends(test, Path::Plain, config, echo, Load { wait: false, ..waits }),
     );
 }
 
@@ -151,11 +137,11 @@ fn a_program_that_never_polls() {
     let test = "explain engine only";
     let reads = Load { op: Op::Read, size: 4096, at_once: 1, ..STREAM };
     // The server's side: it only responds.
-    if let Some(ends) = ends(test, &[], "", PARKS, reads) {
+    if let Some(ends) = ends(test, Path::Plain, "", PARKS, reads) {
         let (causes, all) = ends.explain(ends.server.id());
         assert_eq!(causes.first().map(String::as_str), Some("engine only"), "{all:#}");
     }
-    if let Some(ends) = ends(test, &[], "", POLLS, reads) {
+    if let Some(ends) = ends(test, Path::Plain, "", POLLS, reads) {
         let (causes, all) = ends.explain(ends.server.id());
         assert!(!causes.iter().any(|of| of == "engine only"), "{all:#}");
     }
@@ -181,7 +167,8 @@ fn the_program_and_not_the_library() {
 #[test]
 fn figures_without_a_cause_and_the_other_end() {
     let test = "explain without a cause";
-    let Some(ends) = ends(test, NARROW, "", PARKS, STREAM) else { return };
+    let reads = Load { op: Op::Read, ..STREAM };
+    let Some(ends) = ends(test, Path::Narrow, "", PARKS, reads) else { return };
     let (causes, all) = ends.explain(ends.client.id());
     assert!(causes.is_empty() && all["figures"]["round trip"].is_string(), "{all:#}");
     let (status, out, error) =

@@ -160,6 +160,7 @@ fn tcp(tcp: &TcpInfo) -> Value {
         "busy_us": tcp.busy.as_micros() as u64,
         "rwnd_limited_us": tcp.rwnd_limited.as_micros() as u64,
         "sndbuf_limited_us": tcp.sndbuf_limited.as_micros() as u64,
+        "min_rtt_us": tcp.min_rtt.as_micros() as u64,
         "delivery_rate": tcp.delivery_rate,
         "unsent": tcp.unsent,
     })

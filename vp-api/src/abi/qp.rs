@@ -307,6 +307,7 @@ macro_rules! same_fields {
                 tcp_rwnd_limited_ns: ns(tcp.rwnd_limited),
                 tcp_sndbuf_limited_ns: ns(tcp.sndbuf_limited),
                 tcp_delivery_rate: tcp.delivery_rate,
+                tcp_min_rtt_ns: ns(tcp.min_rtt),
                 carrier: codes::carrier_code(info.carrier),
                 $($info: info.$info,)+
                 $($counter: info.counters.$counter,)+
@@ -356,6 +357,7 @@ fn tcp_from(info: &c::QpInfo) -> TcpInfo {
         rwnd_limited: Duration::from_nanos(info.tcp_rwnd_limited_ns),
         sndbuf_limited: Duration::from_nanos(info.tcp_sndbuf_limited_ns),
         delivery_rate: info.tcp_delivery_rate,
+        min_rtt: Duration::from_nanos(info.tcp_min_rtt_ns),
         unsent: info.tcp_unsent,
     }
 }

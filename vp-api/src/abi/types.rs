@@ -485,6 +485,7 @@ structs! { growing:
         tcp_rwnd_limited_ns: u64,
         tcp_sndbuf_limited_ns: u64,
         tcp_delivery_rate: u64,
+        tcp_min_rtt_ns: u64,
     }
     QpOps = ri_qp_ops {
         size: u32,

@@ -299,6 +299,7 @@ impl Stream {
             busy: micros(word(168)),
             rwnd_limited: micros(word(176)),
             sndbuf_limited: micros(word(184)),
+            min_rtt: micros(half(148).into()),
             delivery_rate: word(160),
             unsent: half(144),
         })

@@ -8,7 +8,7 @@ use crate::explain::evidence::Evidence;
 const SMALL: u64 = 4096;
 
 pub(super) fn small_messages(of: &Evidence) -> Shown {
-    let mean = of.octets_sent / of.messages_sent.max(1);
+    let mean = (of.octets_sent + of.octets_received) / of.messages_sent.max(1);
     let calls = part(of.send_calls, of.messages_sent);
     // Messages that each wait for a reply cannot be posted in lists.
     let alternates = of.messages_received > of.messages_sent / 2;

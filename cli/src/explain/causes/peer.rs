@@ -60,3 +60,22 @@ pub(super) fn network(of: &Evidence) -> Shown {
         "look for loss on the path (ip -s link, ethtool -S); another `[softrdma] congestion`";
     (tcp.retransmitted > 1).then(|| (share, shows, remedy.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cause, verdicts};
+    use crate::explain::evidence::{Evidence, Tcp};
+
+    /// A send buffer that limits needs a long path, which no test here has.
+    #[test]
+    fn a_stream_that_waits_for_its_send_buffer() {
+        let stream = |sndbuf_limited_us| {
+            let tcp = Tcp { mss: 1448, busy_us: 990_000, sndbuf_limited_us, ..Tcp::default() };
+            let (connected, seconds, tcp) = (true, 1.0, Some(tcp));
+            Evidence { connected, seconds, tcp, send_stalls: 500, ..Evidence::default() }
+        };
+        let causes = |of: &Evidence| verdicts(of).iter().map(|of| of.cause).collect::<Vec<_>>();
+        assert_eq!(causes(&stream(600_000)), [Cause::Socket]);
+        assert_eq!(causes(&stream(100_000)), []);
+    }
+}

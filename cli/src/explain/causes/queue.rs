@@ -1,9 +1,11 @@
 //! Causes in how the program uses the send queue: too little in it, too small, or too few RDMA Reads at once. Pure.
 
 use super::{Shown, part, percent};
-use crate::explain::evidence::Evidence;
+use crate::explain::evidence::{Evidence, Tcp};
 use crate::output::count;
 
+/// By how much a round trip may exceed the shortest one without a queue on the path, in seconds.
+const QUEUED: f64 = 1e-3;
 /// What a message may take until it is posted and sent, in seconds.
 const POSTING: f64 = 200e-6;
 
@@ -59,7 +61,9 @@ pub(super) fn depth(of: &Evidence) -> Shown {
     }
     let full = part(of.samples.sq_full, of.samples.looks);
     let refused = part(of.posts_refused, of.posts_refused + of.messages_sent);
-    let trip = of.tcp.map_or(0.0, |tcp| tcp.rtt_us as f64 / 1e6);
+    // A round trip that is much longer than the shortest one waits in queues on the path: no depth helps.
+    let trip = |tcp: Tcp| (tcp.rtt_us as f64 / 1e6).min(tcp.min_rtt_us as f64 / 1e6 + QUEUED);
+    let trip = of.tcp.map_or(0.0, trip);
     let rate = of.messages_sent as f64 / of.seconds;
     // Requests that stay in the queue for longer than a round trip wait for something that depth does not change.
     let waits_for_path = (1.5 * rate * trip / f64::from(of.send_depth)).min(1.0);

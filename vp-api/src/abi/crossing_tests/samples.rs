@@ -145,6 +145,7 @@ pub(super) fn qp_info() -> QpInfo {
         rwnd_limited: Duration::from_nanos(25),
         sndbuf_limited: Duration::from_nanos(26),
         delivery_rate: 27,
+        min_rtt: Duration::from_nanos(29),
         unsent: 28,
     });
     info.carrier = Carrier::Local;
