@@ -1,10 +1,12 @@
 //! Tests of a CQ: deferred posts are transmitted when their consumer finds completions at every poll,
 //! finds none, or arms; what a wait and the destruction of a CQ leave behind.
 
+use std::cell::Cell;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use vp_api::{Cq, CqId, Data, Qp, QpId, SendFlags, SendOp, SendWr, WorkCompletion};
+use rustix::event::PollFlags;
+use vp_api::{Cq, CqId, Data, Qp, QpId, Remote, SendFlags, SendOp, SendWr, Sge, WorkCompletion};
 
 use super::{CqRing, DeferredActions, SoftCq, WakeActions};
 use warpline_patience::until;
@@ -12,8 +14,8 @@ use warpline_patience::until;
 use crate::engine::Waited;
 use crate::parts::CqParts;
 use crate::sync::{Ordering, lock};
-use crate::testing::end::{End, pair};
-use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, SERVE_ALL_EVERY};
+use crate::testing::end::{End, is_ready, pair};
+use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, RENEWALS, SERVE_ALL_EVERY};
 
 /// An end whose CQ has this many other QPs, with a deferred post, since the one before it has not been
 /// polled; and its peer.
@@ -158,4 +160,29 @@ fn a_program_that_polls_one_cq_serves_the_peers_of_others() {
     };
     assert!(read() <= SERVE_ALL_EVERY);
     assert_eq!([read(), read()], [1, 1], "after work, each poll looks for more");
+}
+
+/// Octets that arrive before each check begin the spin anew, but not behind the deadline.
+#[test]
+fn a_deadline_ends_a_spin_while_the_peer_writes() {
+    let (peer, end) = pair(64); // the initiator sends first
+    let stream = end.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.clone());
+    let source = [Sge { stag: peer.stag, to: peer.buffer.addr(), len: 8 }];
+    let remote = Remote { stag: end.stag, to: end.buffer.addr() };
+    let write = || {
+        let (op, flags) = (SendOp::Write { remote }, SendFlags::SIGNALED);
+        let wr = SendWr { wr_id: 1, op, data: Data::Sgl(&source), flags };
+        peer.qp.post_send(&[wr]).expect("room");
+        until("the write to be sent", || peer.completed());
+        until("the write to arrive", || is_ready(&stream, PollFlags::IN));
+    };
+    let (checks, enough) = (Cell::new(0), RENEWALS / 2);
+    let done = || {
+        write();
+        checks.set(checks.get() + 1);
+        checks.get() == enough
+    };
+    let (long, passed) = (Duration::from_secs(3600), Instant::now());
+    assert!(!end.cq.spin_before_sleep(long, Some(passed), done), "{} checks", checks.get());
+    assert!(end.cq.spin_before_sleep(long, None, done), "without a deadline it goes on");
 }
