@@ -1,6 +1,7 @@
 //! The table of crates in `ARCHITECTURE.md`: made from what [`super::arrows`] checks, so that it
 //! cannot say anything else. Crates of tests, measurements and examples are not in it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -77,12 +78,14 @@ fn shipped<'a>(root: &'a Path, workspace: &'a Workspace) -> impl Iterator<Item =
 }
 
 fn table(root: &Path, workspace: &Workspace) -> String {
-    let mut out =
-        String::from("| folder | crate | what it is | may depend on |\n|---|---|---|---|\n");
+    let mut out = String::from("| folder (crate) | what it is | may depend on |\n|---|---|---|\n");
     for row in shipped(root, workspace) {
         let Row { name, folder, description, .. } = &row;
-        out += &format!("| `{folder}` | `{name}` | {description} | {} |\n", to(&row));
+        let other = if folder == name { String::new() } else { format!(" (`{name}`)") };
+        out += &format!("| `{folder}`{other} | {description} | {} |\n", to(&row));
     }
+    let homes: BTreeSet<_> = CONFINED.iter().map(|(_, _, home)| format!("`{home}`")).collect();
+    out += &format!("\n\\* Only in {}.\n", homes.into_iter().collect::<Vec<_>>().join(", "));
     out
 }
 
@@ -94,8 +97,8 @@ fn to(row: &Row<'_>) -> String {
         let of = |(dir, name, _): &&(&str, &str, &str)| {
             dir.starts_with(&row.folder) && *name == to.replace('-', "_")
         };
-        let home = CONFINED.iter().find(of).map(|(_, _, home)| format!(" (in `{home}` only)"));
-        format!("`{to}`{}", home.unwrap_or_default())
+        let mark = if CONFINED.iter().any(|one| of(&one)) { "\\*" } else { "" };
+        format!("`{to}`{mark}")
     };
     let all: Vec<_> = row.to.iter().map(|to| only(to)).collect();
     if all.is_empty() { "nothing of ours".into() } else { all.join(", ") }
@@ -125,12 +128,9 @@ mod tests {
     fn the_table_is_what_is_checked() {
         let (root, workspace) = (Path::new("/r"), workspace());
         let table = table(root, &workspace);
-        assert!(
-            table.contains("| `state-page` | `state-page` | page | nothing of ours |"),
-            "{table}"
-        );
-        assert!(table.contains("| `vp-api` | `vp-api` | verbs | `state-page` |"), "{table}");
-        assert!(table.contains("`vp-softrdma` (in `ual/src/registry` only)"), "{table}");
+        assert!(table.contains("| `state-page` | page | nothing of ours |"), "{table}");
+        assert!(table.contains("| `vp-api` | verbs | `state-page` |"), "{table}");
+        assert!(table.contains("`vp-softrdma`\\*"), "{table}");
         assert!(!table.contains("warpline-tests"), "{table}");
         let right = format!("a\n{BEGIN}{table}{END}b\n");
         assert_eq!(compare(&right, root, &workspace), Vec::<String>::new());
