@@ -15,7 +15,7 @@ use crate::clock::now_ns;
 use crate::fork::Host;
 
 /// How long a reading counts: the program itself may use up in this time what was left.
-const VALID_NS: u64 = 10_000_000;
+const VALID_NS: u64 = 100_000_000;
 /// The part of what was left that may be taken without another reading: one in so many octets.
 const PART: u64 = 16;
 
