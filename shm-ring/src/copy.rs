@@ -1,11 +1,11 @@
-//! Copies octets into and out of a ring.
+//! Copies octets into and out of a ring in shared memory, by cached or non-temporal stores.
 //!
-//! A core that stores an octet has its line in its own cache, and the core that then loads it waits for the
-//! transfer of the line. Non-temporal stores leave no line in a cache. For few octets the transfer of the line is
-//! faster (`tuning.rs` has the figures).
+//! An ordinary store leaves the cache line in the storing core's cache, and the core that then loads it waits for
+//! the transfer of the line. A non-temporal store bypasses the caches. For few octets the transfer is faster
+//! (`tuning.rs` has the figures).
 
-/// Copies into a ring, past the caches if there are at least `past_caches_from` octets. They are visible to others
-/// before the next store of this thread.
+/// Copies into a ring, bypassing the caches if there are at least `past_caches_from` octets. Other threads see the
+/// octets before they see this thread's next store.
 ///
 /// # Safety
 ///
@@ -33,7 +33,7 @@ pub(crate) unsafe fn load(to: *mut u8, from: *const u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }
 
-/// Octets of a cache line: a non-temporal store should fill it, or it costs a read of memory.
+/// Octets of a cache line. A non-temporal store should fill the whole line; a partial one costs a read of memory.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
 
@@ -74,7 +74,7 @@ unsafe fn store_past_caches(to: *mut u8, from: *const u8, len: usize) {
     let (from, to) = (from.wrapping_add(done), to.wrapping_add(done));
     // SAFETY: the caller's promise, for the octets after the last whole line.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len - done) };
-    // Non-temporal stores are not ordered with others.
+    // Non-temporal stores are not ordered with other stores; the fence orders them.
     // SAFETY: SSE is part of x86_64.
     unsafe { _mm_sfence() };
 }

@@ -1,7 +1,8 @@
-//! One end: the producer of one ring and the consumer of the other.
+//! One end of a shared-memory connection: the producer of one ring and the consumer of the other.
 //!
-//! Belongs to one process, which keeps the positions of this end, and what it has seen of the peer's, outside of
-//! the shared memory. Any thread may call, one at a time: two at once mix their octets up, and harm nothing else.
+//! An end belongs to one process. The process keeps this end's positions, and the peer's positions as last read,
+//! outside the shared memory. Any thread may call, but only one at a time: two concurrent calls mix their octets,
+//! and cause no other harm.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -13,7 +14,7 @@ use crate::memory::{Mapping, Refused};
 use crate::page::{Way, take};
 use crate::tuning::{NON_TEMPORAL_MIN, PUBLISH};
 
-/// The sides of the memory.
+/// The two sides of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// The process that made the memory.
@@ -46,13 +47,13 @@ pub struct End {
     out: usize,
     /// Octets written.
     tail: AtomicU32,
-    /// Of those, the peer had read so many at the last check.
+    /// Octets that the peer had read at the last check.
     read_by_peer: AtomicU32,
     /// Octets read.
     head: AtomicU32,
-    /// The peer had written so many at the last check.
+    /// Octets that the peer had written at the last check.
     written_by_peer: AtomicU32,
-    /// From so many octets on a copy into the ring bypasses the caches.
+    /// Copies into the ring of at least this many octets bypass the caches.
     past_caches_from: usize,
 }
 
@@ -63,19 +64,19 @@ impl fmt::Debug for End {
 }
 
 impl End {
-    /// Verifies the memory and maps it; the descriptor is not needed afterwards.
+    /// Verifies the memory and maps it. The descriptor is not needed afterwards.
     ///
-    /// A child of fork(2) has the mapping, too. The caller keeps children from using [`End::range`].
+    /// A child made by fork(2) inherits the mapping. The caller must keep the child from using [`End::range`].
     ///
     /// # Errors
-    /// As of [`crate::verify`], and why it cannot be mapped.
+    /// The errors of [`crate::verify`], or the reason why the memory cannot be mapped.
     #[cfg(not(all(test, loom)))]
     pub fn map(memory: impl AsFd, side: Side) -> Result<Self, Refused> {
         Mapping::new(memory).map(|memory| Self::new(memory, side))
     }
 
-    /// The same end, with copies that bypass the caches from so many octets on: for who measures what is best, instead of
-    /// [`NON_TEMPORAL_MIN`].
+    /// The same as [`End::map`], but copies of at least the given number of octets bypass the caches, instead of
+    /// [`NON_TEMPORAL_MIN`]. For measurements of the best value.
     #[must_use]
     pub fn past_caches_from(self, octets: usize) -> Self {
         Self { past_caches_from: octets, ..self }
@@ -96,7 +97,7 @@ impl End {
         }
     }
 
-    /// Where the memory is mapped, and how many octets.
+    /// The address of the mapping and its length in octets.
     #[cfg(not(all(test, loom)))]
     pub fn range(&self) -> (*mut u8, usize) {
         self.memory.range()
@@ -123,7 +124,7 @@ impl End {
 
     // ---- producer --------------------------------------------------------------------------
 
-    /// Octets for which there is room now.
+    /// Octets that can be written now.
     ///
     /// # Errors
     /// The position of the peer is impossible.
@@ -139,16 +140,16 @@ impl End {
         Ok(size - tail.wrapping_sub(head))
     }
 
-    /// Copies octets of `pieces`, in order and as many as there is room for, and returns how many. `bell`
-    /// wakes the peer, and is called only if it sleeps.
+    /// Copies the octets of `pieces` in order, as many as fit, and returns how many were copied. Calls `bell`,
+    /// which wakes the peer, only if the peer sleeps.
     ///
     /// # Errors
     /// The position of the peer is impossible; an unknown part was written.
     ///
     /// # Safety
     ///
-    /// Each piece is the address and the number of octets that can be read during the call, and that are not
-    /// in the memory of this end.
+    /// Each piece is an address and a number of octets. These octets must be readable during the call, and must not
+    /// be in the memory of this end.
     pub unsafe fn write(
         &self,
         pieces: impl IntoIterator<Item = (*const u8, usize)>,
@@ -185,7 +186,7 @@ impl End {
         Ok(at.wrapping_sub(begin) as usize)
     }
 
-    /// The peer may read octets up to `at`.
+    /// Lets the peer read the octets up to position `at`.
     fn publish(&self, at: u32, published: u32, bell: &impl Fn()) {
         if at == published {
             return;
@@ -199,7 +200,7 @@ impl End {
         }
     }
 
-    /// Publishes the end: no octets follow.
+    /// Publishes the end of the stream: no more octets follow.
     pub fn close(&self, bell: impl Fn()) {
         let way = self.way_out();
         way.published.0.closed.store(1, Ordering::Release);
@@ -240,27 +241,27 @@ impl End {
         Ok(there)
     }
 
-    /// Whether everything was read, and the peer has published its end.
+    /// Whether the peer has published its end of the stream and everything was read.
     pub fn is_over(&self) -> bool {
         let published = &self.way_in().published.0;
-        // In this order: what was published before the end is not overlooked.
+        // The end is checked first, so that octets published before it are not overlooked.
         published.closed.load(Ordering::Acquire) != 0
             && published.tail.load(Ordering::Acquire) == self.head.load(Ordering::Relaxed)
     }
 
-    /// Copies octets to `pieces`, in order and as many as there are, and returns how many. `bell` wakes the
-    /// peer, and is called only if it sleeps until there is room.
+    /// Copies octets into `pieces` in order, as many as there are, and returns how many were copied. Calls `bell`,
+    /// which wakes the peer, only if the peer sleeps until there is room.
     ///
-    /// Room is published late: a caller that will neither read nor call [`End::octets`] any more calls
-    /// [`End::fall_asleep`].
+    /// Room is published with a delay. A caller that will call neither this function nor [`End::octets`] again must
+    /// call [`End::fall_asleep`].
     ///
     /// # Errors
     /// The position of the peer is impossible; an unknown part was read.
     ///
     /// # Safety
     ///
-    /// Each piece is the address and the number of octets that can be written during the call, and that are
-    /// not in the memory of this end.
+    /// Each piece is an address and a number of octets. These octets must be writable during the call, and must not
+    /// be in the memory of this end.
     pub unsafe fn read(
         &self,
         pieces: impl IntoIterator<Item = (*mut u8, usize)>,
@@ -295,7 +296,7 @@ impl End {
         Ok(at.wrapping_sub(begin) as usize)
     }
 
-    /// The peer may write over octets up to `at`.
+    /// Lets the peer overwrite the octets up to position `at`.
     fn give_room(&self, at: u32, published: u32, bell: &impl Fn()) {
         if at != published {
             self.head.store(at, Ordering::Relaxed);
@@ -304,7 +305,7 @@ impl End {
         }
     }
 
-    /// Wakes a peer that sleeps until there is room, once there is much.
+    /// Wakes a peer that sleeps until there is room, once enough room is free.
     fn report_room(&self, bell: &impl Fn()) {
         let stalled = &self.way_in().stalled.0;
         if stalled.load(Ordering::Relaxed) == 0 {
@@ -319,9 +320,9 @@ impl End {
 
     // ---- sleep -----------------------------------------------------------------------------
 
-    /// From now on the peer rings when there are octets, or the end, and, if `wants_room`, when there is room.
-    /// Returns true if that is so already: then the caller must check again before it sleeps. Call it
-    /// again after each ring.
+    /// Asks the peer to call its `bell` when there are octets, when the stream ends, and, if `wants_room`, when
+    /// there is room. Returns true if one of these is already the case; then the caller must check again before it
+    /// sleeps. Call it again after each wake-up.
     ///
     /// # Errors
     /// A position of the peer is impossible.
@@ -332,18 +333,18 @@ impl End {
             way_out.stalled.0.store(1, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
-        // Room that was published without such a fence.
+        // Room may have been published without this fence.
         self.report_room(&bell);
         let closed = way_in.published.0.closed.load(Ordering::Acquire) != 0;
         Ok(self.octets()? > 0 || closed || (wants_room && self.room()? > 0))
     }
 
-    /// Whether the peer has not yet seen [`End::fall_asleep`].
+    /// Whether the request of [`End::fall_asleep`] is still set: the peer has not yet cleared it.
     pub fn is_asleep(&self) -> bool {
         self.way_in().asleep.0.load(Ordering::Relaxed) != 0
     }
 
-    /// From now on the peer does not ring: this end polls.
+    /// Withdraws the request of [`End::fall_asleep`]: this end polls, and the peer does not wake it.
     pub fn wake(&self) {
         self.way_in().asleep.0.store(0, Ordering::Relaxed);
         self.way_out().stalled.0.store(0, Ordering::Relaxed);

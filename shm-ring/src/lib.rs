@@ -1,4 +1,4 @@
-//! Two rings of octets, one each way, in memory that two processes share.
+//! Byte streams between two processes: a pair of ring buffers in shared memory, one for each direction.
 //!
 //! | file | what |
 //! |---|---|
@@ -13,21 +13,22 @@
 //!
 //! **The peer is hostile.** It may write anything anywhere in the memory at any moment. So no Rust
 //! reference to octets of a ring exists; they are copied by raw pointers into memory of the caller, which
-//! reads only the copy. Positions of the peer are checked each time they are read ([`Corrupt`]); where
-//! octets are copied depends on this end's positions only, which are not in the memory. Of its own words
-//! this end reads back only flags, whose worst values cost one more wake-up, or a sleep that a time-out ends.
+//! reads only the copy. The peer's positions are checked each time they are read ([`Corrupt`]). The addresses that
+//! octets are copied to and from depend only on this end's positions, which are not in the shared memory. The only
+//! words of its own that this end reads back are flags; a wrong flag costs at most one wake-up too many, or a sleep
+//! that a time-out ends.
 //!
 //! **Sleep.** An end that is about to sleep sets its flag in the page, *then* checks the rings once more, *then*
-//! sleeps; the other publishes, *then* reads that flag, and calls the caller's `bell` if it is set. Both
-//! put a sequentially consistent fence between their two steps, so at least one sees the other's step. The bell
-//! is not rung for an end that is awake: there are no system calls except at the start and the end.
+//! sleeps. The other end publishes, *then* reads that flag, and calls the caller's `bell` if it is set. Both put a
+//! sequentially consistent fence between their two steps, so at least one sees the other's step. `bell` is not
+//! called for an end that is awake: without sleep there are no system calls except at the start and at the end.
 //!
-//! **Death.** The memory does not show whether the peer lives: its user needs another way to find out.
-//! Octets written before the peer died can still be read. The memory is freed with the last mapping.
+//! **Death.** The memory does not show whether the peer process is alive: the user of this crate needs another way
+//! to find out. Octets written before the peer died can still be read. The memory is freed with the last mapping.
 //!
-//! **Fork.** A child has the mapping, too, and must not use it: see [`End::map`].
+//! **Fork.** A child inherits the mapping, and must not use it: see [`End::map`].
 
-// The model has memory of its own.
+// Loom's model has its own memory.
 #![cfg_attr(all(test, loom), allow(dead_code, unused_imports))]
 
 mod copy;

@@ -1,4 +1,4 @@
-//! Every interleaving of two ends, with rings of two octets.
+//! Loom model: all interleavings of two ends, with rings of two octets.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -22,14 +22,14 @@ impl Cells {
         for at in 0..len {
             // SAFETY: the caller's promise.
             let octet = unsafe { from.add(at).read() };
-            // SAFETY: loom sees who else is at the cell.
+            // SAFETY: loom reports concurrent access to the cell.
             self.cell(position + at as u32).with_mut(|cell| unsafe { *cell = octet });
         }
     }
 
     pub(crate) unsafe fn read(&self, position: u32, to: *mut u8, len: usize) {
         for at in 0..len {
-            // SAFETY: loom sees who else is at the cell.
+            // SAFETY: loom reports concurrent access to the cell.
             let octet = self.cell(position + at as u32).with(|cell| unsafe { *cell });
             // SAFETY: the caller's promise.
             unsafe { to.add(at).write(octet) };
@@ -37,7 +37,7 @@ impl Cells {
     }
 }
 
-/// Memory of which loom checks every access.
+/// Memory in which loom checks every access.
 #[derive(Clone)]
 pub(crate) struct Model(Arc<(Page, [Cells; 2])>);
 
@@ -60,7 +60,7 @@ impl Model {
     }
 }
 
-/// An eventfd.
+/// A model of an eventfd.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -95,7 +95,7 @@ fn ends() -> (End, End, [Arc<Bell>; 2]) {
     (maker, other, [Arc::default(), Arc::default()])
 }
 
-/// Writes all octets; sleeps while there is no room.
+/// Writes all octets, and sleeps while there is no room.
 fn write(end: &End, mut octets: &[u8], mine: &Bell, peers: &Bell) {
     while !octets.is_empty() {
         // SAFETY: a live slice.
@@ -107,7 +107,7 @@ fn write(end: &End, mut octets: &[u8], mine: &Bell, peers: &Bell) {
     }
 }
 
-/// Reads until the end; sleeps while there is nothing.
+/// Reads until the end of the stream, and sleeps while there is nothing to read.
 fn read(end: &End, mine: &Bell, peers: &Bell) -> Vec<u8> {
     let mut octets = Vec::new();
     while !end.is_over() {
@@ -125,8 +125,8 @@ fn read(end: &End, mine: &Bell, peers: &Bell) -> Vec<u8> {
     octets
 }
 
-/// Octets arrive once and in order, and no end hangs, whether it waits for octets, for the peer's
-/// end or for room.
+/// Octets arrive once and in order, and no end hangs, whether it waits for octets, for the end of the stream or for
+/// room.
 #[test]
 fn loom_written_octets_are_read() {
     model(|| {
@@ -143,7 +143,7 @@ fn loom_written_octets_are_read() {
     });
 }
 
-/// The two directions share only the sleep.
+/// The two directions share only the sleep flags.
 #[test]
 fn loom_both_ways_at_once() {
     model(|| {

@@ -1,7 +1,7 @@
-//! The memory: a sealed memfd, made by one process, verified and mapped by both.
+//! Shared memory between two processes: a sealed memfd that one creates and both verify and map.
 //!
-//! A mapping belongs to its [`crate::End`]. No page of it can be missing: they are allocated when it is made, and
-//! it cannot shrink; so no access raises SIGBUS, unless the memory hardware fails.
+//! A mapping belongs to its [`crate::End`]. All pages are allocated when the memory is created, and the memory
+//! cannot shrink. So no access raises SIGBUS, unless the memory hardware fails.
 
 use std::fmt;
 use std::io;
@@ -13,12 +13,12 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::page::{MAGIC, PAGE, Page, VERSION};
 
-/// Octets of a ring at least.
+/// Smallest size of a ring, in octets.
 pub const MIN_RING: u32 = 64 << 10;
-/// Octets of a ring at most.
+/// Largest size of a ring, in octets.
 pub const MAX_RING: u32 = 4 << 20;
 
-/// Seals that forbid to change its size, and to remove the seals.
+/// Seals that forbid changing the size and the seals.
 fn seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
@@ -26,7 +26,7 @@ fn seals() -> SealFlags {
 /// File system type of a memfd with pages of the usual size.
 const TMPFS: i64 = 0x0102_1994;
 
-/// Why memory that a peer passed is not used.
+/// Why memory passed by a peer is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Refused {
@@ -34,13 +34,13 @@ pub enum Refused {
     Kind,
     /// Its size can be changed, or it cannot be written.
     Seals,
-    /// Its size is not the one in its first page, or is not a possible size.
+    /// Its size is impossible, or differs from the size in its first page.
     Size,
-    /// Its first page is not that of such memory.
+    /// Its first page does not have the magic number.
     Magic,
-    /// A layout of another version.
+    /// Its layout is of another version.
     Version,
-    /// The operating system's error, by its number.
+    /// An error of the operating system, by its number.
     Os(i32),
 }
 
@@ -65,7 +65,7 @@ impl From<rustix::io::Errno> for Refused {
     }
 }
 
-/// Whether a ring can have so many octets.
+/// Whether a ring can have this number of octets.
 pub(crate) fn is_size(octets: u32) -> bool {
     octets.is_power_of_two() && (MIN_RING..=MAX_RING).contains(&octets)
 }
@@ -74,12 +74,12 @@ fn len(ring_octets: u32) -> usize {
     PAGE + 2 * ring_octets as usize
 }
 
-/// Makes memory with two rings of `ring_octets` each: a power of two from [`MIN_RING`] to [`MAX_RING`].
+/// Creates memory with two rings of `ring_octets` each: a power of two from [`MIN_RING`] to [`MAX_RING`].
 ///
-/// All its pages are allocated, and counted for the calling process.
+/// All its pages are allocated at once, and charged to the calling process.
 ///
 /// # Errors
-/// `InvalidInput` for another size; the operating system's, among them `ENOMEM` and `ENOSPC`.
+/// `InvalidInput` for any other size; otherwise the operating system's error, e.g. `ENOMEM` or `ENOSPC`.
 pub fn create(ring_octets: u32) -> io::Result<OwnedFd> {
     if !is_size(ring_octets) {
         let detail = format!(
@@ -100,16 +100,16 @@ pub fn create(ring_octets: u32) -> io::Result<OwnedFd> {
     Ok(memory)
 }
 
-/// Checks memory that a peer passed; returns the octets of each ring.
+/// Checks memory that a peer passed, and returns the number of octets of each ring.
 ///
 /// # Errors
-/// Why it must not be mapped.
+/// The reason why the memory must not be mapped.
 pub fn verify(memory: impl AsFd) -> Result<u32, Refused> {
     if rustix::fs::fstatfs(&memory)?.f_type as i64 != TMPFS {
         return Err(Refused::Kind);
     }
     match rustix::fs::fcntl_get_seals(&memory) {
-        // A seal against execution does no harm.
+        // A seal against execution is allowed: it has no effect here.
         Ok(set) if set & (seals() | SealFlags::WRITE | SealFlags::FUTURE_WRITE) == seals() => {}
         Ok(_) => return Err(Refused::Seals),
         Err(_) => return Err(Refused::Kind),
@@ -136,12 +136,12 @@ pub fn verify(memory: impl AsFd) -> Result<u32, Refused> {
 ///
 /// # Invariants
 ///
-/// At `at` are [`len`]`(ring_octets)` octets that can be read and written, aligned as a page is.
+/// [`len`]`(ring_octets)` octets at `at` can be read and written, and are aligned as a page is.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     at: NonNull<u8>,
     ring_octets: u32,
-    /// Not to be unmapped.
+    /// The memory is not unmapped when this is dropped.
     #[cfg(test)]
     heap: Option<std::sync::Arc<heap::Heap>>,
 }
@@ -152,7 +152,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps memory that [`verify`] accepts.
+    /// Maps memory, if [`verify`] accepts it.
     pub(crate) fn new(memory: impl AsFd) -> Result<Self, Refused> {
         let ring_octets = verify(&memory)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -172,20 +172,19 @@ impl Mapping {
         self.ring_octets
     }
 
-    /// Where it is, and how many octets.
+    /// The address of the mapping and its length in octets.
     pub(crate) fn range(&self) -> (*mut u8, usize) {
         (self.at.as_ptr(), len(self.ring_octets))
     }
 
     /// The first page.
     pub(crate) fn page(&self) -> &Page {
-        // SAFETY: by the invariant the page is there for as long as the mapping, and aligned. It
-        // consists of atomics, for which any octets are a value; other writers use atomics, too,
-        // or is another process.
+        // SAFETY: by the invariant the page is there for as long as the mapping, and aligned. It consists of
+        // atomics, for which any octets are a valid value. Other writers use atomics, too, or are another process.
         unsafe { &*self.at.as_ptr().cast::<Page>() }
     }
 
-    /// The octets of a ring, of 0 and 1.
+    /// The octets of ring 0 or ring 1.
     pub(crate) fn octets(&self, ring: usize) -> crate::octets::Octets<'_> {
         let base = self.at.as_ptr().wrapping_add(PAGE + (ring & 1) * self.ring_octets as usize);
         // SAFETY: by the invariant the ring's octets are there for as long as the mapping, and their number is a
@@ -201,12 +200,12 @@ impl Drop for Mapping {
             return;
         }
         let (at, len) = self.range();
-        // SAFETY: the mapping is ours, and nothing borrows from it any more.
+        // SAFETY: this value made the mapping, and nothing borrows from it any more.
         let _ = unsafe { rustix::mm::munmap(at.cast(), len) };
     }
 }
 
-/// Memory of one process, for tests where there is no memfd (Miri).
+/// Memory of one process, for tests that cannot use a memfd (Miri).
 #[cfg(test)]
 pub(crate) mod heap {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -233,7 +232,7 @@ pub(crate) mod heap {
     /// Two mappings of the same memory.
     pub(crate) fn pair(ring_octets: u32) -> [Mapping; 2] {
         let layout = Layout::from_size_align(len(ring_octets), PAGE).unwrap();
-        // SAFETY: the layout has octets.
+        // SAFETY: the layout's size is not zero.
         let at = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
         let heap = Arc::new(Heap(at, layout));
         [heap.clone(), heap].map(|heap| Mapping { at, ring_octets, heap: Some(heap) })

@@ -1,6 +1,6 @@
-//! The octets of one ring, by free-running positions.
+//! The octets of one ring buffer, addressed by free-running positions.
 //!
-//! The peer may write them at any moment; there is no Rust reference to them.
+//! The peer may write them at any moment, so no Rust reference to them exists.
 
 use std::marker::PhantomData;
 
@@ -26,17 +26,17 @@ impl<'a> Octets<'a> {
         Self { base, size, life: PhantomData }
     }
 
-    /// Where a position is, and how many octets there are up to the ring's end.
+    /// The address of a position, and the number of octets from there to the ring's end.
     fn place(&self, position: u32) -> (*mut u8, usize) {
         let at = (position & (self.size - 1)) as usize;
         (self.base.wrapping_add(at), self.size as usize - at)
     }
 
-    /// Copies `len` octets to `position`, past the caches if they are at least `past_caches_from`.
+    /// Copies `len` octets to `position`, bypassing the caches if there are at least `past_caches_from`.
     ///
     /// # Safety
     ///
-    /// `len` octets at `from` can be read, are not in the ring, and are no more than the ring has.
+    /// `len` octets at `from` can be read, are not in the ring, and are at most as many as the ring has.
     #[inline]
     pub(crate) unsafe fn write(
         &self,
@@ -47,10 +47,10 @@ impl<'a> Octets<'a> {
     ) {
         let (at, most) = self.place(position);
         let first = len.min(most);
-        // SAFETY: `first` octets from `at` on are in the ring; for the rest the caller's promise.
+        // SAFETY: `first` octets from `at` on are in the ring; the rest is the caller's promise.
         unsafe { copy::store(at, from, first, past_caches_from) };
         if first < len {
-            // SAFETY: the same for what is left, which has its place at the beginning.
+            // SAFETY: the same for the remaining octets, which go to the beginning of the ring.
             unsafe {
                 copy::store(self.base, from.wrapping_add(first), len - first, past_caches_from)
             };
@@ -61,15 +61,15 @@ impl<'a> Octets<'a> {
     ///
     /// # Safety
     ///
-    /// `len` octets at `to` can be written, are not in the ring, and are no more than the ring has.
+    /// `len` octets at `to` can be written, are not in the ring, and are at most as many as the ring has.
     #[inline]
     pub(crate) unsafe fn read(&self, position: u32, to: *mut u8, len: usize) {
         let (at, most) = self.place(position);
         let first = len.min(most);
-        // SAFETY: `first` octets from `at` on are in the ring; for the rest the caller's promise.
+        // SAFETY: `first` octets from `at` on are in the ring; the rest is the caller's promise.
         unsafe { copy::load(to, at, first) };
         if first < len {
-            // SAFETY: the same for what is left, which is at the beginning.
+            // SAFETY: the same for the remaining octets, which are at the beginning of the ring.
             unsafe { copy::load(to.wrapping_add(first), self.base, len - first) };
         }
     }

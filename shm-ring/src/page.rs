@@ -1,7 +1,7 @@
-//! The first page of the memory: positions and flags, each on a line of its own.
+//! The first page of the shared memory: ring positions and sleep flags, each on its own pair of cache lines.
 //!
-//! Shared by both processes, and by all threads that use an end. Each word has one writer if both ends are
-//! honest, except the two flags that the peer clears when it has seen them.
+//! Both processes share it, and so do all threads that use an end. If both ends are honest, each word has one
+//! writer. The exceptions are the two flags, which the peer clears when it has seen them.
 
 use kal_os::sync::{AtomicU32, Ordering};
 
@@ -23,7 +23,7 @@ pub(crate) struct Line<T>(pub(crate) T);
 pub(crate) struct Published {
     /// Octets written so far, modulo 2^32.
     pub(crate) tail: AtomicU32,
-    /// No more will be written.
+    /// The end of the stream: no more octets will be written.
     pub(crate) closed: AtomicU32,
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct Published {
 pub(crate) struct Way {
     /// Written by the producer.
     pub(crate) published: Line<Published>,
-    /// Octets read so far, modulo 2^32: written by the consumer.
+    /// Octets read so far, modulo 2^32. Written by the consumer.
     pub(crate) head: Line<AtomicU32>,
-    /// The consumer sleeps until there are octets, or the end: set by it, cleared by the producer.
+    /// The consumer sleeps until there are octets or the stream ends. Set by the consumer, cleared by the producer.
     pub(crate) asleep: Line<AtomicU32>,
-    /// The producer sleeps until there is room: set by it, cleared by the consumer.
+    /// The producer sleeps until there is room. Set by the producer, cleared by the consumer.
     pub(crate) stalled: Line<AtomicU32>,
 }
 
@@ -46,15 +46,15 @@ pub(crate) struct Way {
 #[derive(Default)]
 pub(crate) struct Page {
     pub(crate) about: Line<[AtomicU32; 3]>,
-    /// The maker writes to the first.
+    /// The side that created the memory writes to the first ring.
     pub(crate) ways: [Way; 2],
 }
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Page>() <= PAGE);
 
-/// Clears a flag that the peer set; true if it was set.
+/// Clears a flag that the peer set, and returns whether it was set.
 pub(crate) fn take(flag: &AtomicU32) -> bool {
-    // Read first: a write takes the line out of the peer's cache.
+    // Read first: a write would take the cache line from the peer's cache.
     flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::AcqRel) != 0
 }

@@ -1,4 +1,4 @@
-//! Two ends in one process, and peers that break the rules.
+//! Tests of two ends in one process, and of peers that break the rules.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ fn write(end: &End, octets: &[u8]) -> Result<usize, Corrupt> {
 
 fn read(end: &End, len: usize) -> Result<Vec<u8>, Corrupt> {
     let mut octets = vec![0; len];
-    // SAFETY: a live slice, exclusively ours.
+    // SAFETY: a live slice that nothing else uses.
     let done = unsafe { end.read([(octets.as_mut_ptr(), octets.len())], || {}) }?;
     octets.truncate(done);
     Ok(octets)
@@ -32,7 +32,7 @@ fn pattern(begin: usize, len: usize) -> Vec<u8> {
 fn octets_arrive_in_order_both_ways_and_round_the_end() {
     let [near, far] = ends();
     let mut done = 0;
-    // Sizes on both sides of what is copied past the caches, at places of all kinds.
+    // Sizes below and above the threshold of non-temporal copies, at addresses of all alignments.
     let sizes = if cfg!(miri) { vec![1, 60_000, 4097] } else { (1..20_000).step_by(997).collect() };
     for len in sizes {
         let octets = pattern(done, len);
@@ -54,7 +54,7 @@ fn pieces_are_gathered_and_scattered() {
     assert_eq!(unsafe { near.write(pieces, || {}) }, Ok(12));
     let (mut front, mut back) = ([0; 9], [0; 9]);
     let pieces = [front.as_mut_ptr(), back.as_mut_ptr()].map(|piece| (piece, 9));
-    // SAFETY: live arrays, exclusively ours.
+    // SAFETY: live arrays that nothing else uses.
     assert_eq!(unsafe { far.read(pieces, || {}) }, Ok(12));
     assert_eq!([&front[..], &back[..3]].concat(), pattern(0, 12));
 }
@@ -86,7 +86,7 @@ fn the_bell_rings_once_and_for_a_sleeper_only() {
     let rung = Cell::new(0);
     let bell = || rung.set(rung.get() + 1);
     let octets = [0; 8];
-    // SAFETY: a live array.
+    // SAFETY: a live array that nothing else uses.
     let write = || unsafe { near.write([(octets.as_ptr(), 8)], bell) }.unwrap();
     write();
     assert_eq!(rung.get(), 0);
@@ -111,7 +111,7 @@ fn the_bell_rings_for_room_when_there_is_much() {
     let rung = Cell::new(0);
     let mut octets = vec![0; 1 << 10];
     let mut read = || {
-        // SAFETY: a live slice, exclusively ours.
+        // SAFETY: a live slice that nothing else uses.
         unsafe { far.read([(octets.as_mut_ptr(), octets.len())], || rung.set(rung.get() + 1)) }
     };
     read().unwrap();

@@ -1,12 +1,13 @@
 //! Tuning constants of this crate, each with the measurement that chose it, or the reason for its value.
 
-/// After so many octets they are published to the other end, while more are copied.
+/// While octets are copied, they are published to the other end each time this many are in the ring.
 ///
-/// *Not measured by itself*: a sixteenth of the default ring, so that the other end copies out while this one copies
-/// in; each publication is a store that the other core fetches. Sizes of rings: docs/findings.md, "Local streams".
+/// *Not measured by itself*: a sixteenth of the default ring, so that the other end copies out while this one
+/// copies in. Each publication is a store that the other core must fetch. For the sizes of rings see
+/// docs/findings.md, "Local streams".
 pub(crate) const PUBLISH: u32 = 16 << 10;
 
-/// From so many octets on a copy into a ring bypasses the caches, on processors that can.
+/// Copies into a ring of at least this many octets bypass the caches, on processors that can.
 ///
 /// *Measured* by `cargo run --release -p warpline-benches --bin ring_copy`, on an AMD EPYC of the Zen 4 class only:
 /// between cores that share no cache, copies through it made 1 to 2 GB/s, non-temporal stores 12 to 20 GB/s wherever

@@ -1,10 +1,12 @@
 //! The connection manager: InfiniBand's messages over the engine's sockets, with rdma_cm's addresses in them.
 //!
-//! Owner: each RNIC has a [`RoceCm`] with its events; listeners and exchanges of all of them are in the engine's
-//! [`Table`], since the peers' messages come to one socket. Calls come from any thread, messages from the one that
-//! receives, time-outs from the engine's. Under the table's lock a QP's is taken, never the other way round. If the
-//! peer dies an exchange ends by its time-outs, at most some two seconds after the last message; a connection by
-//! its QP's. Reuse: an exchange has a random id, which is kept until late messages are gone. Full: requests that the
+//! Owner: each RNIC has a [`RoceCm`] with its events. The listeners and exchanges of all RNICs are in the engine's
+//! [`Table`], because messages for all of them arrive at the same sockets. Calls come from any thread, messages
+//! from the thread that receives, time-outs from the engine's thread. A QP's lock is taken under the table's lock,
+//! never the other way round. If the peer dies, an exchange ends by its time-outs, at most some two seconds after
+//! the last message; a connection ends by its QP's time-outs. Reuse: an exchange has a random id, which is kept
+//! until late messages are gone. Full: the number of undecided requests of a listener is bounded; requests beyond
+//! it are dropped, and the peer repeats them.
 //! application has not decided are bounded for each listener; more are dropped, and the peer repeats them.
 
 mod table;
@@ -30,7 +32,7 @@ use crate::tuning::MAX_BACKLOG;
 use table::Listener;
 pub(crate) use table::Table;
 
-/// Events for one consumer.
+/// The queue of events for one consumer.
 #[derive(Default)]
 pub(crate) struct Events {
     queue: Mutex<VecDeque<NativeEvent>>,
@@ -67,7 +69,7 @@ impl RoceCm {
         Ok(self.qps.hold(qp.0)?.0.qp.clone())
     }
 
-    /// The sockets of an address to listen on; of the wildcard those of all addresses of its family.
+    /// The sockets for an address to listen on; for the wildcard, those of all local addresses of its family.
     fn sockets(&self, address: IpAddr) -> VpResult<Vec<Arc<Socket>>> {
         if !address.is_unspecified() {
             return Ok(vec![self.engine.socket(address)?]);
@@ -91,7 +93,8 @@ fn fits(what: &str, data: &[u8], most: u32) -> VpResult<()> {
 
 impl NativeCm for RoceCm {
     fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {
-        // Nobody would serve it. Other calls name a queue pair or a request, which are gone.
+        // No thread would serve the listener. The other calls name a queue pair or a request, which no longer
+        // exist.
         if self.closed.load(Ordering::Acquire) {
             return Err(VpError::new(VpStatus::InvalidHandle, "the device was closed"));
         }

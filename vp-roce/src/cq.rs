@@ -1,8 +1,8 @@
-//! Completion queues: the ring of `vp-soft` with waiting and arming.
+//! Completion queues of RoCE: the ring of `vp-soft`, with waiting and arming.
 //!
-//! Owner: the RNIC's table and the QPs that complete here. Any thread polls, waits and arms; whoever serves a QP
-//! pushes. A poll that finds nothing receives from the sockets itself. When a peer dies the QP's flushed completions
-//! arrive like any others. Full: the CQ is overrun for good, and its QPs end.
+//! Owner: the RNIC's table, and the QPs that complete here. Any thread polls, waits and arms; the thread that
+//! serves a QP pushes. A poll that finds nothing receives from the sockets itself. If a peer dies, the QP's flushed
+//! completions arrive like any others. Full: the CQ stays overrun, and its QPs end.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use vp_soft::queue::srq::Completes;
 use crate::engine::Engine;
 use crate::qp::RoceQp;
 
-/// What pushes leave to do when no lock is held any more.
+/// Work left by pushes, to be done when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Pushed {
     put: Put,
@@ -59,7 +59,7 @@ impl RoceCq {
         Self { id, ring, handler, events, engine, members, interrupts, gate, spinner }
     }
 
-    /// A QP completes here from now on.
+    /// Registers a QP that completes here.
     pub(crate) fn join(&self, id: QpId, qp: Weak<RoceQp>) -> VpResult<()> {
         let mut members = lock(&self.members);
         if members.iter().any(|(member, _)| *member == id) {
@@ -68,13 +68,13 @@ impl RoceCq {
         room::push(&mut members, "QPs of a completion queue", (id, qp))
     }
 
-    /// A QP completes here no more; its completions are removed.
+    /// Removes a QP and its completions.
     pub(crate) fn leave(&self, id: QpId) {
         lock(&self.members).retain(|(member, _)| *member != id);
         self.ring.remove(id);
     }
 
-    /// Queues a completion and returns its place, `None` if it was lost.
+    /// Queues a completion and returns its position; `None` if it was lost.
     pub(crate) fn push(&self, completion: &WorkCompletion, pushed: &mut Pushed) -> Option<u64> {
         match self.ring.put(completion, &mut pushed.put) {
             Ok(place) => Some(place),
@@ -85,12 +85,12 @@ impl RoceCq {
         }
     }
 
-    /// Completions before this place were taken.
+    /// The position before which all completions were taken.
     pub(crate) fn taken(&self) -> u64 {
         self.ring.taken()
     }
 
-    /// Does the work that pushes left; called without a lock.
+    /// Does the work that pushes left. Called without a lock.
     pub(crate) fn notify(&self, pushed: Pushed) {
         let WakeActions { notify, wake } = self.ring.notify(pushed.put);
         if wake {
@@ -104,8 +104,7 @@ impl RoceCq {
         }
     }
 
-    /// Completions were lost: every QP that completes here ends.
-    /// RFC 5042 6.4.6: only those. [SEC-09]
+    /// Completions were lost: ends every QP that completes here, and no other (RFC 5042 section 6.4.6). [SEC-09]
     fn fail(&self) {
         self.events.emit(EventSource::Cq(self.id), AsyncEvent::CqOverrun);
         let members = lock(&self.members).clone();
@@ -115,7 +114,7 @@ impl RoceCq {
         self.gate.open();
     }
 
-    /// After this every verb returns `InvalidHandle`.
+    /// Destroys the CQ: after this every verb returns `InvalidHandle`.
     pub(crate) fn destroy(&self) {
         self.interrupts.end();
         self.interrupt();
@@ -128,7 +127,7 @@ impl RoceCq {
         }
     }
 
-    /// Sleeps until woken, unless `done`.
+    /// Sleeps until woken, unless `done` is true.
     fn sleep(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> Slept {
         let ticket = self.gate.ticket();
         self.ring.enter_sleep();

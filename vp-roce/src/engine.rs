@@ -1,11 +1,10 @@
-//! The engine of a process: its sockets at port 4791, the numbers of its queue pairs, and the thread that serves
-//! them.
+//! The engine of a process: its UDP sockets at port 4791, its queue pair numbers, and the thread that serves them.
 //!
-//! Owner: the process, as long as an RNIC is open or a connection is being ended; then its thread ends and the sockets
-//! close. Any thread sends. One at a time receives: the engine's thread `roce`, which sleeps in `poll`, or a poller.
-//! A peer is only a number of packets here: connections and their ends are in `qp` and `cm`. Numbers are random
-//! and reused only after 2^24 others, on average; a packet for a number that nobody has is dropped without
-//! a reply. A child made by fork(2) has an engine of its own.
+//! Owner: the process, as long as an RNIC is open or a connection is being ended; then the thread ends and the
+//! sockets close. Any thread sends. One thread at a time receives: the engine's thread `roce`, which sleeps in
+//! `poll`, or a thread that polls a CQ. The engine knows a peer only by the number in its packets; connections and
+//! their ends are in `qp` and `cm`. Numbers are random, so a number is reused only after 2^24 others, on average. A
+//! packet for an unused number is dropped without a reply. A child made by fork(2) has its own engine.
 
 mod numbers;
 mod socket;
@@ -35,7 +34,7 @@ use crate::cm::Table;
 use crate::qp::RoceQp;
 use crate::tuning::RECEIVE_BUDGET;
 
-/// The descriptors that a child made by fork(2) must not keep.
+/// The descriptors that a child made by fork(2) must close.
 #[derive(Debug)]
 pub(crate) struct RoceFds;
 
@@ -58,13 +57,13 @@ static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
 /// Datagrams that were dropped.
 #[derive(Default, Debug)]
 pub(crate) struct Drops {
-    /// No packet, for nobody, or from another address than that of the connection.
+    /// Malformed, for an unknown queue pair, or from another address than the connection's.
     pub(crate) stray: AtomicU64,
     /// The invariant CRC is wrong.
     pub(crate) damaged: AtomicU64,
 }
 
-/// See the module.
+/// See the module's documentation.
 pub(crate) struct Engine {
     begun: Instant,
     sockets: RwLock<Vec<Arc<Socket>>>,
@@ -72,7 +71,7 @@ pub(crate) struct Engine {
     timers: Timers,
     pub(crate) connections: Table,
     pub(crate) drops: Drops,
-    /// Threads that may hold queue pairs.
+    /// Threads that may hold references to queue pairs.
     visits: Visits,
     /// Held by the thread that receives.
     receiving: Mutex<Box<[u8]>>,
@@ -99,7 +98,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// An RNIC was closed, and its queue pairs destroyed: nothing of them is used any more when this returns.
+    /// Called after an RNIC is closed and its queue pairs are destroyed. When it returns, no thread uses them any
+    /// more.
     pub(crate) fn leave(&self) {
         self.visits.wait_for_others();
         lock(SHARED.get::<RoceFds>()).users -= 1;
@@ -124,12 +124,12 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Microseconds since the engine began.
+    /// Microseconds since the engine was created.
     pub(crate) fn now(&self) -> u64 {
         self.begun.elapsed().as_micros() as u64
     }
 
-    /// The socket at port 4791 of a local address, opened if it is not there.
+    /// The socket at port 4791 of a local address; opened if it does not exist.
     pub(crate) fn socket(&self, local: IpAddr) -> VpResult<Arc<Socket>> {
         let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(socket) = sockets.iter().find(|socket| socket.local() == local) {
@@ -138,13 +138,13 @@ impl Engine {
         let socket = Arc::new(Socket::open(local)?);
         sockets.push(socket.clone());
         drop(sockets);
-        // So that its thread watches the new one.
+        // So that the engine's thread polls the new socket.
         self.wake();
         Ok(socket)
     }
 
-    /// The socket of the address from which a peer is reached. Of the loopback another process may have that
-    /// address: any other one of 127.0.0.0/8 does as well.
+    /// The socket of the address from which a peer is reached. Another process may have port 4791 of the loopback
+    /// address; then any other address of 127.0.0.0/8 is used.
     pub(crate) fn socket_towards(&self, peer: IpAddr) -> VpResult<Arc<Socket>> {
         const TRIES: u32 = 8;
         let local = self.local_address(peer)?;
@@ -178,18 +178,18 @@ impl Engine {
 
     /// Wakes the engine's thread.
     pub(crate) fn wake(&self) {
-        // Full: it wakes up all the same.
+        // If the eventfd is full, the thread wakes up all the same.
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
     }
 
-    /// [`RoceQp::on_timer`] is called for the queue pair with this number at that time, or somewhat earlier.
+    /// Has [`RoceQp::on_timer`] called for the queue pair with this number, at that time or somewhat earlier.
     pub(crate) fn set_timer(&self, at: u64, number: u32) {
         if self.timers.set(at, number) {
             self.wake();
         }
     }
 
-    /// Receives what has arrived, unless another thread does. Called without locks.
+    /// Receives what has arrived, unless another thread is receiving. Called without locks.
     pub(crate) fn serve(&self) {
         let _visit = self.visits.begin();
         match self.receiving.try_lock() {
@@ -230,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// A message of the connection manager.
+    /// Handles a message of the connection manager.
     fn message(
         &self,
         socket: &Arc<Socket>,
@@ -252,7 +252,7 @@ impl Engine {
         }
     }
 
-    /// The engine's thread.
+    /// The main loop of the engine's thread.
     fn run(self: Arc<Self>) {
         loop {
             let visit = self.visits.begin();
@@ -275,7 +275,7 @@ impl Engine {
         }
     }
 
-    /// No RNIC is open, and no connection is being ended. Then the process has no engine any more.
+    /// Ends the engine if no RNIC is open and no connection is being ended. True if it has ended.
     fn is_over(&self) -> bool {
         let mut shared = lock(SHARED.get::<RoceFds>());
         let over = shared.users == 0 && self.connections.is_empty();
@@ -288,7 +288,7 @@ impl Engine {
         over
     }
 
-    /// Sleeps until a packet arrives, the next deadline, or [`Engine::wake`].
+    /// Sleeps until a packet arrives, until the next deadline, or until [`Engine::wake`].
     fn sleep(&self) {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner).clone();
         let next = [self.timers.next(), self.connections.next()].into_iter().flatten().min();
@@ -299,13 +299,13 @@ impl Engine {
             .chain([self.bell.as_fd()])
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        // Signals are blocked in this thread; a failure is as good as a wake-up.
+        // Signals are blocked in this thread. A failure is treated as a wake-up.
         let _ = poll(&mut fds, left.map(timespec).as_ref());
         let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
     }
 }
 
-/// Queue pairs with work that is to be done when no lock is held.
+/// Queue pairs with work to be done when no lock is held.
 #[derive(Default)]
 pub(crate) struct Touched(Vec<Arc<RoceQp>>);
 
@@ -316,11 +316,11 @@ impl Touched {
         }
     }
 
-    /// Notifications, events, and the ends of connections.
+    /// Delivers notifications and events, and ends connections.
     pub(crate) fn settle(self) {
         self.0.iter().for_each(|qp| qp.settle());
     }
 }
 
-/// A queue pair as the table of numbers has it.
+/// A queue pair as the table of numbers stores it.
 pub(crate) type Entry = Weak<RoceQp>;

@@ -1,6 +1,6 @@
-//! Limits and capabilities of the device.
+//! Limits and capabilities of the RoCE device.
 //!
-//! Constants only. All are real: asking for the maximum works if there is memory.
+//! Constants only. Each is a real limit: asking for the maximum works if there is memory.
 
 use roce_proto::cm::private;
 use vp_api::{
@@ -11,19 +11,19 @@ use vp_soft::queue::cq_ring::MAX_CQE;
 
 /// Octets that a work request may carry inline.
 const MAX_INLINE: u32 = 1024;
-/// RDMA Reads and atomics at once, each way.
+/// Outstanding RDMA Reads and atomics, in each direction.
 const MAX_READS: u16 = 128;
 /// Longest message (InfiniBand volume 1, 9.7.3).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 
 /// Octets of private data in a request.
 pub(crate) const PRIVATE_CONNECT: u32 = (private::REQUEST - private::TRAILER) as u32;
-/// In a reply.
+/// Octets of private data in a reply.
 pub(crate) const PRIVATE_ACCEPT: u32 = (private::REPLY - private::TRAILER) as u32;
-/// In a rejection.
+/// Octets of private data in a rejection.
 pub(crate) const PRIVATE_REJECT: u32 = (private::REJECT - private::TRAILER) as u32;
 
-/// Query RNIC.
+/// The attributes that Query RNIC returns.
 pub(crate) fn attrs() -> RnicAttrs {
     let model = "RoCE v2 over UDP sockets";
     let mut attrs = RnicAttrs::new("Warpline", model, ConnectionModel::Native);
@@ -69,7 +69,7 @@ pub(crate) fn attrs() -> RnicAttrs {
     attrs
 }
 
-/// Sizes of a new QP.
+/// Checks the sizes of a new QP.
 pub(crate) fn check_qp(init: &QpInit) -> VpResult<()> {
     check("send depth", init.send_depth, 1, MAX_WR, VpStatus::TooManyWrs)?;
     check("SGEs per send", init.max_send_sge, 1, MAX_SGE, VpStatus::InvalidSgl)?;

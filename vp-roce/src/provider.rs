@@ -1,6 +1,6 @@
-//! The RoCE provider: one device, every network interface a port.
+//! The RoCE provider: one device, with a port for every network interface.
 //!
-//! No state but its name; each caller that opens the device gets an RNIC of its own.
+//! It has no state but its name. Each caller that opens the device gets its own RNIC.
 
 use std::sync::Arc;
 

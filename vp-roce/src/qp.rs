@@ -1,15 +1,16 @@
-//! Queue pairs: the protocol core of `roce-proto` with its queues, under one lock.
+//! RoCE queue pairs: the protocol core of `roce-proto` with its queues, under one lock.
 //!
-//! Owner: the RNIC's table; the connection manager and the numbers of the engine have references. Any thread posts;
-//! the thread that receives brings packets. When the peer dies, a request of ours fails after its retries, or a probe
-//! does, and the connection ends: both queues are flushed, and the event says why. Reuse: a connection begins with a new
-//! core and a new number; nothing of the earlier one is left but completions. Full: posts are refused.
+//! Owner: the RNIC's table; the connection manager and the engine's table of numbers have references. Any thread
+//! posts; the thread that receives delivers packets. If the peer dies, a request or a probe of this end fails after
+//! its retries, and the connection ends: both queues are flushed, and the event has the reason. Reuse: a connection
+//! begins with a new core and a new number; only completions remain of the earlier one. Full: posts are refused.
 //!
-//! # The life of one
+//! # Life cycle
 //!
-//! In Idle receives can be posted. The connection manager begins a connection ([`RoceQp::begin`]): from then on
-//! packets of the peer are served. It is in RTS once the peer is known to be ready ([`RoceQp::ready`]). InfiniBand has
-//! no orderly close of its own: whatever ends the connection flushes, and the connection manager tells the peer.
+//! In Idle, receives can be posted. The connection manager begins a connection ([`RoceQp::begin`]); from then on
+//! packets of the peer are served. The QP is in RTS once the peer is known to be ready ([`RoceQp::ready`]).
+//! InfiniBand has no orderly close of its own: every end of a connection flushes, and the connection manager tells
+//! the peer.
 
 mod host;
 mod queues;
@@ -37,7 +38,7 @@ use crate::tuning::PROBE_AFTER_US;
 use host::View;
 use queues::{Context, Deferred, Pending, Queues};
 
-/// The parts of a queue pair, besides its sizes.
+/// The parts of a queue pair, apart from its sizes.
 pub(crate) struct QpParts {
     pub(crate) send_cq: Arc<RoceCq>,
     pub(crate) recv_cq: Arc<RoceCq>,
@@ -56,14 +57,14 @@ pub(crate) struct RoceQp {
     engine: Arc<Engine>,
     events: Arc<EventSink>,
     state: Mutex<State>,
-    /// Ends of connections whose event is not delivered yet.
+    /// Ended connections whose event is not delivered yet.
     telling: AtomicU32,
 }
 
 struct State {
     phase: QpState,
     destroyed: bool,
-    /// The connection manager connects it.
+    /// The connection manager is connecting it.
     claimed: bool,
     ird: u16,
     ord: u16,
@@ -80,13 +81,13 @@ struct Link {
     number: u32,
     socket: Arc<Socket>,
     peer: IpAddr,
-    /// The peer is this provider: the invariant CRC is checked in full.
+    /// The peer is this provider, so that the invariant CRC is checked in full.
     ours: bool,
-    /// Our id of the exchange whose last message has not come: a packet of the peer counts as it.
+    /// Our id of the exchange whose last message has not arrived. A packet of the peer counts as that message.
     unconfirmed: Option<u32>,
-    /// When the peer was last heard.
+    /// When the last packet of the peer arrived.
     heard: u64,
-    /// A probe is under way.
+    /// A probe is outstanding.
     probing: bool,
     /// The earliest timer that is set.
     timer: Option<u64>,
@@ -94,7 +95,7 @@ struct Link {
     datagram: Vec<u8>,
 }
 
-/// The connection of a queue pair that begins.
+/// The parameters of a connection that begins.
 pub(crate) struct Path {
     pub(crate) config: RcConfig,
     pub(crate) number: u32,
@@ -104,7 +105,7 @@ pub(crate) struct Path {
     pub(crate) unconfirmed: Option<u32>,
 }
 
-/// The slot of a probe, which no request of the consumer has.
+/// The slot number of a probe; no request of the consumer has it.
 const PROBE: u32 = u32::MAX;
 
 impl RoceQp {
@@ -153,12 +154,12 @@ impl RoceQp {
         self.context.srq.is_some()
     }
 
-    /// Send requests that may be posted.
+    /// How many send requests may be posted.
     pub(crate) fn send_depth(&self) -> u32 {
         self.init.send_depth
     }
 
-    /// For the connection manager: the queue pair is connected by it from now on.
+    /// For the connection manager: claims the queue pair for a connection.
     pub(crate) fn claim(&self) -> VpResult<()> {
         let mut state = self.alive()?;
         if state.phase != QpState::Idle || state.claimed {
@@ -171,12 +172,12 @@ impl RoceQp {
         Ok(())
     }
 
-    /// For the connection manager: the queue pair is not connected, and free.
+    /// For the connection manager: releases the claim; the queue pair is not connected.
     pub(crate) fn disclaim(&self) {
         lock(&self.state).claimed = false;
     }
 
-    /// For the connection manager: packets of the peer are served from now on.
+    /// For the connection manager: serves packets of the peer from now on.
     pub(crate) fn begin(&self, path: Path) -> VpResult<()> {
         let mut state = self.alive()?;
         let core = rc::Qp::new(path.config).map_err(|_| {
@@ -203,7 +204,7 @@ impl RoceQp {
         Ok(())
     }
 
-    /// For the connection manager: the peer is ready. False if the connection has ended already.
+    /// For the connection manager: the peer is ready. Returns false if the connection has ended already.
     pub(crate) fn ready(&self, depths: (u16, u16), local: SocketAddr, remote: SocketAddr) -> bool {
         let mut state = lock(&self.state);
         let Some(link) = &mut state.link else { return false };
@@ -214,7 +215,7 @@ impl RoceQp {
         true
     }
 
-    /// Handles a packet for its number. Returns our id of the exchange that the packet confirms.
+    /// Handles a packet for its number. Returns our id of the exchange that the packet confirms, if any.
     pub(crate) fn receive(
         &self,
         now: u64,
@@ -226,7 +227,7 @@ impl RoceQp {
         let State { link, queues, .. } = &mut *state;
         let link = link.as_mut()?;
         let number = packet.headers.bth.destination;
-        // Nobody but the peer is served, as far as addresses tell.
+        // Only packets with the peer's address are served. A peer's address can be forged.
         let expected = link.number == number && link.peer == arrived.from.ip();
         if !expected || !Arc::ptr_eq(&link.socket, socket) {
             self.engine.drops.stray.fetch_add(1, Ordering::Relaxed);
@@ -251,7 +252,7 @@ impl RoceQp {
         link.timer = None;
         link.core.handle_timeout(now);
         if established && !link.probing && link.heard + PROBE_AFTER_US <= now {
-            // A Write of no octets needs no key.
+            // A zero-length Write needs no key.
             let op = SendOp::Write { address: 0, rkey: 0, immediate: None };
             let probe = rc::Post { slot: PROBE, op, len: 0, solicited: false };
             link.probing = link.core.post(probe).is_ok();
@@ -259,13 +260,13 @@ impl RoceQp {
         self.advance(&mut state, now);
     }
 
-    /// Completes, posts and sends what can be, and ends the connection if it broke.
+    /// Completes, posts and sends what it can, and ends the connection if it broke.
     fn advance(&self, state: &mut State, now: u64) {
         loop {
             self.take_completions(state);
             let State { link: Some(link), queues, .. } = state else { return };
             if let Some(broken) = link.core.broken() {
-                // The peer is told why.
+                // Tells the peer why.
                 self.transmit(link, queues, now);
                 return self.finish(state, Some(status::of_end(broken)));
             }
@@ -320,7 +321,7 @@ impl RoceQp {
         })
     }
 
-    /// Sends all that may be sent now. True if a packet is too long for the path.
+    /// Sends all that may be sent now. Returns true if a packet is too long for the path.
     fn transmit(&self, link: &mut Link, queues: &mut Queues, now: u64) -> bool {
         while let Some(transmit) = link.core.poll_transmit(now) {
             match self.build(&mut link.datagram, queues, &transmit) {
@@ -355,7 +356,7 @@ impl RoceQp {
         queues.copy_payload(&self.context, transmit.source, room).map_err(status::of_access)
     }
 
-    /// Sets a timer if none is set that comes early enough.
+    /// Sets a timer, unless one is set that fires early enough.
     fn set_timer(&self, link: &mut Link, now: u64) {
         let probe = if link.probing { None } else { Some(link.heard + PROBE_AFTER_US) };
         let Some(at) = [link.core.deadline(), probe].into_iter().flatten().min() else { return };
@@ -366,7 +367,7 @@ impl RoceQp {
         }
     }
 
-    /// The connection is over: everything is flushed. `why`: the event, and the peer is disconnected.
+    /// Ends the connection and flushes everything. With `why`, reports the event and disconnects the peer.
     fn finish(&self, state: &mut State, why: Option<AsyncEvent>) {
         if let Some(link) = &mut state.link {
             link.core.flush();
@@ -387,7 +388,7 @@ impl RoceQp {
         }
     }
 
-    /// Ends the connection here: the peer is disconnected, and there is no event.
+    /// Ends the connection from this end: disconnects the peer, and reports no event.
     pub(crate) fn end(&self) {
         let mut state = lock(&self.state);
         self.finish(&mut state, None);
@@ -396,14 +397,15 @@ impl RoceQp {
         self.settle();
     }
 
-    /// For the connection manager, which has a lock: the connection is over. The caller has [`RoceQp::settle`] called.
+    /// For the connection manager, which holds a lock: ends the connection. Afterwards [`RoceQp::settle`] must be
+    /// called without the lock.
     pub(crate) fn disconnected(&self) {
         let mut state = lock(&self.state);
         state.claimed = false;
         self.finish(&mut state, None);
     }
 
-    /// For the connection manager, which has a lock: the connection was not made. What had begun of it is over.
+    /// For the connection manager, which holds a lock: the connection was not made. Ends what had begun of it.
     pub(crate) fn not_connected(&self) {
         let mut state = lock(&self.state);
         state.claimed = false;
@@ -412,7 +414,7 @@ impl RoceQp {
         }
     }
 
-    /// Does what was put off until no lock is held.
+    /// Does the work that was deferred until no lock is held.
     pub(crate) fn settle(&self) {
         loop {
             let deferred = std::mem::take(&mut lock(&self.state).queues.deferred);
@@ -439,7 +441,7 @@ impl RoceQp {
         }
     }
 
-    /// After this every verb returns `InvalidHandle`.
+    /// Destroys the QP: after this every verb returns `InvalidHandle`.
     pub(crate) fn destroy(&self) {
         let mut state = lock(&self.state);
         state.destroyed = true;
@@ -496,7 +498,7 @@ impl RoceQp {
             let detail = "the event of the end of the connection is being delivered";
             return Err(VpError::new(VpStatus::StillFlushing, detail));
         }
-        // The end of the connection is reported before, and what it did not do yet is done without this queue pair.
+        // The end of the connection was reported before. Its remaining work is done without this queue pair.
         self.engine.connections.renew(&self.engine, self);
         let mut state = self.alive()?;
         state.queues.untaken_sends.forget_silent();
@@ -509,7 +511,7 @@ impl RoceQp {
     }
 }
 
-/// Posts one after the other, and says how many were.
+/// Posts requests one after the other, and returns how many were posted.
 fn each<T>(wrs: &[T], mut post: impl FnMut(&T) -> Result<(), VpStatus>) -> Result<(), PostFailure> {
     let post = |(posted, wr)| post(wr).map_err(|status| PostFailure { posted, status });
     wrs.iter().enumerate().try_for_each(post)

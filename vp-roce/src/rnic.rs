@@ -1,8 +1,7 @@
-//! The open RNIC: the privileged verbs, and the lifetimes of all its objects.
+//! The open RoCE RNIC: the privileged verbs, and the lifetimes of all its objects.
 //!
-//! Owner: the access layer. An RNIC closes when its last reference is dropped: its connections end. Privileged
-//! verbs run on the application's threads and are never on the data path. The death of a peer is handled by
-//! its QP.
+//! Owner: the access layer. An RNIC closes when its last reference is dropped, and its connections end. Privileged
+//! verbs run on the application's threads and are never on the data path. QPs handle the death of a peer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,7 +40,7 @@ pub(crate) struct RoceRnic {
     qps: Arc<Objects<QpEntry>>,
 }
 
-/// A QP and the objects that it keeps in use.
+/// A QP and references to the objects that it uses.
 pub(crate) struct QpEntry {
     pub(crate) qp: Arc<RoceQp>,
     windows: Arc<AtomicU32>,

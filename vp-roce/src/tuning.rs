@@ -1,23 +1,23 @@
-//! Tuning constants, each with its reason.
+//! Tuning constants of the RoCE provider, each with its reason.
 
 use roce_proto::rc::Mtu;
 
 /// Packets of a connection that may be outstanding. The receive buffer of a stock system holds some 50 packets of 4
-/// KiB; two connections at once then lose none.
+/// KiB; with this value two connections at once lose none.
 pub(crate) const WINDOW: u16 = 24;
 
 /// Octets asked for as the receive buffer of a socket: the limit of stock systems (net.core.rmem_max).
 pub(crate) const RECEIVE_BUFFER: usize = 212_992;
 
-/// Packets received from one socket before the others, and timers, get their turn.
+/// Packets received from one socket before other sockets and timers are served.
 pub(crate) const RECEIVE_BUDGET: usize = 64;
 
 /// Largest path MTU: that of InfiniBand.
 pub(crate) const MTU: Mtu = Mtu::Octets4096;
 
-/// Code of the time after which unacknowledged packets are repeated: 268 ms. Losses are found by a NAK of the peer,
-/// unless the last packet is lost. With all repetitions a process may be without a processor for two seconds: with 67 ms
-/// a connection once ended on a machine that was busy with builds.
+/// Code of the time after which unacknowledged packets are repeated: 268 ms. A NAK of the peer reports a loss,
+/// unless the last packet is lost. With all repetitions a process may be descheduled for two seconds. With 67 ms a
+/// connection once ended on a machine that was busy with builds.
 pub(crate) const ACK_TIMEOUT: u8 = 16;
 
 /// Repetitions without progress before a request fails.
@@ -26,22 +26,22 @@ pub(crate) const RETRIES: u8 = 7;
 /// Code of the time after which a peer repeats a Send that found no receive: 0.64 ms.
 pub(crate) const RNR_TIMER: u8 = 12;
 
-/// Repetitions of such a Send: without end, as rdma_cm's default.
+/// Repetitions of such a Send: unlimited, as is rdma_cm's default.
 pub(crate) const RNR_RETRIES: u8 = 7;
 
-/// Microseconds without a packet of the peer after which it is probed.
+/// Microseconds without a packet of the peer after which this end probes it.
 pub(crate) const PROBE_AFTER_US: u64 = 10_000_000;
 
-/// Code of the time within which a peer is to reply to a message of the connection manager: 67 ms; twice that are
-/// waited.
+/// Code of the time within which a peer must reply to a message of the connection manager: 67 ms. This end waits
+/// twice that.
 pub(crate) const CM_RESPONSE: u8 = 14;
 
 /// Repetitions of such a message: some two seconds in all.
 pub(crate) const CM_RETRIES: u8 = 15;
 
 /// Code of the time that a connecting peer is told to wait for the application here: 69 s, more than connection
-/// management allows it.
+/// management would otherwise allow.
 pub(crate) const CM_DECISION: u8 = 24;
 
-/// Requests of one listener that the application has not decided, at most.
+/// Maximum number of undecided requests of one listener.
 pub(crate) const MAX_BACKLOG: usize = 256;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{AF_INET, AF_INET6, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
-/// As a C socket address.
+/// Converts to a C socket address.
 pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
     // SAFETY: all zeros is a valid `sockaddr_storage` (AF_UNSPEC).
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -17,7 +17,7 @@ pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
                 sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
                 sin_zero: [0; 8],
             };
-            // SAFETY: the storage is larger than and aligned for every kind of address.
+            // SAFETY: the storage is large enough and aligned for every kind of address.
             unsafe { at.cast::<sockaddr_in>().write(sin) };
         }
         SocketAddr::V6(v6) => {
@@ -35,12 +35,12 @@ pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
     storage
 }
 
-/// As a Rust socket address; `None` if it is not an IP address.
+/// Converts to a Rust socket address; `None` if it is not an IP address.
 pub(crate) fn from_c(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let at: *const sockaddr_storage = storage;
     match i32::from(storage.ss_family) {
         AF_INET => {
-            // SAFETY: the family says which kind is stored; larger and aligned as above.
+            // SAFETY: the family says which kind is stored; the storage is large enough and aligned, as above.
             let sin = unsafe { at.cast::<sockaddr_in>().read() };
             let ip = sin.sin_addr.s_addr.to_ne_bytes();
             Some(SocketAddrV4::new(ip.into(), u16::from_be(sin.sin_port)).into())
@@ -56,7 +56,7 @@ pub(crate) fn from_c(storage: &sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// An interface's address and the interface, as getifaddrs(3) lists them.
+/// The addresses of all interfaces, each with its interface, as getifaddrs(3) lists them.
 pub(crate) fn local() -> Vec<(String, IpAddr)> {
     let mut head: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `head` may be written.
@@ -95,7 +95,7 @@ fn ip(address: *const libc::sockaddr, family: i32) -> Option<IpAddr> {
             // SAFETY: as above.
             let sin6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(sin6.sin6_addr.s6_addr);
-            // A link-local address names no interface by itself.
+            // A link-local address alone does not identify the interface.
             (!ip.is_unicast_link_local()).then_some(IpAddr::V6(ip))
         }
         _ => None,

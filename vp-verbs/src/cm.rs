@@ -1,9 +1,9 @@
-//! Connection management over rdma_cm: requests in, events out.
+//! Connection management over rdma_cm: takes requests of the consumer, and returns events.
 //!
-//! Owner: the open device. Calls come from any thread; events are read and handled by the event
-//! thread, which queues those for the consumer until [`NativeCm::poll_event`]. The table's lock is held for single calls of
-//! librdmacm, none of which waits for an event. The kernel detects a dead peer: it reports
-//! "disconnected", "unreachable" or "rejected".
+//! Owner: the open device. Calls come from any thread. The event thread reads and handles the events of librdmacm,
+//! and queues those for the consumer until [`NativeCm::poll_event`]. The table's lock is held for single calls of
+//! librdmacm, none of which waits for an event. The kernel detects a dead peer: it reports "disconnected",
+//! "unreachable" or "rejected".
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -36,7 +36,7 @@ use first_message::Awaiting;
 use id::{CmId, EventChannel, Terms};
 pub(crate) use step::reason;
 
-/// Time-out of address and of route resolution.
+/// Time-out of address resolution, and of route resolution.
 pub(crate) const RESOLVE_MS: i32 = 5000;
 
 /// The connection manager of a device.
@@ -48,12 +48,12 @@ pub(crate) struct Cm {
     /// Events for the consumer.
     events: Mutex<VecDeque<NativeEvent>>,
     events_bell: OwnedFd,
-    /// Queue pairs that broke, and why if it is known: for the event thread.
+    /// Queue pairs that broke, with the reason if it is known. The event thread handles them.
     broken: Mutex<VecDeque<(QpId, Option<AsyncEvent>)>>,
     broken_bell: OwnedFd,
     awaiting: Awaiting,
     pub(crate) services: Services,
-    /// After the ids in `table` and those of services.
+    /// Declared after the ids in `table` and those of services, so that it is dropped after them.
     channel: EventChannel,
 }
 
@@ -67,11 +67,11 @@ struct Connections {
 struct Connection {
     id: CmId,
     stage: Stage,
-    /// From connect or accept on.
+    /// Set from connect or accept on.
     qp: Option<Arc<VerbsQp>>,
-    /// What this end requests; of a request, what the peer offers.
+    /// The parameters that this end requests; for an incoming request, those that the peer offers.
     wishes: NativeParams,
-    /// While `Awaiting`: the peer's parameters, which the consumer has not got yet.
+    /// While `Awaiting`: the peer's parameters, which the consumer has not received yet.
     held: Option<NativeParams>,
 }
 
@@ -83,10 +83,10 @@ enum Stage {
     Connecting,
     Asked,
     Accepting,
-    /// Accepted, of iWARP: waiting for the initiator's first message.
+    /// Accepted, on iWARP: waits for the initiator's first message.
     Awaiting,
     Up,
-    /// This end disconnects, or the peer did.
+    /// This end disconnects, or the peer has disconnected.
     Leaving,
     Over,
 }
@@ -142,17 +142,17 @@ impl Cm {
         })
     }
 
-    /// The parts that new ids need.
+    /// What new ids are made from.
     pub(crate) fn maker(&self) -> (&Arc<Context>, &EventChannel) {
         (&self.context, &self.channel)
     }
 
-    /// What the event thread waits for.
+    /// The descriptor that the event thread waits for.
     pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.channel.fd(), self.broken_bell.as_fd()]
     }
 
-    /// Handles all waiting events; the event thread calls it.
+    /// Handles all waiting events. The event thread calls this.
     pub(crate) fn run(&self) {
         quiet(&self.broken_bell);
         self.end_broken();
@@ -172,7 +172,7 @@ impl Cm {
         }
     }
 
-    /// The first message came (InfiniBand), perhaps before the handshake's last.
+    /// The first message arrived (InfiniBand), perhaps before the last message of the handshake.
     pub(crate) fn on_comm_est(&self, qp: QpId) {
         let mut table = lock(&self.table);
         if let Some(connection) = table.of(qp).filter(|c| c.stage == Stage::Accepting) {
@@ -196,7 +196,7 @@ impl Cm {
         Ok(qp)
     }
 
-    /// Private data as a message carries them, whose room InfiniBand fixes.
+    /// Checks and converts private data for a message. InfiniBand's messages have a fixed size.
     fn pack(&self, what: &str, private_data: &[u8], room: usize) -> VpResult<Vec<u8>> {
         let most = if self.context.iwarp { private::IWARP } else { room - private::TRAILER };
         if private_data.len() > most {
@@ -211,12 +211,12 @@ impl Cm {
         })
     }
 
-    /// Private data as the other end's consumer gave them.
+    /// Returns the private data that the other end's consumer gave.
     fn unpack(&self, octets: Vec<u8>, room: usize) -> Vec<u8> {
         if self.context.iwarp { octets } else { private::unpack(octets, room) }
     }
 
-    /// InfiniBand: the queue pair is brought to RTS here; of iWARP the kernel does it.
+    /// InfiniBand: brings the queue pair to RTS. On iWARP the kernel does this.
     fn ready(&self, id: &CmId, qp: &VerbsQp, terms: Terms) -> io::Result<()> {
         if self.context.iwarp {
             return Ok(());
@@ -237,7 +237,7 @@ impl Cm {
     }
 }
 
-/// 255 means "the most" to librdmacm.
+/// librdmacm takes 255 to mean "the maximum".
 pub(crate) const MOST_READS: u8 = 254;
 
 impl Manager for Cm {
@@ -257,7 +257,7 @@ impl Manager for Cm {
                 connection.stage = Stage::Leaving;
                 if let Some(qp) = &connection.qp {
                     qp.closes();
-                    // InfiniBand flushes first; of iWARP the kernel closes the stream.
+                    // On InfiniBand this end flushes first; on iWARP the kernel closes the stream.
                     if !self.context.iwarp {
                         qp.fail().map_err(refused("flush the queue pair"))?;
                     }
@@ -269,7 +269,7 @@ impl Manager for Cm {
                 let token = table.by_qp.get(&qp).copied().unwrap_or_default();
                 let gone = table.remove(token);
                 if let Some(qp) = gone.and_then(|gone| gone.qp) {
-                    // It flushes or has nothing to flush.
+                    // It flushes, or has nothing to flush.
                     let _ = qp.fail();
                 }
                 Ok(())
@@ -435,7 +435,7 @@ impl Cm {
             if let Some(why) = why {
                 self.sink.emit(EventSource::Qp(qp), why);
             }
-            // It is in error already; if not, the disconnect ends it.
+            // The queue pair is in Error already; if not, the disconnect ends it.
             let _ = queue_pair.fail();
             self.abandon(qp);
             queue_pair.end_is_told();
@@ -448,7 +448,7 @@ impl Cm {
     }
 }
 
-/// No more reads each way than the other end accepts; 0: it sent no limit (MPA revision 1).
+/// No more reads in each direction than the other end accepts; 0 means that it sent no limit (MPA revision 1).
 fn negotiated(own: NativeParams, peer: &NativeParams) -> NativeParams {
     let least = |own: u16, peer: u16| if peer == 0 { own } else { own.min(peer) };
     NativeParams { ird: least(own.ird, peer.ord), ord: least(own.ord, peer.ird), ..own }

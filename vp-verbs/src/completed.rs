@@ -1,4 +1,4 @@
-//! Completions not yet polled. Values only; a CQ's backlog or a queue's late posts own them.
+//! Completions not yet polled. Plain values; they are owned by a CQ's backlog or by the late posts of a queue.
 
 use vp_api::{DatagramSource, QpId, WcOpcode, WcStatus, WorkCompletion};
 
@@ -10,7 +10,7 @@ pub(crate) struct Completed {
     pub(crate) completion: WorkCompletion,
     /// The source of a received datagram.
     pub(crate) source: Option<DatagramSource>,
-    /// The slots that taking it frees.
+    /// The slots that are freed when it is polled.
     pub(crate) untaken: Untaken,
 }
 

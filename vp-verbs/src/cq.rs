@@ -1,9 +1,9 @@
-//! Completion queues.
+//! Completion queues over libibverbs.
 //!
-//! Owner: the device's table; the consumer has a reference. Any thread polls, arms and waits; the
-//! event thread delivers notifications. A completion that was taken from the device and not yet
-//! polled is in a backlog: a wait must check without polling, and a full send queue needs quiet
-//! completions even if no thread polls.
+//! Owner: the device's table; the consumer has a reference. Any thread polls, arms and waits; the event thread
+//! delivers notifications. Completions that were taken from the device and not yet polled are in a backlog. Two
+//! cases need it: a wait must check for completions without polling, and a full send queue must free the slots of
+//! unsignalled requests even if no thread polls.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -27,8 +27,8 @@ use crate::ring::Taken;
 use crate::tuning::POLL_BATCH;
 use ibv_sys::*;
 
-/// Requests of a consumer that are counted: one whose event is on its way to the thread that reads
-/// events, and the next.
+/// Arm requests of a consumer that are counted: one whose notification is on its way to the event thread, and the
+/// next.
 const MAX_ARMED: u32 = 2;
 
 /// A completion queue.
@@ -37,7 +37,7 @@ pub(crate) struct VerbsCq {
     depth: AtomicU32,
     state: Mutex<State>,
     handler: Option<Arc<dyn CqHandler>>,
-    /// Requests of the consumer, at most [`MAX_ARMED`]; the device may be armed by a waiter, too.
+    /// Arm requests of the consumer, at most [`MAX_ARMED`]. A waiting thread may arm the device, too.
     armed: AtomicU32,
     waiters: Mutex<Vec<Arc<OwnedFd>>>,
     interrupts: AtomicU64,
@@ -76,7 +76,7 @@ impl VerbsCq {
         }))
     }
 
-    /// For creating queue pairs: the device's CQ, which a hold in the table keeps.
+    /// For creating queue pairs: the device's CQ. The caller's hold in the table keeps it alive.
     pub(crate) fn with_raw<T>(&self, f: impl FnOnce(*mut ibv_cq) -> T) -> VpResult<T> {
         let state = lock(&self.state);
         state.raw.as_ref().map(|raw| f(raw.as_ptr())).ok_or_else(|| destroyed("completion queue"))
@@ -95,7 +95,7 @@ impl VerbsCq {
         Ok(())
     }
 
-    /// The device's notification.
+    /// The device notified.
     pub(crate) fn on_event(&self) {
         let take = |armed: u32| armed.checked_sub(1);
         let taken = self.armed.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
@@ -113,8 +113,8 @@ impl VerbsCq {
         self.on_event();
     }
 
-    /// Adds completions that the device will not report. Those beyond the depth are lost, as the device's
-    /// are: the CQ is smaller than its queues, and overrun.
+    /// Adds completions that the device will not report. Those beyond the depth are lost, as the device's would be:
+    /// then the CQ is smaller than its queues, and overrun.
     pub(crate) fn inject(&self, mut completions: VecDeque<Completed>) {
         let mut state = lock(&self.state);
         // The device's completions come first.
@@ -128,16 +128,16 @@ impl VerbsCq {
         self.on_event();
     }
 
-    /// Drops the completions of a destroyed queue pair, and takes those in the device's CQ, where some
-    /// devices leave them.
+    /// Drops the completions of a destroyed queue pair. Also takes those in the device's CQ, because some devices
+    /// leave them there.
     pub(crate) fn forget(&self, qp: QpId) {
         let mut state = lock(&self.state);
-        // A device that fails reports it to the next poll.
+        // If the device fails, the next poll reports it.
         let _ = self.fetch(&mut state);
         state.backlog.retain(|told| told.completion.qp != qp);
     }
 
-    /// Moves the device's completions to the backlog; true if there is something to poll.
+    /// Moves the device's completions to the backlog; returns true if there is something to poll.
     pub(crate) fn harvest(&self) -> Result<bool, VpStatus> {
         let mut state = lock(&self.state);
         self.fetch(&mut state)?;
@@ -162,7 +162,7 @@ impl VerbsCq {
         }
     }
 
-    /// Gives up to `most` completions to `put`, oldest first.
+    /// Passes up to `most` completions to `put`, oldest first.
     fn drain(&self, most: usize, mut put: impl FnMut(usize, Completed)) -> Result<usize, VpStatus> {
         let mut state = lock(&self.state);
         let mut given = 0;
@@ -198,7 +198,7 @@ impl VerbsCq {
         let raw = state.raw.as_ref().ok_or(VpStatus::InvalidHandle)?;
         let poll_cq = self.context.ops().poll_cq.ok_or(VpStatus::Unsupported)?;
         let room = i32::try_from(batch.len()).unwrap_or(i32::MAX);
-        // SAFETY: the CQ is alive under the lock; so many completions may be written.
+        // SAFETY: the CQ is alive under the lock; the array has room for this many completions.
         let got = unsafe { poll_cq(raw.as_ptr(), room, batch.as_mut_ptr()) };
         usize::try_from(got).map_err(|_| VpStatus::Os)
     }
@@ -224,7 +224,7 @@ impl VerbsCq {
                 return Ok(true);
             }
             if self.interrupts.load(Ordering::Acquire) != epoch {
-                // Destroying it interrupts, too; this tells the two apart [RI-06].
+                // Destroying the CQ interrupts, too; this distinguishes the two cases [RI-06].
                 return self.harvest();
             }
             let left = until.map(|at| at.saturating_duration_since(Instant::now()));
@@ -253,18 +253,18 @@ fn raw(
     let mark = std::ptr::without_provenance_mut(id as usize);
     // SAFETY: context and channel are open; the mark is only compared.
     let raw = unsafe { (ibv.ibv_create_cq)(context.as_ptr(), depth, mark, channel.as_ptr(), 0) };
-    // SAFETY: fresh, with its counterpart.
+    // SAFETY: just created; destroyed by its counterpart.
     unsafe { Owned::new(raw, ibv.ibv_destroy_cq, context) }
 }
 
-/// Whether a device can change the size of a CQ.
+/// Whether a device can change the size of a CQ. Tries it.
 pub(crate) fn resizes(context: &Arc<Context>, channel: &Channel) -> bool {
     let Ok(cq) = raw(context, channel, 0, 1) else { return false };
     // SAFETY: just made.
     done(unsafe { (context.api.ibv.ibv_resize_cq)(cq.as_ptr(), 16) }).is_ok()
 }
 
-/// Whether a queue pair may send so many octets inline.
+/// Whether a queue pair may send this many octets inline.
 pub(crate) fn try_inline(
     context: &Arc<Context>,
     channel: &Channel,
@@ -274,7 +274,7 @@ pub(crate) fn try_inline(
     let cq = raw(context, channel, 0, 1)?;
     // SAFETY: the context is open.
     let pd = unsafe { (ibv.ibv_alloc_pd)(context.as_ptr()) };
-    // SAFETY: fresh, with its counterpart.
+    // SAFETY: just created; destroyed by its counterpart.
     let pd = unsafe { Owned::new(pd, ibv.ibv_dealloc_pd, context)? };
     let cap = ibv_qp_cap {
         max_send_wr: 1,
@@ -294,7 +294,7 @@ pub(crate) fn try_inline(
     };
     // SAFETY: domain and CQ are alive; the attributes may be written.
     let qp = unsafe { (ibv.ibv_create_qp)(pd.as_ptr(), &mut attr) };
-    // SAFETY: fresh, with its counterpart.
+    // SAFETY: just created; destroyed by its counterpart.
     let qp = unsafe { Owned::new(qp, ibv.ibv_destroy_qp, context)? };
     drop(qp);
     drop(pd);
@@ -312,7 +312,7 @@ impl Cq for VerbsCq {
 
     fn queued(&self) -> usize {
         let mut state = lock(&self.state);
-        // A device shows their number only by returning them.
+        // The only way to learn the number of a device's completions is to poll them.
         let _ = self.fetch(&mut state);
         state.backlog.len()
     }
@@ -332,7 +332,7 @@ impl Cq for VerbsCq {
 
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
         let more = |armed: u32| (armed < MAX_ARMED).then_some(armed + 1);
-        // It fails if there are as many as are counted.
+        // It fails if the maximum is armed already.
         let _ = self.armed.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         self.notify_device(solicited_only && !self.context.forgets_solicited)
     }

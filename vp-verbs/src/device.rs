@@ -1,6 +1,6 @@
-//! An open device of libibverbs: the context that every object here keeps open.
+//! An open device of libibverbs: its context, which every object made from it keeps open.
 //!
-//! Owner: shared by everything made from it; closed with the last. Any thread.
+//! Owner: shared by everything made from it; closed with the last reference. Any thread.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io;
@@ -16,21 +16,20 @@ use ibv_sys::*;
 ///
 /// # Invariants
 ///
-/// `raw` is open until the drop.
+/// `raw` is open until this is dropped.
 pub(crate) struct Context {
     pub(crate) api: Arc<Api>,
     raw: NonNull<ibv_context>,
     pub(crate) name: String,
-    /// Connections are MPA over TCP; otherwise InfiniBand's.
+    /// Connections are MPA over TCP; otherwise they are InfiniBand's.
     pub(crate) iwarp: bool,
-    /// A CQ armed for solicited completions never notifies of its receives: siw does not pass on the
-    /// message's flag (`siw_rqe_complete`, Linux 6.1). So it is armed for all, which notifies early.
+    /// A CQ armed for solicited completions never notifies of its receives: siw does not pass on the message's flag
+    /// (`siw_rqe_complete`, Linux 6.1). So the CQ is armed for all completions, and notifies more often.
     pub(crate) forgets_solicited: bool,
-    /// Requests posted in Error stay in its queues without a completion: siw flushes them as it enters
-    /// Error and not afterwards (`siw_post_send`, Linux 6.1).
+    /// Requests posted in Error stay in the queues without a completion: siw flushes them only when it enters Error
+    /// (`siw_post_send`, Linux 6.1).
     pub(crate) keeps_late: bool,
-    /// It registers every region under its address, whatever base was asked for
-    /// (`siw_reg_user_mr`, Linux 6.1).
+    /// It registers every region under its address, and ignores the requested base (`siw_reg_user_mr`, Linux 6.1).
     ignores_bases: bool,
 }
 
@@ -46,14 +45,14 @@ pub(crate) type RegisterBased =
 /// Vendor of siw: "bmt".
 const SIW: u32 = 0x62_6d74;
 
-/// A device as the library lists it.
+/// A device in the library's list.
 pub(crate) struct Listed {
     pub(crate) name: String,
     /// Name of its file below `/dev/infiniband`.
     pub(crate) uverbs: String,
 }
 
-/// Shows every device of the library.
+/// Calls a function for every device of the library.
 fn each(
     api: &Arc<Api>,
     mut see: impl FnMut(*mut ibv_device, &str) -> io::Result<()>,
@@ -77,7 +76,7 @@ fn each(
     result
 }
 
-/// The devices' names.
+/// The names of the devices.
 pub(crate) fn list(api: &Arc<Api>) -> io::Result<Vec<Listed>> {
     let mut out = Vec::new();
     each(api, |device, name| {
@@ -93,7 +92,7 @@ pub(crate) fn list(api: &Arc<Api>) -> io::Result<Vec<Listed>> {
 }
 
 impl Context {
-    /// Opens the device of this name; `None`: there is none.
+    /// Opens the device with this name; `None` if there is none.
     pub(crate) fn open(api: &Arc<Api>, wanted: &str) -> io::Result<Option<Arc<Self>>> {
         let mut found = None;
         each(api, |device, name| {
@@ -126,7 +125,7 @@ impl Context {
         Ok(found)
     }
 
-    /// Registers a region under a base; `None`: the library or the device cannot.
+    /// Registers a region under a base; `None` if the library or the device cannot.
     pub(crate) fn register_based(&self) -> Option<RegisterBased> {
         self.api.ibv.ibv_reg_mr_iova2.filter(|_| !self.ignores_bases)
     }
@@ -164,7 +163,7 @@ impl Context {
         Ok(attr)
     }
 
-    /// True if an object of librdmacm, which opens devices for itself, is on this device.
+    /// Whether a context of librdmacm, which opens devices itself, is on this device.
     pub(crate) fn is(&self, other: *mut ibv_context) -> bool {
         let Some(other) = NonNull::new(other) else { return false };
         // SAFETY: librdmacm never closes its contexts.
@@ -176,7 +175,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the last user is gone; an error cannot be reported.
+        // SAFETY: the last user has dropped it; an error cannot be reported.
         unsafe { (self.api.ibv.ibv_close_device)(self.as_ptr()) };
     }
 }

@@ -1,6 +1,6 @@
-//! The objects of an open device by their ids, and the delivery of its events to them.
+//! Tables of the objects of an open device, by id, and the delivery of the device's events to them.
 //!
-//! Owner: the open device; the event thread and the datagrams share it. Any thread.
+//! Owner: the open device; shared with the event thread and the datagram code. Any thread.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -94,7 +94,7 @@ impl DeviceObjects {
         }
     }
 
-    /// Something happened to a queue pair in that life of it.
+    /// Handles an event of a queue pair in its given life.
     fn on_qp(&self, id: u32, life: u32, event: AsyncEvent) {
         if let Ok(qp) = self.qps.get(id) {
             if event != AsyncEvent::Established {

@@ -1,10 +1,10 @@
-//! `libibverbs.so.1` and `librdmacm.so.1`, loaded at run time.
+//! Loads `libibverbs.so.1` and `librdmacm.so.1` at run time.
 //!
 //! Owner: every open device and the provider share one [`Api`] per pair of files. The libraries
 //! are never unloaded: their threads and the kernel's mappings may outlive every object here.
 //!
-//! A soname finds the library that the process has loaded already, which may be ours, which replaces
-//! rdma-core's on SoftRDMA. That one would call this provider again, so it is refused by its marker.
+//! A soname finds a library that the process has already loaded. That may be Warpline's own, which replaces
+//! rdma-core's on SoftRDMA. It would call this provider again, so it is recognised by its marker and refused.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
@@ -25,17 +25,17 @@ pub struct Libraries {
 }
 
 impl Default for Libraries {
-    /// By their sonames, where the loader finds them.
+    /// By soname, so that the loader finds them.
     fn default() -> Self {
         Self { verbs: "libibverbs.so.1".into(), rdmacm: "librdmacm.so.1".into() }
     }
 }
 
-/// Declares a table of C functions and how it is filled.
+/// Declares a table of C functions and how to fill it.
 macro_rules! functions {
     ($table:ident { $($name:ident($($arg:ty),*) $(-> $out:ty)?;)+ }
         newer { $($new:ident($($new_arg:ty),*) -> $new_out:ty;)* }) => {
-        /// Functions of one library, by their own names; `None`: this version does not have it.
+        /// Functions of one library, by their own names; `None` if this version does not have the function.
         pub(crate) struct $table {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) $(-> $out)?,)+
             $(pub(crate) $new: Option<unsafe extern "C" fn($($new_arg),*) -> $new_out>,)*
@@ -127,7 +127,7 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// Loads both, or says which is missing.
+    /// Loads both libraries, or says which is missing.
     pub(crate) fn load(libraries: &Libraries) -> Result<Self, Unavailable> {
         Ok(Self { ibv: Ibv::load(&libraries.verbs)?, cm: RdmaCm::load(&libraries.rdmacm)? })
     }
@@ -144,7 +144,7 @@ fn missing(error: libloading::Error) -> Unavailable {
 }
 
 fn refuse_own(library: &Library, file: &Path) -> Result<(), Unavailable> {
-    // SAFETY: only whether there is such a symbol counts; its type is not used.
+    // SAFETY: only the presence of the symbol is checked; its type is not used.
     if unsafe { library.get::<*const c_void>(OWN_LIBRARY.to_bytes_with_nul()) }.is_err() {
         return Ok(());
     }
@@ -157,7 +157,7 @@ fn refuse_own(library: &Library, file: &Path) -> Result<(), Unavailable> {
     })
 }
 
-/// A name out of a fixed array of C.
+/// A name from a fixed-size C array.
 pub(crate) fn text(octets: &[c_char]) -> String {
     let octets: Vec<u8> = octets.iter().map(|&octet| octet as u8).collect();
     CStr::from_bytes_until_nul(&octets)

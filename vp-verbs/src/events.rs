@@ -1,8 +1,8 @@
-//! Events of an open device: notifications of CQs and asynchronous events from the kernel, the handler
-//! of the latter, and the descriptors that end waits.
+//! Events of an open device: CQ notifications and asynchronous events from the kernel, the handler of asynchronous
+//! events, and the eventfds that end waits.
 //!
-//! Owner: the device; [`crate::thread`] reads them. An event is acknowledged before anything else is
-//! done with it: destroying its object waits for that.
+//! Owner: the device; [`crate::thread`] reads them. An event is acknowledged first, because destroying its object
+//! waits for the acknowledgement.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -45,7 +45,7 @@ impl Channel {
         let ibv = &context.api.ibv;
         // SAFETY: the context is open.
         let raw = unsafe { (ibv.ibv_create_comp_channel)(context.as_ptr()) };
-        // SAFETY: fresh, with its counterpart.
+        // SAFETY: just created; destroyed by its counterpart.
         let raw = unsafe { Owned::new(raw, ibv.ibv_destroy_comp_channel, context)? };
         Ok(Self { raw })
     }
@@ -62,7 +62,7 @@ impl Channel {
     }
 }
 
-/// A descriptor that reading does not block.
+/// Makes a descriptor nonblocking.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }
@@ -74,17 +74,17 @@ pub(crate) fn bell() -> io::Result<OwnedFd> {
 
 /// Makes it readable.
 pub(crate) fn ring(bell: &OwnedFd) {
-    // It can only be full, and then it is readable.
+    // A write fails only if the counter is full, and then the descriptor is readable.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
 /// Makes it unreadable.
 pub(crate) fn quiet(bell: &OwnedFd) {
-    // It can only be unreadable already.
+    // A read fails only if the descriptor is unreadable already.
     let _ = rustix::io::read(bell, &mut [0; 8]);
 }
 
-/// The id of the next CQ whose notification fired.
+/// The id of the next CQ that has notified.
 pub(crate) fn next_completion(context: &Context, channel: &Channel) -> Option<u32> {
     let ibv = &context.api.ibv;
     let mut cq: *mut ibv_cq = std::ptr::null_mut();
@@ -92,12 +92,12 @@ pub(crate) fn next_completion(context: &Context, channel: &Channel) -> Option<u3
     // SAFETY: the channel is alive, the results may be written.
     let got = unsafe { (ibv.ibv_get_cq_event)(channel.as_ptr(), &mut cq, &mut id) };
     done(got).ok()?;
-    // SAFETY: the CQ lives until its event is acknowledged, here.
+    // SAFETY: the CQ lives until its event is acknowledged, which happens here.
     unsafe { (ibv.ibv_ack_cq_events)(cq, 1) };
     Some(id.addr() as u32)
 }
 
-/// The next event, if any: what it is about, the object's id, and what happened.
+/// The next event, if any: the kind of its object, the object's id, and what happened.
 pub(crate) fn next_async(context: &Context) -> Option<(About, u64, Option<AsyncEvent>)> {
     let ibv = &context.api.ibv;
     let mut event =
@@ -106,12 +106,12 @@ pub(crate) fn next_async(context: &Context) -> Option<(About, u64, Option<AsyncE
     done(unsafe { (ibv.ibv_get_async_event)(context.as_ptr(), &mut event) }).ok()?;
     let about = map::about(event.event_type);
     let id = id_of(about, &event);
-    // SAFETY: an event that was got and not acknowledged.
+    // SAFETY: an event that was received and not yet acknowledged.
     unsafe { (ibv.ibv_ack_async_event)(&mut event) };
     Some((about, id, map::event(event.event_type)))
 }
 
-/// The id that was given as the object's context; the object lives until the acknowledgement.
+/// The id that was given as the object's context. The object lives until the acknowledgement.
 fn id_of(about: About, event: &ibv_async_event) -> u64 {
     match about {
         About::Qp => {

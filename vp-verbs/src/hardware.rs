@@ -1,8 +1,9 @@
-//! The device's queue pair behind a queue pair of ours: its handle, its number, and posting to it.
+//! The device's queue pair that implements a queue pair of this provider: its handle, its number, and posting to
+//! it.
 //!
-//! Owner: a queue pair, connected or for datagrams, in a [`Slot`]. Any thread posts, with the slot locked shared
-//! and the queue's ring locked; who destroys it locks the slot alone. Each life of a queue pair has a device's queue
-//! pair of its own: what ended cannot begin again on every device.
+//! Owner: a queue pair, connected or for datagrams, in a [`Slot`]. Any thread posts, with the slot's lock held
+//! shared and the queue's ring locked. The thread that destroys it holds the slot's lock exclusively. Each life of
+//! a queue pair has its own queue pair of the device, because not every device can reset one that has ended.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
@@ -16,10 +17,10 @@ use ibv_sys::*;
 
 /// Marks the number of a receive.
 pub(crate) const RECV: u64 = 1 << 63;
-/// Marks the number of a request that is not the consumer's, see [`Hardware::post_mark`].
+/// Marks the number of a request that the provider posts for itself, see [`Hardware::post_mark`].
 pub(crate) const MARK: u64 = 1 << 61;
 
-/// The device's queue pair of the present life.
+/// The device's queue pair in the present life.
 pub(crate) struct Hardware {
     pub(crate) raw: Owned<ibv_qp>,
     pub(crate) number: u32,
@@ -27,7 +28,7 @@ pub(crate) struct Hardware {
     pub(crate) serial: u32,
 }
 
-/// The place for it; empty before the first life and once it is destroyed.
+/// Holds it; empty before the first life and after it is destroyed.
 #[derive(Default)]
 pub(crate) struct Slot(RwLock<Option<Hardware>>);
 
@@ -40,12 +41,13 @@ impl Slot {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(hardware);
     }
 
-    /// The number that peers know; `None` once destroyed.
+    /// The queue pair number that peers use; `None` once destroyed.
     pub(crate) fn number(&self) -> Option<u32> {
         self.read().as_ref().map(|hardware| hardware.number)
     }
 
-    /// Destroys the device's queue pair, `what`, and returns its number; on an error it stays.
+    /// Destroys the device's queue pair and returns its number. On an error it stays. `what` names it in the
+    /// message.
     pub(crate) fn end(&self, what: &str) -> VpResult<Option<u32>> {
         let mut slot = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let Some(Hardware { raw, number, serial }) = slot.take() else { return Ok(None) };
@@ -60,13 +62,13 @@ impl Slot {
 }
 
 impl Hardware {
-    /// What the device returns in the completion of the request with this number in its ring.
+    /// The work request id that the device returns in the completion of the request with this number in its ring.
     pub(crate) fn wr_id(&self, number: u32) -> u64 {
         u64::from(self.serial) << 32 | u64::from(number)
     }
 
-    /// Hands the chain over, and returns how many requests the device took. On an error those that it did not
-    /// take leave the ring.
+    /// Posts the chain, and returns how many requests the device took. On an error the requests that it did not
+    /// take are removed from the ring.
     pub(crate) fn submit<P>(
         &self,
         context: &Context,
@@ -76,8 +78,8 @@ impl Hardware {
         let (before, count) = (ring.len(), batch.len());
         let post = context.ops().post_send;
         let posted = batch.submit(|wrs, bad| match post {
-            // SAFETY: the queue pair is alive under the slot's lock; the chain is during the call, and, through the
-            // ring, so are the address handles that it names.
+            // SAFETY: the queue pair is alive under the slot's lock. The chain is alive during the call, and so
+            // are, through the ring, the address handles that it names.
             Some(post) => unsafe { post(self.raw.as_ptr(), wrs, bad) },
             None => libc::EOPNOTSUPP,
         });
@@ -88,9 +90,9 @@ impl Hardware {
         })
     }
 
-    /// Posts a request of its own after quiet ones when the device only flushes: those that had succeeded
-    /// end without a completion, and what is posted late waits for them. There is room, since what fills a queue is
-    /// never quiet: in the queue, and so in a CQ as deep as its queues.
+    /// Posts a request of the provider after unsignalled ones when the device only flushes. Those that have
+    /// succeeded end without a completion, and late posts wait for them. There is room in the queue: a request that
+    /// fills the queue is always signalled. So there is room in a CQ that is as deep as its queues.
     pub(crate) fn post_mark<P>(
         &self,
         context: &Context,
@@ -104,11 +106,11 @@ impl Hardware {
         batch.add(wr, std::iter::empty());
         ring.next_is_ours();
         ring.push(posted, told);
-        // Refused: the device accepts nothing any more, which it reports elsewhere.
+        // Refused: the device accepts no more requests, which it reports elsewhere.
         let _ = self.submit(context, &mut batch, ring);
     }
 
-    /// Posts one receive, with at most `most` elements, into the memory that `sink` names.
+    /// Posts one receive with at most `most` elements; its memory is described by `sink`.
     pub(crate) fn post_recv<P>(
         &self,
         context: &Context,
@@ -129,7 +131,7 @@ impl Hardware {
         let mut batch = Batch::new();
         batch.add(ibv_recv_wr { wr_id, ..ibv_recv_wr::BLANK }, sink);
         ring.push(posted, told);
-        // SAFETY: the queue pair is alive under the slot's lock, the chain during the call.
+        // SAFETY: the queue pair is alive under the slot's lock, and the chain during the call.
         let done = batch.submit(|wrs, bad| unsafe { post(self.raw.as_ptr(), wrs, bad) });
         done.map_err(|(_, status)| {
             ring.unpush();

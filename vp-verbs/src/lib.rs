@@ -1,19 +1,18 @@
 //! A verbs provider over rdma-core: every InfiniBand, RoCE and iWARP device that the kernel
 //! offers, opened through `libibverbs.so.1`, connected through `librdmacm.so.1`.
 //!
-//! Both libraries are loaded at run time ([`Verbs`]): building needs nothing of rdma-core, and
-//! if it, a device, a kernel module or a permission is missing, the provider reports which. It has
-//! its own connection manager ([`vp_api::ConnectionModel::Native`]).
+//! Both libraries are loaded at run time ([`Verbs`]), so that building needs nothing of rdma-core. If a library, a
+//! device, a kernel module or a permission is missing, the provider reports which. It has its own connection
+//! manager ([`vp_api::ConnectionModel::Native`]).
 //!
-//! Visible differences from SoftRDMA: capabilities and limits are the device's. Windows
-//! need a device with windows; registration through the queue, zero-based addresses and privileged
-//! STags are for the kernel only; Immediate Data has 4 octets.
+//! Visible differences from SoftRDMA: capabilities and limits are the device's. Memory windows need a device that
+//! has them. Only the kernel can use registration through the queue, zero-based addresses and privileged STags.
+//! Immediate Data has 4 octets.
 //!
 //! # Differences between InfiniBand and iWARP
 //!
-//! The bridge hides differences where it can; others show in capabilities and limits,
-//! which IT-API passes on in `it_ia_info_t`; [a C program](tests/c/hardware.c) compares these
-//! with the results of the calls.
+//! The bridge hides differences where it can. Others show in capabilities and limits, which IT-API reports in
+//! `it_ia_info_t`; [a C program](tests/c/hardware.c) compares these with the results of the calls.
 //!
 //! | topic | what the bridge does |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! Diagnosis of why this machine has no device, and the remedy.
+//! Diagnoses why this machine has no usable RDMA device, and suggests a remedy.
 //!
-//! Reads files below `/sys` and `/dev` and the process's limits; owns nothing, any thread.
+//! Reads files below `/sys` and `/dev` and the process's limits. Has no state; any thread.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -11,10 +11,10 @@ use vp_api::Unavailable;
 
 use crate::device::Listed;
 
-/// Locked memory that a device needs before the application registers anything: queues of a QP.
+/// Locked memory that the queues of one QP need, before the application registers anything.
 const LEAST_LOCKED: u64 = 64 << 10;
 
-/// The directories in which the kernel shows RDMA.
+/// The directories in which the kernel lists RDMA devices.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// `/sys`.
@@ -30,7 +30,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// Why the verbs library lists no device.
+    /// The reason why the verbs library lists no device.
     pub(crate) fn why_no_device(&self) -> Unavailable {
         let present = self.sys.join("class/infiniband");
         if !present.exists() {
@@ -58,7 +58,7 @@ impl Machine {
         )
     }
 
-    /// Why a device cannot be opened: its files, or the library's error.
+    /// The reason why a device cannot be opened: its files, or the library's error.
     pub(crate) fn why_not(&self, device: &Listed, error: &io::Error) -> Unavailable {
         self.check_files(&device.uverbs).err().unwrap_or_else(|| {
             unavailable(
@@ -82,7 +82,7 @@ impl Machine {
     }
 }
 
-/// Whether this process may lock what the queues of one QP need.
+/// Checks whether this process may lock the memory that the queues of one QP need.
 pub(crate) fn check_limits() -> Result<(), Unavailable> {
     match locked_limit() {
         Some(limit) if limit < LEAST_LOCKED => Err(unavailable(
@@ -124,12 +124,12 @@ fn openable(file: &Path, module: &str) -> Result<(), Unavailable> {
     Err(Unavailable { reason: format!("{}: {error}", file.display()), remedy })
 }
 
-/// Octets that this process may lock; `None`: any number.
+/// Octets that this process may lock; `None` if unlimited.
 fn locked_limit() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }
 
-/// Behind an "out of memory" of the kernel: the limit that is most often the reason.
+/// Text appended to an "out of memory" of the kernel: the limit that is most often the reason.
 pub(crate) fn memlock_hint() -> String {
     match locked_limit() {
         Some(limit) => format!(

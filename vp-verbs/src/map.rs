@@ -1,5 +1,5 @@
-//! Between our verbs and rdma-core's: access rights, statuses, events, capabilities. Every value
-//! of either side is mapped.
+//! Maps access rights, statuses, events and capabilities between `vp-api` and rdma-core. Every value of either side
+//! is mapped.
 //!
 //! Pure functions.
 
@@ -17,19 +17,20 @@ const PAIRS: [(Access, c_uint); 5] = [
     (Access::BIND, IBV_ACCESS_MW_BIND),
 ];
 
-/// Rights of a region, window or queue pair. Local reading needs no right there.
+/// Access rights of a region, window or queue pair. rdma-core has no right for local reads: they are always
+/// allowed.
 pub(crate) fn access(rights: Access) -> c_uint {
     let set = PAIRS.iter().filter(|(ours, _)| rights.contains(*ours));
     set.fold(0, |flags, (_, theirs)| flags | theirs)
 }
 
-/// How a work request ended.
+/// The status of a completed work request.
 pub(crate) fn status(status: c_uint) -> WcStatus {
     match status {
         IBV_WC_SUCCESS => WcStatus::Success,
         IBV_WC_LOC_LEN_ERR => WcStatus::Bounds,
         IBV_WC_LOC_QP_OP_ERR | IBV_WC_LOC_EEC_OP_ERR => WcStatus::InvalidWqe,
-        // Key, bounds or domain: the device does not report which.
+        // A wrong key, bounds or domain: the device does not report which.
         IBV_WC_LOC_PROT_ERR => WcStatus::InvalidStag,
         IBV_WC_WR_FLUSH_ERR => WcStatus::Flushed,
         IBV_WC_MW_BIND_ERR => WcStatus::InvalidWindow,
@@ -43,13 +44,13 @@ pub(crate) fn status(status: c_uint) -> WcStatus {
     }
 }
 
-/// The Terminate code (RFC 5040 section 4.8) for the end of a connection by a failed completion.
-/// InfiniBand has no such codes: unspecified where its status is less precise.
+/// The Terminate code (RFC 5040 section 4.8) for a connection that ended by a failed completion. InfiniBand has no
+/// such codes: where its status is less precise, the code is "unspecified".
 pub(crate) fn ending(status: c_uint) -> Option<AsyncEvent> {
     let peer = |etype, code| AsyncEvent::TerminateReceived(Terminate::new(false, 0, etype, code));
     let own = |etype, code| AsyncEvent::TerminateSent(Terminate::new(true, 0, etype, code));
     match status {
-        // Another completion has the reason, or there is none.
+        // Another completion has the reason, or no completion has one.
         IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR => None,
         IBV_WC_REM_ACCESS_ERR => Some(peer(PROTECTION, UNSPECIFIED)),
         IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_INV_RD_REQ_ERR => Some(peer(OPERATION, UNSPECIFIED)),
@@ -80,7 +81,7 @@ pub(crate) enum About {
     Device,
 }
 
-/// Which member of an asynchronous event's union is set; unknown ones have no object.
+/// Which member of an asynchronous event's union is set; unknown events have no object.
 pub(crate) fn about(kind: c_uint) -> About {
     match kind {
         IBV_EVENT_CQ_ERR => About::Cq,
@@ -98,7 +99,7 @@ pub(crate) fn about(kind: c_uint) -> About {
     }
 }
 
-/// An asynchronous event; `None`: of no concern to a consumer.
+/// Converts an asynchronous event; `None` if it does not concern the consumer.
 pub(crate) fn event(kind: c_uint) -> Option<AsyncEvent> {
     let own = |etype, code| AsyncEvent::TerminateSent(Terminate::new(true, 0, etype, code));
     match kind {
@@ -136,7 +137,7 @@ pub(crate) fn capabilities(attr: &ibv_device_attr, iwarp: bool) -> Capabilities 
             has(IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2B),
         ),
         (Capabilities::ATOMICS, attr.atomic_cap != IBV_ATOMIC_NONE),
-        // RFC 7306's are not in the kernel's iWARP.
+        // The kernel's iWARP does not have RFC 7306's atomics.
         (Capabilities::IMMEDIATE, !iwarp),
         (Capabilities::SEND_IMMEDIATE, !iwarp),
         (Capabilities::READ_SINK_LOCAL_WRITE, !iwarp),
@@ -156,7 +157,7 @@ pub(crate) fn mtu(mtu: c_uint) -> u32 {
     }
 }
 
-/// A count that C keeps in an `int`.
+/// Converts a count that C keeps in an `int`.
 pub(crate) fn count(number: c_int) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }

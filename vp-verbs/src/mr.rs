@@ -1,7 +1,7 @@
-//! Memory regions. The device's kernel driver locks the pages.
+//! Memory regions, registered with the device, whose kernel driver pins the pages.
 //!
-//! Owner: [`Memory`](crate::mw::Memory). A region keeps the range's owner until the device has
-//! deregistered it.
+//! Owner: [`Memory`](crate::mw::Memory). A region keeps the owner of its range until the device has deregistered
+//! the region.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,18 +32,18 @@ pub(crate) struct Region {
     shared: AtomicBool,
 }
 
-/// Dropped with the registration, in this order: the device first.
+/// Dropped with the registration, in this order: the device's region first.
 struct Live {
     raw: Owned<ibv_mr>,
     range: MemRange,
 }
 
-// SAFETY: `mr` is the pointer in `live`, which may be used by any thread; it is never dereferenced here.
+// SAFETY: `mr` is the pointer in `live`, which any thread may use; it is never dereferenced here.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Region {}
 
-/// A protection domain for a registration.
+/// The protection domain of a registration.
 pub(crate) struct Domain {
     pub(crate) id: PdId,
     pub(crate) raw: *mut ibv_pd,
@@ -72,7 +72,7 @@ impl Region {
             // SAFETY: as above.
             _ => unsafe { (ibv.ibv_reg_mr)(pd.raw, addr, len, flags as c_int) },
         };
-        // SAFETY: fresh, with its counterpart.
+        // SAFETY: just created; destroyed by its counterpart.
         let raw = unsafe { Owned::new(raw, ibv.ibv_dereg_mr, context) };
         let raw = raw.map_err(|error| {
             refused(&format!("register {len} octets with the device {}", context.name))(error)
@@ -99,7 +99,7 @@ impl Region {
         }
     }
 
-    /// The key that peers use; of a region without remote rights there may be only the local one.
+    /// The key that peers use. A region without remote rights may have only the local key.
     pub(crate) fn stag(&self) -> Stag {
         Stag(if self.keys.1 != 0 { self.keys.1 } else { self.keys.0 })
     }
@@ -112,18 +112,17 @@ impl Region {
         self.mr
     }
 
-    /// Another region shares the memory from now on.
+    /// From now on another region shares the memory.
     pub(crate) fn share(&self) {
         self.shared.store(true, Ordering::Relaxed);
     }
 
-    /// The memory; `None` once it is deregistered.
+    /// The memory; `None` once deregistered.
     pub(crate) fn range(&self) -> Option<MemRange> {
         lock(&self.live).as_ref().map(|live| live.range.clone())
     }
 
-    /// The first octets of a receive at `at`; `None`: they are not all in the region, or it is
-    /// deregistered.
+    /// The first octets of a receive at `at`; `None` if they are not all in the region, or if it is deregistered.
     pub(crate) fn header(&self, at: u64) -> Option<[u8; GRH_OCTETS]> {
         let live = lock(&self.live);
         let range = &live.as_ref()?.range;
@@ -133,13 +132,13 @@ impl Region {
         }
         let mut out = [0; GRH_OCTETS];
         let from = range.addr().as_ptr().wrapping_add(skip);
-        // SAFETY: within the range, whose octets stay mapped until it is deregistered, which the
-        // lock prevents; peers may write them meanwhile, so they are copied and never referred to.
+        // SAFETY: within the range, whose octets stay mapped until deregistration, which the lock prevents. Peers
+        // may write them meanwhile, so they are copied, and no reference to them is made.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), GRH_OCTETS) };
         Some(out)
     }
 
-    /// Deregisters; when it returns the device touches the range no more.
+    /// Deregisters the region. After it returns, the device does not access the range.
     pub(crate) fn deregister(&self) -> VpResult<()> {
         let mut slot = lock(&self.live);
         if let Some(Live { raw, range }) = slot.take()
@@ -151,7 +150,7 @@ impl Region {
         Ok(())
     }
 
-    /// Changes everything in place; an error returns the domain: the device cannot, and the
+    /// Changes everything in place. On an error it returns the domain: the device cannot change regions, and the
     /// region cannot be used any more.
     pub(crate) fn reregister(
         &self,
@@ -159,7 +158,7 @@ impl Region {
         pd: Domain,
         init: &MrInit,
     ) -> Result<Self, Domain> {
-        // The library moves a region with its address, and knows no base here.
+        // The library changes a region's address together with the region, and has no parameter for a base.
         if matches!(init.addressing, Addressing::Based(_)) {
             return Err(pd);
         }
@@ -170,7 +169,7 @@ impl Region {
         let mut slot = lock(&self.live);
         let Some(Live { raw, range }) = slot.take() else { return Err(pd) };
         let rereg = context.api.ibv.ibv_rereg_mr;
-        // SAFETY: region and domain are alive; of the range as in `register`.
+        // SAFETY: region and domain are alive; the range as in `register`.
         let code = unsafe { rereg(raw.as_ptr(), what, pd.raw, addr, len, flags) };
         if done(code).is_err() {
             *slot = Some(Live { raw, range });
@@ -194,7 +193,7 @@ impl Region {
     }
 }
 
-/// Refuses what no device of the kernel's verbs can do for a process.
+/// Refuses what no device can do for a process through the kernel's verbs.
 pub(crate) fn check(init: &MrInit) -> VpResult<()> {
     if !init.access.valid_for_region() {
         let detail = format!("{:?}: a remote right needs its local right", init.access);

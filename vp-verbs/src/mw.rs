@@ -1,8 +1,8 @@
-//! Memory windows and keys of regions, as the data path needs them to bind and post.
+//! Memory windows and region keys, as the data path needs them to bind and post.
 //!
-//! Owner: the open device; queue pairs share it. Windows are locked for binds and invalidations
-//! only. A window that a peer invalidates is marked when that completion is polled, and one whose bind
-//! fails when that is.
+//! Owner: the open device; queue pairs share it. Windows are locked only for binds and invalidations. A window that
+//! a peer invalidates is marked when the completion of that message is polled; a window whose bind fails, when the
+//! completion of the bind is polled.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -25,14 +25,14 @@ use ibv_sys::*;
 #[derive(Default)]
 pub(crate) struct Memory {
     regions: RwLock<HashMap<u32, Arc<Region>>>,
-    /// Some region has a local key that is not its STag.
+    /// Whether some region has a local key that differs from its STag.
     keys_differ: AtomicBool,
     windows: Mutex<HashMap<u32, Window>>,
     /// The serial of the next window.
     serials: AtomicU64,
 }
 
-/// The state of a window after a posted bind, and its state before.
+/// The state of a window after a posted bind, and its state before the bind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bind {
     /// The window's serial.
@@ -42,7 +42,7 @@ pub(crate) struct Bind {
 }
 
 impl Bind {
-    /// An earlier one has failed.
+    /// An earlier bind has failed.
     pub(crate) fn forget(&mut self, earlier: &Self) {
         if self.serial == earlier.serial && self.before == Some(earlier.after) {
             self.before = earlier.before;
@@ -52,7 +52,7 @@ impl Bind {
 
 struct Window {
     raw: Owned<ibv_mw>,
-    /// Distinguishes it from others that had or will have its id.
+    /// Distinguishes it from windows that had or will have its id.
     serial: u64,
     kind: MwKind,
     pd: PdId,
@@ -61,9 +61,9 @@ struct Window {
 }
 
 impl Window {
-    /// The device's key as it is now.
+    /// The device's key at present.
     fn rkey(&self) -> u32 {
-        // SAFETY: alive while it is in the table; the library writes it only within a bind.
+        // SAFETY: alive while it is in the table; the library writes it only during a bind.
         unsafe { (*self.raw.as_ptr()).rkey }
     }
 
@@ -101,7 +101,7 @@ impl Memory {
         })
     }
 
-    /// Takes a region out that no window is bound to.
+    /// Removes a region that no window is bound to.
     pub(crate) fn remove(&self, stag: Stag) -> VpResult<Arc<Region>> {
         let region = self.region(stag)?;
         let windows = self.bound_to(stag);
@@ -113,13 +113,13 @@ impl Memory {
         Ok(region)
     }
 
-    /// Puts a region back that could not be destroyed.
+    /// Reinserts a region that could not be destroyed.
     pub(crate) fn put_back(&self, region: Arc<Region>) {
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         regions.insert(region.stag().index(), region);
     }
 
-    /// Windows bound to a region.
+    /// The number of windows bound to a region.
     pub(crate) fn bound_to(&self, stag: Stag) -> u32 {
         let windows = lock(&self.windows);
         let bound = windows.values().filter_map(|window| window.bound);
@@ -147,7 +147,7 @@ impl Memory {
         };
         // SAFETY: the domain is alive: the hold keeps it.
         let raw = unsafe { alloc(pd.raw, type_) };
-        // SAFETY: fresh, with its counterpart.
+        // SAFETY: just created; destroyed by its counterpart.
         let raw = unsafe { Owned::new(raw, dealloc, context) };
         let raw = raw.map_err(refused("allocate a memory window"))?;
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
@@ -195,9 +195,9 @@ impl Memory {
         self.regions.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// A bind for the device: window, new key, what to bind to. The window counts as bound from
-    /// before the post on, and as unbound from after it ([`Self::posted`]), so that its region stays
-    /// while the device's library uses it. If the bind fails, see [`Self::undo`].
+    /// A bind for the device: window, new key, and range to bind to. From before the post the window counts as
+    /// bound; an unbind takes effect only after the post ([`Self::posted`]). So the region stays while the device's
+    /// library uses it. If the bind fails, see [`Self::undo`].
     pub(crate) fn bind(
         &self,
         bind: &BindMw,
@@ -207,8 +207,8 @@ impl Memory {
         }
         let mut windows = lock(&self.windows);
         let window = windows.get_mut(&bind.window.0).ok_or(VpStatus::InvalidHandle)?;
-        // Of length 0 it unbinds. rxe's library wants a region all the same, and its driver a place
-        // in it: those that it is bound to.
+        // A bind of length 0 unbinds. rxe's library still needs a region, and its driver an address in it: those
+        // that the window is bound to.
         let (region, to) = match (bind.len, window.bound) {
             (0, Some(old)) => (old.region, old.to),
             _ => (bind.region, bind.to),
@@ -234,7 +234,7 @@ impl Memory {
         Some(Bind { serial: window.serial, before: window.bound, after: *bind })
     }
 
-    /// A bind was not posted, or it failed or was flushed: the window has its earlier state.
+    /// A bind was not posted, failed, or was flushed: the window gets its earlier state back.
     pub(crate) fn undo(&self, bind: &Bind) {
         if let Some(window) = lock(&self.windows).get_mut(&bind.after.window.0)
             && window.serial == bind.serial
@@ -256,15 +256,15 @@ impl Memory {
         }
     }
 
-    /// For a wide window (type 1), which is bound and unbound by a call of its own: the arguments of
-    /// that call. `None`: the operation is the send queue's.
+    /// For a wide window (type 1), which is bound and unbound by a separate call: the arguments of that call.
+    /// `None` if the operation goes to the send queue.
     pub(crate) fn wide(
         &self,
         op: &SendOp,
     ) -> Result<Option<(*mut ibv_mw, ibv_mw_bind_info)>, VpStatus> {
         let bind = match op {
             SendOp::BindMw(bind) => *bind,
-            // The queue's invalidation is for type 2 only (InfiniBand 10.6.7.2.6).
+            // Invalidation through the queue is for type 2 only (InfiniBand 10.6.7.2.6).
             SendOp::InvalidateLocal { stag } => BindMw {
                 window: MwId(stag.index()),
                 key: 0,
@@ -287,13 +287,13 @@ impl Memory {
         lock(&self.windows).get(&mw.0).is_some_and(|window| window.kind == MwKind::Wide)
     }
 
-    /// The key to invalidate: only windows are invalidated by processes, regions by the kernel.
+    /// The key to invalidate. A process can invalidate only windows; only the kernel can invalidate regions.
     pub(crate) fn invalidate(&self, stag: Stag) -> Result<c_uint, VpStatus> {
         let windows = lock(&self.windows);
         windows.contains_key(&stag.index()).then_some(stag.0).ok_or(VpStatus::InvalidStag)
     }
 
-    /// A peer invalidated it.
+    /// A peer invalidated the window.
     pub(crate) fn invalidated(&self, stag: Stag) {
         if let Some(window) = lock(&self.windows).get_mut(&stag.index()) {
             window.bound = None;

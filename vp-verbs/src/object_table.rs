@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) use kal_os::lock;
 use vp_api::{VpError, VpResult, VpStatus};
 
-/// Objects of one kind. An id is reused only after all 2^32 - 1 were used.
+/// Objects of one kind. An id is reused only after all 2^32 - 1 ids were used.
 pub(crate) struct ObjectTable<T> {
     what: &'static str,
     inner: Mutex<Inner<T>>,
@@ -35,7 +35,7 @@ impl<T> ObjectTable<T> {
         Self { what, inner: Mutex::new(Inner { next: 1, map: HashMap::new() }) }
     }
 
-    /// An id for [`Table::insert`].
+    /// Reserves an id for [`Table::insert`].
     pub(crate) fn reserve(&self) -> u32 {
         let mut inner = lock(&self.inner);
         loop {
@@ -55,7 +55,7 @@ impl<T> ObjectTable<T> {
         lock(&self.inner).map.get(&id).map(|(object, _)| object.clone()).ok_or_else(|| self.no(id))
     }
 
-    /// The object, in use until the hold is dropped.
+    /// Returns the object, which is in use until the hold is dropped.
     pub(crate) fn hold(&self, id: u32) -> VpResult<(Arc<T>, InUse)> {
         let inner = lock(&self.inner);
         let (object, users) = inner.map.get(&id).ok_or_else(|| self.no(id))?;
@@ -63,7 +63,7 @@ impl<T> ObjectTable<T> {
         Ok((object.clone(), InUse(users.clone())))
     }
 
-    /// Removes an object that is not in use and that `end` could destroy.
+    /// Removes an object that is not in use, if `end` can destroy it.
     pub(crate) fn remove(&self, id: u32, end: impl FnOnce(&T) -> VpResult<()>) -> VpResult<()> {
         let mut inner = lock(&self.inner);
         let (object, users) = inner.map.get(&id).ok_or_else(|| self.no(id))?;
@@ -90,7 +90,7 @@ impl<T> ObjectTable<T> {
     }
 }
 
-/// For calls on an object that was destroyed.
+/// The error of calls on an object that was destroyed.
 pub(crate) fn destroyed(what: &str) -> VpError {
     VpError::new(VpStatus::InvalidHandle, format!("the {what} was destroyed"))
 }

@@ -1,6 +1,6 @@
-//! Objects that the libraries made: destroyed once, after everything made from them.
+//! Owned pointers to objects of libibverbs and librdmacm: each is destroyed once, after everything made from it.
 //!
-//! The only way that a pointer of the libraries is kept. Any thread.
+//! Pointers of the libraries are kept in no other way. Any thread.
 
 use std::ffi::c_int;
 use std::io;
@@ -12,15 +12,15 @@ use vp_api::{VpError, VpStatus};
 
 use crate::device::Context;
 
-/// How C destroys one.
+/// The C function that destroys an object.
 type Destroy<T> = unsafe extern "C" fn(*mut T) -> c_int;
 
-/// An object of the libraries.
+/// An object of one of the libraries.
 ///
 /// # Invariants
 ///
-/// `raw` is alive until the drop and belongs to this value alone; `destroy` frees it. The device
-/// stays open meanwhile.
+/// `raw` is alive until this is dropped, and belongs to this value alone; `destroy` frees it. The device stays open
+/// meanwhile.
 pub(crate) struct Owned<T> {
     raw: NonNull<T>,
     destroy: Destroy<T>,
@@ -33,11 +33,11 @@ unsafe impl<T> Send for Owned<T> {}
 unsafe impl<T> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
-    /// Takes what a creating function returned; null is its `errno`.
+    /// Takes the result of a creating function; null is an error with its `errno`.
     ///
     /// # Safety
     ///
-    /// `raw` is null or fresh from the function whose counterpart is `destroy`.
+    /// `raw` is null or was just returned by the function whose counterpart is `destroy`.
     pub(crate) unsafe fn new(
         raw: *mut T,
         destroy: Destroy<T>,
@@ -51,10 +51,10 @@ impl<T> Owned<T> {
         self.raw.as_ptr()
     }
 
-    /// Destroys it, or gives it back with the reason.
+    /// Destroys the object, or returns it with the error.
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
         let kept = ManuallyDrop::new(self);
-        // SAFETY: alive and ours by the invariant; forgotten if this succeeds.
+        // SAFETY: alive and owned by the invariant; forgotten if this succeeds.
         let code = unsafe { (kept.destroy)(kept.as_ptr()) };
         let mut kept = kept;
         match done(code) {
@@ -70,8 +70,8 @@ impl<T> Owned<T> {
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: alive and ours by the invariant, and not used afterwards. If the kernel refuses,
-        // closing the device frees it.
+        // SAFETY: alive and owned by the invariant, and not used afterwards. If the kernel refuses, it frees the
+        // object when the device is closed.
         unsafe { (self.destroy)(self.as_ptr()) };
     }
 }
@@ -85,7 +85,7 @@ pub(crate) fn done(code: c_int) -> io::Result<()> {
     }
 }
 
-/// A device's refusal as an error of the verbs.
+/// Converts a device's refusal to an error of the verbs.
 pub(crate) fn refused(attempt: &str) -> impl FnOnce(io::Error) -> VpError + '_ {
     move |error| {
         let status = match error.raw_os_error() {

@@ -1,7 +1,7 @@
-//! A device's ports, and their addresses.
+//! The ports of a device, and their addresses.
 //!
-//! The kernel knows which device an address belongs to: an id of rdma_cm that is bound to the
-//! address names it, for all transports. Owns nothing; runs on the caller's thread.
+//! The kernel knows which device an address belongs to: an rdma_cm id that is bound to the address identifies the
+//! device, for all transports. No state; runs on the caller's thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::device::Context;
 use crate::map;
 use ibv_sys::{IBV_PORT_ACTIVE, RDMA_PS_TCP};
 
-/// A port, and its number at the device.
+/// A port, and its number on the device.
 struct Port {
     number: u8,
     info: PortInfo,
@@ -25,7 +25,7 @@ pub(crate) fn list(context: &Arc<Context>) -> Vec<PortInfo> {
     gather(context).into_iter().map(|port| port.info).collect()
 }
 
-/// The position of the port of this number in the list.
+/// The position in the list of the port with this number.
 pub(crate) fn index(context: &Arc<Context>, number: u32) -> u32 {
     let ports = gather(context);
     ports.iter().position(|port| u32::from(port.number) == number).unwrap_or(0) as u32

@@ -1,6 +1,6 @@
-//! The provider: the devices of rdma-core.
+//! The verbs provider: lists and opens the devices of rdma-core.
 //!
-//! Owner: the access layer. The libraries are loaded by the first call that needs them, once.
+//! Owner: the access layer. The first call that needs the libraries loads them, once.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ use crate::machine::{Machine, check_limits};
 use crate::ports;
 use crate::rnic::VerbsRnic;
 
-/// Name of the provider; devices have the kernel's names.
+/// Name of the provider. Devices have the kernel's names.
 pub const NAME: &str = "vp_verbs";
 
 /// The provider over rdma-core.
@@ -29,7 +29,7 @@ pub struct Verbs {
 }
 
 impl Verbs {
-    /// With other libraries, or another place where the kernel shows its devices: for tests.
+    /// With other libraries, or with other directories for the kernel's devices: for tests.
     pub fn with(libraries: Libraries, machine: Machine) -> Self {
         Self { libraries, machine, api: OnceLock::new() }
     }
@@ -40,10 +40,10 @@ impl Verbs {
     }
 }
 
-/// Opens a device as far as listing needs it; `None`: it is gone.
+/// Opens a device as far as listing needs it; `None` if it no longer exists.
 fn try_out(api: &Arc<Api>, device: &Listed) -> io::Result<Option<Arc<Context>>> {
     let Some(context) = Context::open(api, &device.name)? else { return Ok(None) };
-    // Connections need a file of their own.
+    // Connections need another device file.
     EventChannel::new(&context)?;
     Ok(Some(context))
 }
@@ -60,7 +60,7 @@ impl Provider for Verbs {
     fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
         let api = self.api()?;
         let (mut usable, mut why) = (Vec::new(), None);
-        // Without the kernel's modules the library has an error or an empty list.
+        // Without the kernel's modules the library returns an error or an empty list.
         for device in device::list(api).unwrap_or_default() {
             match try_out(api, &device) {
                 Ok(Some(context)) => {

@@ -1,13 +1,13 @@
-//! Queue pairs: RC, connected by [`crate::cm`].
+//! Queue pairs over libibverbs: RC, connected by [`crate::cm`].
 //!
-//! Owner: the device's table; the connection manager and the consumer have references. Any thread
-//! posts. When the peer dies the device completes in error, which ends the connection.
+//! Owner: the device's table; the connection manager and the consumer have references. Any thread posts. If the
+//! peer dies, the device completes requests in error, which ends the connection.
 //!
-//! # The life of one
+//! # Life cycle
 //!
-//! It is made in INIT, so that receives can be posted ("Idle"). The connection manager, or for
-//! iWARP the kernel, brings it to RTS. What ended cannot begin again on every device, so Error to
-//! Idle makes a new queue pair of the device under the same id.
+//! A queue pair is created in INIT, so that receives can be posted ("Idle"). The connection manager, or on iWARP
+//! the kernel, brings it to RTS. Not every device can reset a queue pair that has ended, so Error to Idle creates a
+//! new queue pair of the device under the same id.
 
 mod binds;
 mod complete;
@@ -40,25 +40,25 @@ use ibv_sys::*;
 
 pub(crate) use routes::Routes;
 
-/// How long a reset waits until the end of the connection was reported.
+/// How long a reset waits until the end of the connection has been reported.
 const TELLING: Duration = Duration::from_millis(100);
 
-/// The connection manager, as a queue pair needs it.
+/// The functions of the connection manager that a queue pair needs.
 pub(crate) trait Manager: Send + Sync {
     /// The queue pair noticed that its connection is broken.
     fn broke(&self, qp: QpId, why: Option<AsyncEvent>);
 
-    /// Ends its connection in order, as far as the transport can.
+    /// Ends the connection in an orderly way, as far as the transport can.
     fn close(&self, qp: QpId) -> VpResult<()>;
 
-    /// It is in Error: the connection must be disconnected.
+    /// The queue pair is in Error: the connection must be disconnected.
     fn abandon(&self, qp: QpId);
 
-    /// It is reset: the end of its connection is reported if it was not.
+    /// The queue pair is reset: reports the end of its connection if that was not reported yet.
     fn renew(&self, qp: QpId);
 }
 
-/// The parts of a queue pair, besides its sizes.
+/// The parts of a queue pair, apart from its sizes.
 pub(crate) struct QpParts {
     pub(crate) context: Arc<Context>,
     pub(crate) routes: Arc<Routes>,
@@ -76,23 +76,23 @@ pub(crate) struct VerbsQp {
     init: QpInit,
     parts: QpParts,
     hardware: Slot,
-    /// The serial of the present life, and the state, as [`packed`].
+    /// The serial number of the present life, and the state, as [`packed`].
     state: AtomicU64,
-    /// Ends of its connection that the connection manager has not handled.
+    /// Ends of connections that the connection manager has not yet handled.
     ending: AtomicU32,
     send: Queue,
     recv: Queue,
     binds: Mutex<Binds>,
     info: Mutex<QpInfo>,
-    /// A message of the peer came.
+    /// A message of the peer arrived.
     received: AtomicBool,
-    /// The device is in Error, and completes nothing that is posted from now on.
+    /// The device is in Error, and does not complete requests posted from now on.
     over: AtomicBool,
-    /// On everything in `parts`, until it is destroyed.
+    /// Holds on everything in `parts`, until the queue pair is destroyed.
     holds: Mutex<Vec<InUse>>,
 }
 
-// SAFETY: the only pointer is the domain's, which a hold keeps and any thread may use.
+// SAFETY: the only pointer is the domain's. A hold keeps the domain alive, and any thread may use it.
 unsafe impl Send for VerbsQp {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for VerbsQp {}
@@ -131,7 +131,7 @@ impl VerbsQp {
         self.parts.routes.serials.fetch_add(1, Ordering::Relaxed) & SERIAL
     }
 
-    /// Makes the device's queue pair, in INIT.
+    /// Creates the device's queue pair, in INIT.
     fn begin(self: &Arc<Self>, serial: u32) -> VpResult<()> {
         let raw = self.make(serial).map_err(refused("create the queue pair"))?;
         // SAFETY: just made; the number never changes.
@@ -169,7 +169,7 @@ impl VerbsQp {
         let ibv = &parts.context.api.ibv;
         // SAFETY: holds keep the domain, the CQs and the SRQ; the attributes may be written.
         let raw = unsafe { (ibv.ibv_create_qp)(parts.pd, &mut attr) };
-        // SAFETY: fresh, with its counterpart.
+        // SAFETY: just created; destroyed by its counterpart.
         unsafe { Owned::new(raw, ibv.ibv_destroy_qp, &parts.context) }
     }
 
@@ -197,17 +197,17 @@ impl VerbsQp {
         self.parts.srq.is_some()
     }
 
-    /// The number that peers know; `None` once destroyed.
+    /// The queue pair number that peers use; `None` once destroyed.
     pub(crate) fn number(&self) -> Option<u32> {
         self.hardware.number()
     }
 
-    /// For the connection manager: INIT on the port of the connection.
+    /// For the connection manager: moves to INIT on the port of the connection.
     pub(crate) fn on_port(&self, port: u8) -> io::Result<()> {
         self.with(|raw| self.to_init(raw, port))
     }
 
-    /// For the connection manager: a change of state with attributes that it made.
+    /// For the connection manager: changes the state with the given attributes.
     pub(crate) fn apply(&self, attr: &mut ibv_qp_attr, mask: i32) -> io::Result<()> {
         self.with(|raw| self.change(raw, attr, mask))
     }
@@ -237,41 +237,41 @@ impl VerbsQp {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The connection manager connected it.
+    /// The connection manager has connected it.
     pub(crate) fn connected(&self, change: impl FnOnce(&mut QpInfo)) -> bool {
         change(&mut lock(&self.info));
         self.leaves(self.life(), QpState::Idle, QpState::Rts)
     }
 
-    /// Wakes an acceptor that may not send before it received something (RFC 5044 section 7.1.2), as
-    /// RFC 6581's ready-to-receive does: a zero-length RDMA Write, which needs no STag. If the
-    /// connection ends before it is done, it takes an entry of the device's CQ besides those of the
-    /// posted requests: the CQ must be one entry deeper than its queues if these are full by then.
+    /// Sends the first message for an acceptor that may not send before it has received something (RFC 5044 section
+    /// 7.1.2), like RFC 6581's ready-to-receive: a zero-length RDMA Write, which needs no STag. If the connection
+    /// ends before the Write is done, its completion takes an entry of the device's CQ besides those of the posted
+    /// requests. So the CQ must be one entry deeper than its queues if these are full by then.
     pub(crate) fn send_ready(&self) {
         let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
         let wr = SendWr { wr_id: 0, op, data: Data::Sgl(&[]), flags: SendFlags::empty() };
         self.send.ring().next_is_ours();
-        // A broken connection is reported by itself.
+        // A broken connection is reported separately.
         let _ = self.post_sends(&[wr]);
     }
 
-    /// A message of the peer came; the completions that are not polled yet are checked.
+    /// Whether a message of the peer has arrived. Checks the completions that are not polled yet, too.
     pub(crate) fn has_received(&self) -> bool {
         let received = || self.received.load(Ordering::Acquire);
-        // The consumer's own poll returns the error.
+        // If this fails, the consumer's own poll returns the error.
         received() || (self.parts.recv_cq.harvest().is_ok() && received())
     }
 
-    /// The connection is being closed; false if there is none.
+    /// The connection is being closed; returns false if there is none.
     pub(crate) fn closes(&self) -> bool {
         self.leaves(self.life(), QpState::Rts, QpState::Closing)
     }
 
-    /// The connection of that life is broken: the first thread that notices reports it to the
-    /// connection manager. No reason: the device only flushes, and another completion has the reason.
+    /// The connection of that life is broken. The first thread that notices reports it to the connection manager.
+    /// Without a reason the device only flushes, and another completion has the reason.
     pub(crate) fn broke(&self, life: u32, why: Option<AsyncEvent>) {
         let mut info = lock(&self.info);
-        // A late report about an earlier one does not concern the present one.
+        // A late report about an earlier life does not concern the present one.
         if self.life() != life {
             return;
         }
@@ -285,7 +285,7 @@ impl VerbsQp {
             info.ended.get_or_insert(why);
         }
         drop(info);
-        // Before others can see that it is in Error, and begin anew.
+        // Done before other threads can see that it is in Error, and reset it.
         self.ending.fetch_add(1, Ordering::AcqRel);
         match self.parts.cm.upgrade() {
             Some(cm) if self.leaves(life, QpState::Rts, QpState::Error) => cm.broke(self.id, why),
@@ -293,12 +293,12 @@ impl VerbsQp {
         }
     }
 
-    /// The report of [`VerbsQp::broke`] was handled.
+    /// The connection manager has handled the report of [`VerbsQp::broke`].
     pub(crate) fn end_is_told(&self) {
         self.ending.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Flushes: the connection is over, whatever it was.
+    /// Ends the connection, in whatever state it is, and flushes.
     pub(crate) fn fail(&self) -> io::Result<()> {
         let error = |state| Some(packed((state >> 8) as u32, QpState::Error));
         // The closure never fails.
@@ -338,8 +338,8 @@ impl VerbsQp {
             let detail = format!("{sends} sends and {recvs} receives are not flushed");
             return Err(VpError::new(VpStatus::StillFlushing, detail));
         }
-        // No event of the earlier connection comes when this returns [RI-153]. The handler may be the
-        // caller, or wait for it.
+        // After this returns, no event of the earlier connection is delivered [RI-153]. The caller may be the
+        // handler itself, or the handler may wait for the caller.
         let begun = Instant::now();
         while self.ending.load(Ordering::Acquire) != 0 {
             if begun.elapsed() > TELLING {
@@ -362,7 +362,7 @@ impl VerbsQp {
         *info = QpInfo::new(self.id);
         (info.send_depth, info.recv_depth) = (self.init.send_depth, self.init.recv_depth);
         (info.ird, info.ord) = (self.init.ird, self.init.ord);
-        // From here on nothing of an earlier life is recorded.
+        // From here on no event of an earlier life is recorded.
         self.state.store(packed(life, QpState::Error), Ordering::Release);
         drop(info);
         this.begin(life)
@@ -376,17 +376,17 @@ impl VerbsQp {
     }
 }
 
-/// A life and a state in one word.
+/// Packs a life and a state into one word.
 fn packed(life: u32, state: QpState) -> u64 {
     u64::from(life) << 8 | state as u64
 }
 
-/// The number that a queue pair's events carry: its id and its life.
+/// The number in a queue pair's events: its id and its life.
 pub(crate) fn mark(id: QpId, life: u32) -> *mut c_void {
     std::ptr::without_provenance_mut((u64::from(life) << 32 | u64::from(id.0)) as usize)
 }
 
-/// Posts one after the other, and returns how many were posted.
+/// Posts requests one after the other, and returns how many were posted.
 pub(crate) fn each<T>(
     wrs: &[T],
     mut post: impl FnMut(&T) -> Result<(), VpStatus>,

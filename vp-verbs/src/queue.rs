@@ -1,10 +1,10 @@
-//! A queue of a queue pair: the requests at the device, and *late posts*: requests posted after the end of a
-//! connection, which the device does not accept any more. Each of these completes as flushed, after
-//! all that was posted before it.
+//! A queue of a queue pair. It holds the requests at the device, and *late posts*: requests posted after the end of
+//! a connection, which the device does not accept any more. A late post completes as flushed, after all requests
+//! that were posted before it.
 //!
-//! Owner: a queue pair. Two locks, of which this module alone takes both, the late posts' first: so no user
-//! of a queue can take them the other way round. Any thread posts, and a poll moves late posts that are due to their
-//! CQ. On reuse of the queue pair it is empty; a full queue refuses.
+//! Owner: a queue pair. There are two locks. Only this module takes both, that of the late posts first, so that no
+//! user of a queue can take them in the other order. Any thread posts; a poll moves late posts that are due to
+//! their CQ. When the queue pair is reset, the queue is empty. A full queue refuses posts.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -15,7 +15,7 @@ use crate::completed::Completed;
 use crate::object_table::lock;
 use crate::ring::{Posted, Ring, Taken};
 
-/// One of them.
+/// One late post.
 #[derive(Debug)]
 pub(crate) struct Queue<P = Posted> {
     late: Mutex<VecDeque<Completed>>,
@@ -28,7 +28,8 @@ impl<P> Queue<P> {
         Ok(Self { late: Mutex::default(), ring: Mutex::new(Ring::new(depth)?) })
     }
 
-    /// The requests at the device, and the slots of the queue. No method of the queue may be called meanwhile.
+    /// The requests at the device, and the slots of the queue. Other methods of the queue must not be called while
+    /// this is held.
     pub(crate) fn ring(&self) -> MutexGuard<'_, Ring<P>> {
         lock(&self.ring)
     }
@@ -38,13 +39,13 @@ impl<P> Queue<P> {
         (late, lock(&self.ring))
     }
 
-    /// Requests that are posted and have not completed.
+    /// The number of requests that are posted and have not completed.
     pub(crate) fn outstanding(&self) -> usize {
         let (late, ring) = self.both();
         late.len() + ring.len()
     }
 
-    /// Takes a request that becomes `flushed`, if the queue has a slot for it.
+    /// Adds a late post, which will complete as `flushed`, if the queue has a slot for it.
     pub(crate) fn post_late(&self, flushed: WorkCompletion) -> Result<(), VpStatus> {
         let (mut late, ring) = self.both();
         if ring.room() == 0 {
@@ -55,7 +56,7 @@ impl<P> Queue<P> {
         Ok(())
     }
 
-    /// The late posts that are due: all, when the device has ended all earlier requests.
+    /// The late posts that are due: all of them, once the device has ended all earlier requests.
     pub(crate) fn ready(&self) -> VecDeque<Completed> {
         let (mut late, mut ring) = self.both();
         if ring.len() != 0 {
@@ -89,7 +90,7 @@ mod tests {
         queue.ring().add_silent(1);
         let mut ready = queue.ready();
         assert_eq!((ready.len(), queue.outstanding(), queue.ring().room()), (2, 0, 0));
-        // The first one frees the silent one before it, too.
+        // The first one also frees the slot of the unsignalled request before it.
         ready.pop_front();
         assert_eq!(queue.ring().room(), 2);
         ready.pop_front();

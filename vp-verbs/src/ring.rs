@@ -1,6 +1,7 @@
-//! Outstanding requests: a completion of the device has the number of an entry here, which has the
-//! consumer's request. That is needed because a failed completion does not even have its operation. And
-//! the slots of a queue: a request occupies one until its completion was taken (polled), or, if it ended
+//! Outstanding requests and queue slots. A completion of the device has the number of an entry here, which holds
+//! the consumer's request; this is needed because a failed completion does not even have its operation. A request
+//! occupies a slot until its completion is polled. If it ends without a completion, it occupies the slot until a
+//! later completion of the queue is polled (RDMAC 6.3).
 //! without one, until a later completion of the queue was (RDMAC 6.3).
 //!
 //! Owner: a queue, under its lock; completions that wait in a CQ keep a count of their slots. Queues end
@@ -17,28 +18,28 @@ use vp_api::{VpResult, WcOpcode, room};
 pub(crate) struct Posted {
     pub(crate) wr_id: u64,
     pub(crate) opcode: WcOpcode,
-    /// Signalled: completes visibly on success, too.
+    /// Signalled: a success is reported to the consumer, too.
     pub(crate) signaled: bool,
 }
 
-/// Completed requests of a queue whose completions wait to be taken: how many slots they occupy.
+/// Counts the slots of completed requests whose completions wait to be polled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting(Arc<AtomicU32>);
 
 impl Waiting {
-    /// Slots that they occupy.
+    /// Slots that are occupied.
     pub(crate) fn slots(&self) -> usize {
         self.0.load(Ordering::Acquire) as usize
     }
 
-    /// Occupies so many more.
+    /// Occupies this many more slots.
     pub(crate) fn add(&self, slots: u32) -> Untaken {
         self.0.fetch_add(slots, Ordering::AcqRel);
         Untaken { of: Some(self.clone()), slots }
     }
 }
 
-/// Slots that taking a completion frees: dropping this does. The default has none.
+/// Slots that are freed when a completion is polled: dropping this frees them. The default has none.
 #[derive(Debug, Default)]
 pub(crate) struct Untaken {
     of: Option<Waiting>,
@@ -46,7 +47,7 @@ pub(crate) struct Untaken {
 }
 
 impl Untaken {
-    /// Adds those of another one of the same queue.
+    /// Adds the slots of another value of the same queue.
     pub(crate) fn join(&mut self, mut other: Self) {
         self.slots += std::mem::take(&mut other.slots);
     }
@@ -63,7 +64,7 @@ impl Drop for Untaken {
 /// What to do with a completion of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Taken {
-    /// The consumer gets it now.
+    /// The consumer gets it from this poll.
     Now,
     /// It waits until the consumer polls.
     Later,
@@ -72,21 +73,21 @@ pub(crate) enum Taken {
 #[derive(Debug)]
 struct Entry<P> {
     posted: P,
-    /// The device reports its success.
+    /// The device is to report a success.
     completed: bool,
     ours: bool,
 }
 
-/// Work requests that end in the order of posting.
+/// Work requests, which end in the order of posting.
 #[derive(Debug)]
 pub(crate) struct Ring<P = Posted> {
-    /// Number of the oldest.
+    /// Number of the oldest request.
     first: u32,
     posted: VecDeque<Entry<P>>,
     depth: usize,
-    /// Entries that are not the consumer's; they occupy no slots.
+    /// Entries that the provider posted for itself; they occupy no slots.
     ours: usize,
-    /// The next one is not the consumer's.
+    /// The next entry is the provider's own.
     next_is_ours: bool,
     /// Slots of requests that ended without a completion.
     silent: u32,
@@ -94,7 +95,7 @@ pub(crate) struct Ring<P = Posted> {
 }
 
 impl<P> Ring<P> {
-    /// With room for those that are not the consumer's, too: one at its beginning, one at its end.
+    /// Also has room for the provider's own entries: one at the beginning, one at the end.
     pub(crate) fn new(depth: u32) -> VpResult<Self> {
         let depth = depth as usize;
         let posted = room::list("requests of a queue", depth + 2)?.into();
@@ -103,64 +104,64 @@ impl<P> Ring<P> {
         Ok(Self { first: 0, posted, depth, ours, next_is_ours, silent: 0, waiting })
     }
 
-    /// Requests that the device has not ended, as far as it has reported.
+    /// Requests that the device has not reported as ended.
     pub(crate) fn len(&self) -> usize {
         self.posted.len()
     }
 
-    /// Slots that are free.
+    /// The number of free slots.
     pub(crate) fn room(&self) -> usize {
         let occupied = self.posted.len() + self.silent as usize + self.waiting.slots();
         (self.depth + self.ours + usize::from(self.next_is_ours)).saturating_sub(occupied)
     }
 
-    /// The next one is not the consumer's and occupies no slot.
+    /// The next entry is the provider's own and occupies no slot.
     pub(crate) fn next_is_ours(&mut self) {
         self.next_is_ours = true;
     }
 
-    /// The number that the next one gets, and whether the device must report its end: what the
-    /// consumer wants, or what fills the queue, so that there is room in it to [ask](Ring::ends_quietly).
+    /// The number of the next entry, and whether the device must report its completion: if the consumer wants it,
+    /// or if the entry fills the queue, so that there is room in the queue to [ask](Ring::ends_quietly).
     pub(crate) fn next(&self, signaled: bool) -> (u32, bool) {
         let number = self.first.wrapping_add(self.posted.len() as u32);
         (number, signaled || self.room() <= 1)
     }
 
-    /// Whether the one of this number has not ended, as far as the device has reported.
+    /// Whether the device has not reported the entry with this number as ended.
     pub(crate) fn has(&self, number: u32) -> bool {
         (number.wrapping_sub(self.first) as usize) < self.posted.len()
     }
 
-    /// Adds one that the device accepted; `completed`: the result of [`Ring::next`].
+    /// Adds an entry that the device accepted; `completed` is the result of [`Ring::next`].
     pub(crate) fn push(&mut self, posted: P, completed: bool) {
         let ours = std::mem::take(&mut self.next_is_ours);
         self.ours += usize::from(ours);
         self.posted.push_back(Entry { posted, completed, ours });
     }
 
-    /// The newest one ends without a completion if it succeeded.
+    /// Whether the newest entry ends without a completion if it succeeds.
     pub(crate) fn ends_quietly(&self) -> bool {
         self.posted.back().is_some_and(|entry| !entry.completed)
     }
 
-    /// The newest one.
+    /// The newest entry.
     pub(crate) fn newest(&self) -> Option<&P> {
         self.posted.back().map(|entry| &entry.posted)
     }
 
-    /// Removes the newest, which the device refused.
+    /// Removes the newest entry, which the device refused.
     pub(crate) fn unpush(&mut self) {
         let entry = self.posted.pop_back();
         self.ours -= usize::from(entry.is_some_and(|entry| entry.ours));
     }
 
-    /// Drops all.
+    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         self.posted.clear();
         self.ours = 0;
     }
 
-    /// Ends everything up to `number`: that one, and the slots of all. `None` if it ended before.
+    /// Ends all entries up to `number`: returns that entry, and the slots of all. `None` if it ended before.
     pub(crate) fn end(&mut self, number: u32) -> Option<(P, u32)> {
         let ahead = number.wrapping_sub(self.first) as usize;
         if ahead >= self.posted.len() {
@@ -178,12 +179,12 @@ impl<P> Ring<P> {
         self.silent += slots;
     }
 
-    /// Occupies so many slots with completions that no request in here has.
+    /// Occupies this many slots with completions of requests that are not in this ring.
     pub(crate) fn wait(&self, slots: u32) -> Untaken {
         self.waiting.add(slots)
     }
 
-    /// A completion that ends so many slots, and the silent ones before it.
+    /// The slots of a completion that ends this many entries, and of the unsignalled ones before it.
     pub(crate) fn complete(&mut self, slots: u32, taken: Taken) -> Untaken {
         let slots = slots + std::mem::take(&mut self.silent);
         match taken {
@@ -192,14 +193,14 @@ impl<P> Ring<P> {
         }
     }
 
-    /// All work of the stream has ended: requests without a completion occupy no slots.
+    /// All work of the stream has ended: requests without a completion occupy no slots any more.
     pub(crate) fn forget_silent(&mut self) {
         self.silent = 0;
     }
 
-    /// Ends all entries that are left; the device reports none of them any more. Quiet ones at the front have
-    /// succeeded; all from the first one that it would have reported (all, if it `flushed` some already) are
-    /// given to `flush`, in order.
+    /// Ends all entries that are left; the device reports none of them any more. Unsignalled entries at the front
+    /// have succeeded. All entries from the first one on that the device would have reported are passed to `flush`,
+    /// in order; if the device has `flushed` some already, all entries are.
     pub(crate) fn end_all(&mut self, mut flushed: bool, mut flush: impl FnMut(P, Untaken)) {
         while let Some(Entry { posted, completed, ours }) = self.posted.pop_front() {
             self.first = self.first.wrapping_add(1);

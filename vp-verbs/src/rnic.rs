@@ -1,7 +1,7 @@
-//! The open device: the privileged verbs, and the lifetimes of all its objects.
+//! The open device of the verbs provider: the privileged verbs, and the lifetimes of all its objects.
 //!
-//! Owner: the access layer. It closes with its last reference: queue pairs first, the event thread
-//! last. Privileged verbs run on the application's threads.
+//! Owner: the access layer. The device closes with its last reference: queue pairs first, the event thread last.
+//! Privileged verbs run on the application's threads.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -86,7 +86,7 @@ impl VerbsRnic {
         })
     }
 
-    /// Limits that the kernel would only call "invalid".
+    /// Checks limits that the kernel would refuse with "invalid" only.
     fn check(&self, init: &QpInit) -> VpResult<()> {
         let attrs = &self.attrs;
         let most = [
@@ -113,7 +113,7 @@ impl VerbsRnic {
             let detail = "this device has a limit event for shared receive queues only";
             return Err(VpError::new(VpStatus::Unsupported, detail));
         }
-        // An InfiniBand peer retries as often as its own rnr_retry says; this end has no say.
+        // How often an InfiniBand peer retries is set by its own rnr_retry; this end cannot change it.
         if init.unready != Unready::Terminate {
             return Err(init.unready.unsupported());
         }
@@ -121,7 +121,7 @@ impl VerbsRnic {
     }
 }
 
-/// Query RNIC: the device's attributes, and what only a trial shows.
+/// Query RNIC: the device's attributes, and those that only a trial shows.
 fn attributes(context: &Arc<Context>, channel: &Channel) -> std::io::Result<RnicAttrs> {
     let attr = context.query()?;
     let vendor = format!("{:#08x}", attr.vendor_id);
@@ -132,7 +132,7 @@ fn attributes(context: &Arc<Context>, channel: &Channel) -> std::io::Result<Rnic
     attrs.capabilities.set(Capabilities::CQ_RESIZE, cq::resizes(context, channel));
     let sges = count(attr.max_sge).min(SGES as u32 - 1);
     attrs.max_qp = count(attr.max_qp);
-    // An iWARP connection begins with one of ours.
+    // An iWARP connection begins with a request of the provider.
     attrs.max_wr_per_qp = count(attr.max_qp_wr).saturating_sub(context.iwarp.into());
     attrs.max_wr_per_srq = count(attr.max_srq_wr);
     (attrs.max_sge_send, attrs.max_sge_recv, attrs.max_sge_write) = (sges, sges, sges);
@@ -157,7 +157,7 @@ fn attributes(context: &Arc<Context>, channel: &Channel) -> std::io::Result<Rnic
     Ok(attrs)
 }
 
-/// Sizes to try.
+/// Sizes to try for inline data.
 const INLINE: [u32; 4] = [256, 128, 64, 32];
 
 fn takes_inline(context: &Arc<Context>, channel: &Channel, size: u32) -> bool {
@@ -182,7 +182,7 @@ impl Rnic for VerbsRnic {
         let ibv = &context.api.ibv;
         // SAFETY: the context is open.
         let raw = unsafe { (ibv.ibv_alloc_pd)(context.as_ptr()) };
-        // SAFETY: fresh, with its counterpart.
+        // SAFETY: just created; destroyed by its counterpart.
         let raw = unsafe { Owned::new(raw, ibv.ibv_dealloc_pd, context) };
         let raw = raw.map_err(refused("allocate a protection domain"))?;
         let id = self.objects.pds.reserve();
@@ -274,7 +274,7 @@ impl Rnic for VerbsRnic {
 
     fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
         let old = self.memory.remove(stag)?;
-        // A refusal from here on ends the region (RDMAC 9.2.6).
+        // From here on a failure ends the region (RDMAC 9.2.6).
         let pd = match mr::check(init).and_then(|()| self.objects.domain(init.pd)) {
             Ok(pd) => pd,
             Err(why) => {
@@ -353,8 +353,8 @@ impl Rnic for VerbsRnic {
 }
 
 impl Drop for VerbsRnic {
-    /// Close RNIC frees everything (RDMAC 9.2.1), in the order of dependence. What the kernel
-    /// refuses to destroy it frees with the context.
+    /// Close RNIC frees everything (RDMAC 9.2.1), in the order of dependence. Objects that the kernel refuses to
+    /// destroy are freed with the context.
     fn drop(&mut self) {
         for qp in self.objects.qps.all() {
             let _ = qp.destroy();
@@ -375,7 +375,7 @@ impl Drop for VerbsRnic {
         if let Some(thread) = lock(&self.thread).take()
             && thread.thread().id() != std::thread::current().id()
         {
-            // A panic of the thread was reported when it happened.
+            // If the thread panicked, that was reported when it happened.
             let _ = thread.join();
         }
     }

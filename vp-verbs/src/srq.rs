@@ -1,4 +1,4 @@
-//! Shared receive queues.
+//! Shared receive queues over libibverbs.
 //!
 //! Owner: the device's table; queue pairs and the consumer have references. Any thread posts.
 
@@ -20,7 +20,7 @@ use crate::ring::{Untaken, Waiting};
 use crate::wire::{Batch, Link, SGES, sink};
 use ibv_sys::*;
 
-/// Marks the number of a receive that was posted here.
+/// Marks the number of a receive that was posted to a shared receive queue.
 pub(crate) const SHARED: u64 = 1 << 62;
 
 /// A shared receive queue.
@@ -28,7 +28,7 @@ pub(crate) struct VerbsSrq {
     id: SrqId,
     pd: PdId,
     max_sge: u32,
-    /// The armed limit, 0 after it fired.
+    /// The armed limit; 0 after it fired.
     limit: AtomicU32,
     state: Mutex<State>,
     memory: Arc<Memory>,
@@ -37,11 +37,11 @@ pub(crate) struct VerbsSrq {
 
 struct State {
     raw: Option<Owned<ibv_srq>>,
-    /// On the domain, as long as `raw` is there.
+    /// A hold on the domain, as long as `raw` exists.
     hold: Option<InUse>,
     /// Receives at the device.
     slots: Slots<u64>,
-    /// Receives that it has completed.
+    /// Receives that the device has completed.
     waiting: Waiting,
     depth: usize,
 }
@@ -68,7 +68,7 @@ impl VerbsSrq {
         };
         // SAFETY: the domain is alive; the attributes may be written.
         let raw = unsafe { (ibv.ibv_create_srq)(pd.raw, &mut attr) };
-        // SAFETY: fresh, with its counterpart.
+        // SAFETY: just created; destroyed by its counterpart.
         let raw = unsafe { Owned::new(raw, ibv.ibv_destroy_srq, context) };
         let raw = raw.map_err(refused("create the shared receive queue"))?;
         let depth = init.depth.max(attr.attr.max_wr) as usize;
@@ -111,19 +111,19 @@ impl VerbsSrq {
         Ok(())
     }
 
-    /// The receive of this number ended: the consumer's own number, and the slot.
+    /// The receive with this number ended: returns the consumer's id and the slot.
     pub(crate) fn end(&self, number: u32) -> Option<(u64, Untaken)> {
         let mut state = lock(&self.state);
         let wr_id = state.slots.take(number)?;
         Some((wr_id, state.waiting.add(1)))
     }
 
-    /// The limit event fired; it is one-shot.
+    /// The limit event fired. It fires once.
     pub(crate) fn limit_reached(&self) {
         self.limit.store(0, Ordering::Release);
     }
 
-    /// Posts one; doorbells of receives are cheap.
+    /// Posts one receive at a time: doorbells of receives are cheap.
     fn post_one(&self, state: &mut State, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
         let raw = state.raw.as_ref().ok_or(VpStatus::InvalidHandle)?.as_ptr();
         if wr.sgl.len() > self.max_sge as usize {
@@ -141,7 +141,7 @@ impl VerbsSrq {
             ..ibv_recv_wr::BLANK
         };
         batch.add(out, sink(&self.memory, wr.sgl, self.context.iwarp));
-        // SAFETY: the queue is alive under the lock, the chain during the call.
+        // SAFETY: the queue is alive under the lock, and the chain during the call.
         let posted = batch.submit(|wrs, bad| unsafe { post(raw, wrs, bad) });
         posted.map_err(|(_, status)| {
             state.slots.take(slot);
@@ -155,7 +155,7 @@ impl VerbsSrq {
     }
 }
 
-/// Bits of an id that go through the device.
+/// The bits of an id that the device passes through.
 pub(crate) const SERIAL: u32 = (1 << 29) - 1;
 
 impl Srq for VerbsSrq {

@@ -1,8 +1,8 @@
-//! The event thread of an open device: notifications of CQs, asynchronous events, and the events
-//! of connections, which change queue pairs whether or not the consumer polls for them.
+//! The event thread of an open device. It handles CQ notifications, asynchronous events, and connection events.
+//! Connection events change queue pairs whether or not the consumer polls for them.
 //!
-//! Owner: the device; one thread `warpline-verbs`, which ends with it. Handlers are called by it
-//! without locks held.
+//! Owner: the device; its only thread is `warpline-verbs`, which ends with it. The thread calls handlers with no
+//! lock held.
 
 use std::os::fd::OwnedFd;
 
@@ -14,16 +14,16 @@ use crate::device::Context;
 use crate::events::{Channel, next_async, next_completion};
 use crate::map::About;
 
-/// Handlers of events; the numbers are the objects' ids.
+/// Handlers of events. The numbers are the ids of the objects.
 pub(crate) trait DeviceEvents: Send + Sync {
-    /// A CQ's notification fired.
+    /// A CQ has notified.
     fn on_completion(&self, cq: u32);
-    /// Something happened to the object of this id, of a queue pair with its life in the upper half, or
-    /// to the port of this number.
+    /// Something happened to the object with this id (for a queue pair, its life is in the upper half), or to the
+    /// port with this number.
     fn on_async(&self, about: About, id: u64, event: AsyncEvent);
 }
 
-/// The thread, until `stop` rings.
+/// The thread; it runs until `stop` becomes readable.
 pub(crate) fn run(
     context: &Context,
     channel: &Channel,
@@ -40,7 +40,7 @@ pub(crate) fn run(
             PollFd::from_borrowed_fd(cm_events, PollFlags::IN),
             PollFd::from_borrowed_fd(work, PollFlags::IN),
         ];
-        // A signal's handler ran in this thread: nothing else can go wrong.
+        // Interrupted by a signal handler in this thread: no other error is possible.
         let patience = cm.patience().and_then(|patience| Timespec::try_from(patience).ok());
         if poll(&mut fds, patience.as_ref()).is_err() {
             continue;
@@ -49,7 +49,7 @@ pub(crate) fn run(
         if !stopped.is_empty() {
             return;
         }
-        // If the driver is gone, the descriptor stays readable and has no event.
+        // If the driver is removed, the descriptor stays readable and has no event.
         let dead = PollFlags::ERR | PollFlags::NVAL;
         if [completion, other, cm_events].into_iter().any(|fd| fd.intersects(dead)) {
             events.on_async(About::Device, 0, AsyncEvent::Catastrophic);

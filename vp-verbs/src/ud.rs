@@ -70,7 +70,7 @@ impl VerbsDatagrams {
     /// Destroys everything.
     pub(crate) fn clear(&self) {
         for qp in self.objects.uds.all() {
-            // What the kernel refuses to destroy it frees with the context.
+            // Objects that the kernel refuses to destroy are freed with the context.
             let _ = qp.destroy();
         }
         self.ahs.clear();
@@ -87,7 +87,7 @@ impl VerbsDatagrams {
         Port::query(context, index, number).map_err(refused(&format!("query the port {index}")))
     }
 
-    /// Limits that the kernel would only call "invalid".
+    /// Checks limits that the kernel would refuse with "invalid" only.
     fn check(&self, init: &UdQpInit) -> VpResult<()> {
         let most = [
             ("send depth", init.send_depth, self.rnic.max_wr_per_qp, VpStatus::TooManyWrs),

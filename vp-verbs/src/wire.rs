@@ -1,7 +1,7 @@
-//! Work requests as C structures, chained on the stack: posting allocates nothing.
+//! Converts work requests to C structures, chained on the stack. Posting allocates nothing.
 //!
-//! Owner: one post call, on its own stack. Pointers in a batch are set when it is handed over,
-//! because it moves until then.
+//! Owner: one post call, on its own stack. Pointers in a batch are set just before it is posted, because until then
+//! it may be moved.
 
 use std::ffi::{c_int, c_uint};
 
@@ -12,20 +12,20 @@ use crate::mw::Memory;
 use crate::tuning::POST_BATCH;
 use ibv_sys::*;
 
-/// Scatter/gather elements of a batch: one request may use them all.
+/// Scatter/gather elements of a batch. One request may use all of them.
 pub(crate) const SGES: usize = 32;
 
 /// A chain of one kind of work request.
 pub(crate) struct Batch<W> {
     wrs: [W; POST_BATCH],
-    /// First element of each request.
+    /// Index of the first element of each request.
     starts: [usize; POST_BATCH],
     used: usize,
     sges: [ibv_sge; SGES],
     sges_used: usize,
 }
 
-/// What both kinds have.
+/// The fields that both kinds have.
 pub(crate) trait Link: Copy {
     const BLANK: Self;
     fn set(&mut self, next: *mut Self, sges: *mut ibv_sge);
@@ -92,7 +92,7 @@ impl<W: Link> Batch<W> {
         self.used
     }
 
-    /// Whether a request with so many elements still fits.
+    /// Whether a request with this many elements still fits.
     pub(crate) fn fits(&self, sges: usize) -> bool {
         self.used < POST_BATCH && self.sges_used + sges <= SGES
     }
@@ -113,8 +113,8 @@ impl<W: Link> Batch<W> {
         }
     }
 
-    /// Hands the chain to `post`, which returns an error number and the first refused request.
-    /// Empties the batch; on error says how many the device took.
+    /// Passes the chain to `post`, which returns an error number and the first refused request. Empties the batch;
+    /// an error says how many requests the device took.
     pub(crate) fn submit(
         &mut self,
         post: impl FnOnce(*mut W, *mut *mut W) -> c_int,
@@ -137,7 +137,7 @@ impl<W: Link> Batch<W> {
             return Ok(());
         }
         let taken = bad.addr().wrapping_sub(wrs.addr()) / size_of::<W>();
-        // A library that does not say which refuses the first.
+        // If the library does not say which, it refused the first.
         let taken = if taken < used { taken } else { 0 };
         let status = match code.abs() {
             libc::ENOMEM | libc::ENOSPC => VpStatus::TooManyWrs,
@@ -149,19 +149,19 @@ impl<W: Link> Batch<W> {
     }
 }
 
-/// An element for the device.
+/// Converts an element for the device.
 pub(crate) fn sge(memory: &Memory, sge: &Sge) -> ibv_sge {
     ibv_sge { addr: sge.to, length: sge.len, lkey: memory.lkey(sge.stag) }
 }
 
-/// The elements of a list for the device, without those of no octets among others: Linux 6.1's siw
-/// sends without end at one, and to some devices it means 2^31 octets.
+/// Converts a list of elements for the device, and omits zero-length elements, unless the list has only one
+/// element. Linux 6.1's siw sends without end at such an element, and some devices take its length as 2^31 octets.
 pub(crate) fn list<'a>(memory: &'a Memory, sgl: &'a [Sge]) -> impl Iterator<Item = ibv_sge> + 'a {
     let counts = |element: &&Sge| element.len != 0 || sgl.len() == 1;
     sgl.iter().filter(counts).map(|element| sge(memory, element))
 }
 
-/// The elements of a receive. The drivers of iWARP devices want at least one: of no octets.
+/// Converts the elements of a receive. The drivers of iWARP devices need at least one, if necessary of zero length.
 pub(crate) fn sink<'a>(
     memory: &'a Memory,
     sgl: &'a [Sge],
@@ -171,7 +171,7 @@ pub(crate) fn sink<'a>(
     list(memory, sgl).chain(filler)
 }
 
-/// Everything of a send request but its elements and its number.
+/// All fields of a send request except its elements and its number.
 pub(crate) fn send(memory: &Memory, wr: &SendWr<'_>) -> Result<ibv_send_wr, VpStatus> {
     let mut out = ibv_send_wr::BLANK;
     out.send_flags = flags(wr);
@@ -181,7 +181,7 @@ pub(crate) fn send(memory: &Memory, wr: &SendWr<'_>) -> Result<ibv_send_wr, VpSt
     out.opcode = match &wr.op {
         SendOp::Send { invalidate: None, .. } => IBV_WR_SEND,
         SendOp::Send { invalidate: Some(stag), .. } => {
-            // libsiw takes it from where a Write has its key.
+            // libsiw takes the key from the field where a Write has it.
             rdma(0, *stag);
             out.imm_or_rkey = stag.0;
             IBV_WR_SEND_WITH_INV
@@ -229,7 +229,7 @@ pub(crate) fn send(memory: &Memory, wr: &SendWr<'_>) -> Result<ibv_send_wr, VpSt
             out.bind_mw = wr_bind_mw { mw, rkey, bind_info };
             IBV_WR_BIND_MW
         }
-        // The kernel's alone.
+        // Only the kernel can do these.
         SendOp::FastRegister(_) => return Err(VpStatus::InvalidWr),
     };
     Ok(out)
@@ -270,7 +270,7 @@ fn immediate(data: u64) -> Result<u32, VpStatus> {
     u32::try_from(data).map(u32::to_be).map_err(|_| VpStatus::InvalidModifier)
 }
 
-/// The plain forms; masks are RFC 7306's.
+/// The plain forms only; RFC 7306 has masked ones.
 fn atomic(op: &AtomicOp) -> Result<(c_uint, u64, u64), VpStatus> {
     match *op {
         AtomicOp::FetchAdd { add, mask: 0 } => Ok((IBV_WR_ATOMIC_FETCH_AND_ADD, add, 0)),
@@ -281,7 +281,7 @@ fn atomic(op: &AtomicOp) -> Result<(c_uint, u64, u64), VpStatus> {
     }
 }
 
-/// Rights of a window for the device.
+/// Access rights of a window for the device.
 pub(crate) fn window_access(access: vp_api::Access) -> c_uint {
     map::access(access & vp_api::Access::REMOTE)
 }

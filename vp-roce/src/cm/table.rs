@@ -1,7 +1,7 @@
-//! Listeners and exchanges of all RNICs of the process.
+//! Table of the connection manager: listeners and connection exchanges of all RNICs of the process.
 //!
-//! An exchange is a [`Connection`] of `roce-proto` with what this end needs besides: the QP, the consumer's events, the
-//! address. It outlives its QP until the peer has confirmed the end and late messages are gone.
+//! An exchange is a [`Connection`] of `roce-proto`, together with the QP, the consumer's events and the address. It
+//! outlives its QP until the peer has confirmed the end and late messages are gone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +27,7 @@ use crate::tuning::{CM_DECISION, CM_RESPONSE, CM_RETRIES, RETRIES, RNR_RETRIES};
 pub(super) struct Listener {
     pub(super) events: Arc<Events>,
     pub(super) address: IpAddr,
-    /// 0: any that is free.
+    /// 0: a free port is chosen.
     pub(super) port: u16,
     pub(super) backlog: usize,
     pub(super) _sockets: Vec<Arc<Socket>>,
@@ -41,27 +41,27 @@ impl Listener {
     }
 }
 
-/// One exchange.
+/// One exchange of messages with a peer, from the request to the end of the connection.
 struct Exchange {
     machine: Connection,
     events: Arc<Events>,
     socket: Arc<Socket>,
     local: SocketAddr,
     peer: SocketAddr,
-    /// From connect or accept on, until the QP is destroyed or begins anew.
+    /// Set from connect or accept on, until the QP is destroyed or reset.
     qp: Option<Arc<RoceQp>>,
-    /// The number that the QP has, or will have.
+    /// The queue pair number that the QP has, or will have.
     number: Option<u32>,
-    /// The request: ours, or the peer's.
+    /// The request that this end sent or received.
     req: Req,
-    /// What this end's application wants.
+    /// The parameters that this end's application asked for.
     wishes: NativeParams,
     /// IRD and ORD that both ends agreed on.
     settled: (u16, u16),
     listener: u64,
-    /// The application knows that it is established.
+    /// The application was told that the connection is established.
     is_up: bool,
-    /// The application knows that it is over, or does not want to.
+    /// The application was told that the connection is over, or ended it itself.
     is_told: bool,
 }
 
@@ -76,27 +76,27 @@ struct Inner {
 #[derive(Default)]
 pub(crate) struct Table(Mutex<Inner>);
 
-/// First port that the system gives.
+/// First port of the range from which free ports are chosen.
 const FIRST_PORT: u16 = 32_768;
 
 fn unknown(what: &str, id: u64) -> VpError {
     VpError::new(VpStatus::InvalidHandle, format!("there is no {what} {id}, or it is over"))
 }
 
-/// How long this end waits for replies.
+/// How long this end waits for a reply.
 fn patience() -> Patience {
     Patience::of(CM_RESPONSE, CM_RETRIES)
 }
 
 impl Exchange {
-    /// Sends what its machine has to send.
+    /// Sends the messages that the state machine has queued.
     fn send(&mut self) {
         while let Some(mad) = self.machine.poll_transmit() {
             self.socket.send_message(self.peer.ip(), &mad);
         }
     }
 
-    /// The QP is not connected by this exchange any more.
+    /// Detaches the exchange from its QP.
     fn drop_qp(&mut self, engine: &Engine) -> Option<Arc<RoceQp>> {
         if let Some(number) = self.number.take() {
             engine.numbers.release(number);
@@ -108,7 +108,7 @@ impl Exchange {
         self.qp.as_ref().map(|qp| qp.id())
     }
 
-    /// The connection was not made.
+    /// Reports that the connection was not made.
     fn fail(
         &mut self,
         engine: &Engine,
@@ -123,7 +123,7 @@ impl Exchange {
         touched.add(qp);
     }
 
-    /// The connection is over.
+    /// Reports that the connection is over.
     fn over(&mut self, touched: &mut Touched) {
         let Some(qp) = &self.qp else { return };
         qp.disconnected();
@@ -138,7 +138,7 @@ impl Exchange {
         if std::mem::replace(&mut self.is_up, true) {
             return;
         }
-        // The number is the QP's from now on.
+        // From here on the QP owns the number.
         self.number = None;
         let (ird, ord) = self.settled;
         let params = NativeParams { private_data, ird, ord };
@@ -179,7 +179,7 @@ impl Exchange {
         self.send();
     }
 
-    /// The peer accepted.
+    /// The peer accepted the request.
     fn replied(&mut self, engine: &Engine, rep: &Rep, now: u64, touched: &mut Touched) {
         let (Some(qp), Some(number)) = (self.qp.clone(), self.number) else { return };
         self.settled = wire::settle(&self.wishes, wire::offer_in(rep));
@@ -189,12 +189,12 @@ impl Exchange {
         let config = wire::config(rep.qpn, mtu, psns, self.settled, qp.send_depth(), retries);
         let begun = qp.begin(self.path(config, number, rep.ca_guid, None));
         if let Err(error) = begun {
-            // In this state it may refuse.
+            // A reject is valid in this state.
             let _ = self.machine.reject(RejectReason::NO_RESOURCES, Private::default(), now);
             let reason = error.to_string();
             return self.fail(engine, |qp| NativeEvent::Failed { qp, reason }, touched);
         }
-        // In this state it may.
+        // A reject is valid in this state.
         let _ = self.machine.ready();
         self.up(private::unpack(rep.private.0.to_vec(), private::REPLY), touched);
     }
@@ -235,7 +235,7 @@ impl Inner {
         self.exchanges.values_mut().find(is)
     }
 
-    /// A request of an RNIC that the application has not decided.
+    /// A request to an RNIC that the application has not decided.
     fn offered(&mut self, events: &Arc<Events>, request: u64) -> VpResult<&mut Exchange> {
         let id = u32::try_from(request).ok();
         id.and_then(|id| self.exchanges.get_mut(&id))
@@ -255,19 +255,19 @@ impl Table {
         lock(&self.0)
     }
 
-    /// Nothing is under way.
+    /// Whether no exchange is left, except in the time-wait state.
     pub(crate) fn is_empty(&self) -> bool {
         let inner = self.lock();
         let waits = |one: &Exchange| one.machine.state() == State::TimeWait;
         inner.exchanges.values().all(waits)
     }
 
-    /// Forgets the exchanges, which keep sockets.
+    /// Drops the exchanges, which keep sockets open.
     pub(crate) fn clear(&self) {
         self.lock().exchanges.clear();
     }
 
-    /// The first deadline.
+    /// The earliest deadline.
     pub(crate) fn next(&self) -> Option<u64> {
         self.lock().exchanges.values().filter_map(|one| one.machine.deadline()).min()
     }
@@ -310,14 +310,14 @@ impl Table {
         }
     }
 
-    /// An RNIC is closed: its listeners end, and its undecided requests are refused.
+    /// Closes an RNIC: its listeners end, and its undecided requests are refused.
     pub(super) fn close(&self, engine: &Engine, events: &Arc<Events>) {
         let mut inner = self.lock();
         inner.listeners.retain(|_, one| !Arc::ptr_eq(&one.events, events));
         let now = engine.now();
         for one in inner.exchanges.values_mut().filter(|one| Arc::ptr_eq(&one.events, events)) {
             one.is_told = true;
-            // It refuses a request that was not decided, and nothing else.
+            // Refuses a request that is not decided; has no effect on other exchanges.
             if one.machine.reject(RejectReason::CONSUMER, Private::default(), now).is_ok() {
                 one.send();
             }
@@ -339,7 +339,7 @@ impl Table {
         let mtu = wire::path_mtu(local)?;
         let mut inner = self.lock();
         let id = inner.free_id(engine);
-        // rdma_cm's port of this end: nobody connects to it.
+        // The rdma_cm port of this end; no peer connects to it.
         let port = FIRST_PORT | (engine.numbers.random() as u16);
         let source = SocketAddr::new(local, port);
         let private = wire::addresses(source, peer.ip())
@@ -379,7 +379,7 @@ impl Table {
         exchange.send();
         inner.exchanges.insert(id, exchange);
         drop(inner);
-        // For its time-out.
+        // It stays in the table for its time-out.
         engine.wake();
         Ok(())
     }
@@ -427,7 +427,7 @@ impl Table {
             private,
         };
         (one.qp, one.number) = (Some(qp.clone()), Some(number));
-        // `offered` checked its state.
+        // `offered` has checked the state.
         let _ = one.machine.accept(rep, engine.now());
         one.send();
         drop(inner);
@@ -446,7 +446,7 @@ impl Table {
         let one = inner.offered(events, request)?;
         let packed = private::pack(private_data, private::REJECT);
         let private = Private::new(&packed).unwrap_or_default();
-        // `offered` checked its state.
+        // `offered` has checked the state.
         let _ = one.machine.reject(RejectReason::CONSUMER, private, engine.now());
         one.send();
         drop(inner);
@@ -459,7 +459,7 @@ impl Table {
         self.lock().of(qp).is_some_and(|one| !one.is_told)
     }
 
-    /// A QP ended its connection: the peer is disconnected. Called without the QP's lock.
+    /// A QP ended its connection: disconnects the peer. Called without the QP's lock.
     pub(crate) fn abandon(&self, engine: &Engine, qp: &RoceQp) {
         let mut inner = self.lock();
         if let Some(one) = inner.of(qp) {
@@ -469,7 +469,7 @@ impl Table {
         engine.wake();
     }
 
-    /// A QP is destroyed: its exchange goes on without it.
+    /// A QP is destroyed: its exchange continues without it.
     pub(crate) fn forget(&self, engine: &Engine, qp: &RoceQp) {
         let mut inner = self.lock();
         if let Some(one) = inner.of(qp) {
@@ -481,7 +481,8 @@ impl Table {
         engine.wake();
     }
 
-    /// A QP begins anew: the end of its connection is reported if it was not, and its exchange goes on without it.
+    /// A QP is reset: reports the end of its connection if that was not reported yet. The exchange continues
+    /// without the QP.
     pub(crate) fn renew(&self, engine: &Engine, qp: &RoceQp) {
         let mut inner = self.lock();
         if let Some(one) = inner.of(qp) {
@@ -496,7 +497,7 @@ impl Table {
         engine.wake();
     }
 
-    /// A packet came for a QP whose exchange `id` waits for its last message.
+    /// A packet arrived for a QP whose exchange `id` waits for the last message of the handshake.
     pub(crate) fn confirm(&self, engine: &Engine, id: u32, touched: &mut Touched) {
         let mut inner = self.lock();
         let Some(one) = inner.exchanges.get_mut(&id) else { return };
@@ -505,7 +506,7 @@ impl Table {
         }
     }
 
-    /// A message of a peer.
+    /// Handles a message of a peer.
     pub(crate) fn handle(
         &self,
         engine: &Engine,
@@ -539,14 +540,14 @@ impl Table {
         }
     }
 
-    /// A request of a peer.
+    /// Handles a connection request of a peer.
     fn request(&self, engine: &Engine, socket: &Arc<Socket>, from: IpAddr, mad: &Mad, req: &Req) {
         let mut inner = self.lock();
         let repeated = |one: &&mut Exchange| {
             one.peer.ip() == from && one.machine.ids().remote == req.local_id && one.listener != 0
         };
         if let Some(one) = inner.exchanges.values_mut().find(repeated) {
-            // No event follows from it.
+            // No event results from it.
             let _ = one.machine.handle(&Message::Req(*req), engine.now());
             if one.machine.state() == State::Offered {
                 wait_for_decision(one, mad.transaction);
@@ -612,7 +613,7 @@ impl Table {
         inner.exchanges.insert(id, exchange);
     }
 
-    /// Handles all time-outs.
+    /// Handles all time-outs that are due.
     pub(crate) fn run(&self, engine: &Engine, now: u64, touched: &mut Touched) {
         let mut inner = self.lock();
         inner.exchanges.retain(|_, one| {
@@ -628,14 +629,14 @@ impl Table {
     }
 }
 
-/// Tells the peer to wait for the application.
+/// Tells the peer that the application needs more time.
 fn wait_for_decision(one: &mut Exchange, transaction: u64) {
     let (ids, of, private) = (one.machine.ids(), Rejected::Req, Private::default());
     let wait = Message::Mra { ids, of, timeout: CM_DECISION, private };
     one.socket.send_message(one.peer.ip(), &wait.emit(transaction));
 }
 
-/// Ends the connection of a QP that flushed, or gives up connecting.
+/// Ends the connection of a QP that flushed, or abandons an attempt to connect.
 fn end(one: &mut Exchange, engine: &Engine) {
     let now = engine.now();
     let disconnects = one.machine.disconnect(now).is_ok();
@@ -646,7 +647,7 @@ fn end(one: &mut Exchange, engine: &Engine) {
     one.send();
 }
 
-/// A message about an exchange that is not there: the peer need not go on.
+/// Replies to a message about an unknown exchange, so that the peer ends it.
 fn refuse_unknown(socket: &Socket, from: IpAddr, mad: &Mad, message: &Message) {
     let reply = match message {
         Message::Rep(rep) => Message::Rej {

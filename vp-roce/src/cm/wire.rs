@@ -1,4 +1,4 @@
-//! Fields of the messages: addresses, path, and the parameters that follow from both ends.
+//! Fields of connection manager messages: addresses, path, and the parameters negotiated from both ends.
 //!
 //! Pure functions.
 
@@ -15,8 +15,8 @@ use crate::tuning::{
     ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, MTU, RETRIES, RNR_RETRIES, RNR_TIMER, WINDOW,
 };
 
-/// The GUID of this provider's adapters: by its first octets ("WARPL") both ends know that the other one sends
-/// the IPv4 identification 0.
+/// The GUID of this provider's adapters. Its first octets ("WARPL") tell a peer that the sender is this provider,
+/// which sends the IPv4 identification 0.
 pub(super) const GUID: u64 = 0x5741_5250_4c00_0001;
 
 /// The default partition.
@@ -29,7 +29,7 @@ pub(super) fn gid(address: IpAddr) -> Gid {
     }
 }
 
-/// rdma_cm's header of a request from `source` to `destination`; `None`: of two families.
+/// The rdma_cm header of a request from `source` to `destination`; `None` if they are of two families.
 pub(super) fn addresses(source: SocketAddr, destination: IpAddr) -> Option<Addresses> {
     let pair = match (source.ip(), destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -43,7 +43,7 @@ pub(super) fn addresses(source: SocketAddr, destination: IpAddr) -> Option<Addre
     Some(Addresses { source_port: source.port(), pair })
 }
 
-/// The largest path MTU that the interface of a local address carries.
+/// The largest path MTU that fits the interface of a local address.
 pub(super) fn path_mtu(local: IpAddr) -> VpResult<Mtu> {
     let ports = ports().map_err(|error| VpError::os("listing the network interfaces", &error))?;
     // Addresses of 127.0.0.0/8 that are not listed belong to the loopback.
@@ -63,13 +63,13 @@ fn small(reads: u16) -> u8 {
     u8::try_from(reads).unwrap_or(u8::MAX)
 }
 
-/// The ends of a path.
+/// The two ends of a path.
 pub(super) struct Ends {
     pub(super) local: IpAddr,
     pub(super) peer: SocketAddr,
 }
 
-/// The request of a connection; ids, numbers and private data are the caller's.
+/// A connection request. The caller fills in ids, numbers and private data.
 pub(super) fn request(ends: &Ends, qpn: u32, psn: Psn, mtu: Mtu, reads: (u16, u16)) -> Req {
     Req {
         local_id: 0,
@@ -100,22 +100,22 @@ pub(super) fn request(ends: &Ends, qpn: u32, psn: Psn, mtu: Mtu, reads: (u16, u1
     }
 }
 
-/// What the sender of a request offers: its own IRD and ORD.
+/// The IRD and ORD that the sender of a request offers.
 pub(super) fn offer_of(req: &Req) -> (u16, u16) {
     (req.responder_resources.into(), req.initiator_depth.into())
 }
 
-/// The same of a reply.
+/// The IRD and ORD that the sender of a reply offers.
 pub(super) fn offer_in(rep: &Rep) -> (u16, u16) {
     (rep.responder_resources.into(), rep.initiator_depth.into())
 }
 
-/// IRD and ORD of this end: no more reads each way than the other end serves and issues.
+/// IRD and ORD of this end: in each direction, at most as many reads as the peer can serve or issue.
 pub(super) fn settle(own: &NativeParams, peer: (u16, u16)) -> (u16, u16) {
     (own.ird.min(peer.1), own.ord.min(peer.0))
 }
 
-/// The parameters of a connection for the protocol core.
+/// The parameters that the protocol core needs for a connection.
 pub(super) fn config(
     destination: u32,
     mtu: Mtu,
@@ -136,7 +136,7 @@ pub(super) fn config(
         initiator_depth: small(reads.1),
         responder_resources: small(reads.0),
         window: WINDOW,
-        // One more for the probe.
+        // One more, for the probe.
         send_depth: send_depth + 1,
     }
 }

@@ -1,6 +1,6 @@
-//! The numbers by which peers name the queue pairs of this process: 24 random bits.
+//! Queue pair numbers (QPN) of this process, by which peers address its queue pairs: 24 random bits.
 //!
-//! Owner: the engine. A number belongs to one connection of a queue pair. Lookups are on the data path, under a
+//! Owner: the engine. Each connection of a queue pair has its own number. Lookups are on the data path, under a
 //! shared lock.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub(crate) struct Numbers {
     all: RwLock<HashMap<u32, Entry>>,
 }
 
-/// Numbers that name something else: the management queue pairs, and multicast.
+/// Reserved numbers: the management queue pairs, and multicast.
 const RESERVED: [u32; 3] = [0, 1, 0xff_ffff];
 
 impl Numbers {
@@ -28,7 +28,8 @@ impl Numbers {
         self.key.hash_one(self.counter.fetch_add(1, Ordering::Relaxed)) as u32
     }
 
-    /// Gives a queue pair a number that no other has. There are far fewer queue pairs than numbers.
+    /// Gives a queue pair a number that no other has. There are far fewer queue pairs than numbers, so one is
+    /// found.
     pub(crate) fn assign(&self, qp: Weak<RoceQp>) -> u32 {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -40,7 +41,7 @@ impl Numbers {
         }
     }
 
-    /// The number names nothing any more.
+    /// Frees the number.
     pub(crate) fn release(&self, number: u32) {
         self.all.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
     }

@@ -1,9 +1,9 @@
 //! A UDP socket at port 4791 of one local address.
 //!
-//! Owner: the engine; connections keep references. Any thread sends, one receives. It is never connected, and bound
-//! to one address with path MTU discovery: then the kernel sends each packet with the IPv4 identification 0 and
-//! DF set, as the invariant CRC requires. Full: the kernel drops what the receive buffer has no room for, and what
-//! cannot be sent is dropped here; the transport repeats it.
+//! Owner: the engine; connections keep references. Any thread sends, one thread receives. A socket is never
+//! connected. It is bound to one address, with path MTU discovery: then the kernel sends each packet with the IPv4
+//! identification 0 and with DF set, as the invariant CRC requires. Full: if the receive buffer has no room, the
+//! kernel drops the packet; if the send buffer has none, the packet is dropped here. The transport repeats it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -50,7 +50,7 @@ fn crc32(crc: u32, octets: &[u8]) -> u32 {
 }
 
 impl Socket {
-    /// Opens the one of a local address.
+    /// Opens the socket of a local address.
     pub(crate) fn open(local: IpAddr) -> VpResult<Self> {
         let udp = Self::bind(local).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => VpError::new(
@@ -77,12 +77,13 @@ impl Socket {
         Ok(udp)
     }
 
-    /// Its address.
+    /// The local address.
     pub(crate) fn local(&self) -> IpAddr {
         self.local
     }
 
-    /// Sends a packet, whose last four octets become the invariant CRC. What the kernel does not take now is lost.
+    /// Sends a packet, and writes the invariant CRC into its last four octets. A packet that the kernel does not
+    /// take now is lost.
     pub(crate) fn send(&self, to: IpAddr, datagram: &mut [u8]) -> Result<(), TooLong> {
         let Some(envelope) = envelope(self.local, to, PORT) else { return Ok(()) };
         if let Some(crc) = icrc::of_datagram(crc32, &envelope, datagram)
@@ -112,7 +113,7 @@ impl Socket {
         let mut datagram = outgoing.headers().emit().as_slice().to_vec();
         datagram.extend(mad.emit());
         datagram.extend([0; 4]);
-        // It is shorter than any path MTU; lost, it is repeated.
+        // It is shorter than any path MTU. If it is lost, it is repeated.
         let _ = self.send(to, &mut datagram);
     }
 
@@ -121,7 +122,7 @@ impl Socket {
         loop {
             match self.udp.recv_from(buffer) {
                 Ok((len, from)) => return Some(Arrived { from, datagram: &buffer[..len] }),
-                // An ICMP error of an earlier packet: its connection ends by its timer.
+                // An ICMP error caused by an earlier packet: that connection ends by its timer.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(_) => return None,
@@ -129,8 +130,8 @@ impl Socket {
         }
     }
 
-    /// Whether the invariant CRC is correct. `ours`: the sender is this provider, which sends the identification 0;
-    /// that of others over IPv4 is unknown.
+    /// Whether the invariant CRC is correct. `ours`: the sender is this provider, which sends the IPv4
+    /// identification 0. The identification of other senders over IPv4 is unknown.
     pub(crate) fn is_whole(&self, arrived: &Arrived<'_>, ours: bool) -> bool {
         let Some(envelope) = envelope(arrived.from.ip(), self.local, arrived.from.port()) else {
             return false;
@@ -148,7 +149,7 @@ impl AsFd for Socket {
     }
 }
 
-/// `None`: the two addresses are not of one family.
+/// `None` if the two addresses are of different families.
 fn envelope(source: IpAddr, destination: IpAddr, source_port: u16) -> Option<Envelope> {
     let ip = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => Ip::V4 {

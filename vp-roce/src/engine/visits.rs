@@ -1,7 +1,8 @@
-//! Threads that serve sockets and timers, and may hold queue pairs meanwhile.
+//! Counts the threads that serve sockets and timers, and may hold queue pairs meanwhile.
 //!
-//! Owner: the engine. A thread that closes an RNIC waits, bounded, until no other thread is in such a visit: what the
-//! application registered is then its own again. It may be in one itself, in a handler.
+//! Owner: the engine. A thread that closes an RNIC waits, for a bounded time, until no other thread is in such a
+//! visit. Then no thread uses what the application registered. The closing thread may itself be in a visit, when it
+//! runs in a handler.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use kal_os::sync::Patience;
 
 thread_local! {
-    /// Visits of this thread.
+    /// Nested visits of this thread.
     static OWN: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -17,18 +18,18 @@ thread_local! {
 #[derive(Default, Debug)]
 pub(super) struct Visits(AtomicU32);
 
-/// A visit, until dropped.
+/// A visit; it ends when this is dropped.
 pub(super) struct Visit<'a>(&'a Visits);
 
 impl Visits {
-    /// Begins one.
+    /// Begins a visit.
     pub(super) fn begin(&self) -> Visit<'_> {
         self.0.fetch_add(1, Ordering::AcqRel);
         OWN.with(|own| own.set(own.get() + 1));
         Visit(self)
     }
 
-    /// Waits until no other thread is in one.
+    /// Waits until no other thread is in a visit.
     pub(super) fn wait_for_others(&self) {
         let own = OWN.with(Cell::get);
         let mut patience = Patience::default();

@@ -1,7 +1,7 @@
-//! The protocol core's view of memory and queues: `roce_proto::rc::Host`.
+//! The protocol core's access to memory and queues: an implementation of `roce_proto::rc::Host`.
 //!
-//! Created for one packet, under the QP's lock. No use of memory outlives a call, so that a silent peer never delays
-//! deregistration.
+//! Created for one packet, under the QP's lock. No reference to memory outlives a call, so a silent peer never
+//! delays deregistration.
 
 use roce_proto::rc::{Access, AccessError, AtomicOp, Delivered, Host};
 use vp_api::{Stag, WcOpcode, WcStatus, WorkCompletion};
@@ -20,7 +20,7 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Copies octets to `offset` of the current receive.
+    /// Copies octets to `offset` in the current receive.
     fn fill(&self, offset: u32, mut octets: &[u8]) -> Result<(), memory::AccessError> {
         let Context { table, receiver, .. } = self.context;
         for piece in pieces(self.queues.current.sgl(), offset, octets.len() as u32) {
@@ -33,7 +33,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Copies octets to `offset` of the sink of a Read or an atomic.
+    /// Copies octets to `offset` in the sink of a Read or an atomic.
     fn fill_sink(
         &self,
         slot: u32,
@@ -89,7 +89,7 @@ impl Host for View<'_> {
             opcode,
             status: WcStatus::Success,
             solicited: delivered.solicited,
-            // The octets of a Write are not in the receive.
+            // The octets of a Write do not go into the receive.
             octets: if delivered.is_write { 0 } else { delivered.len },
             invalidated: delivered.invalidated.map(Stag),
             immediate: delivered.immediate.map(u64::from),
@@ -99,7 +99,7 @@ impl Host for View<'_> {
     }
 
     fn fail_receive(&mut self) {
-        // Without a fault of memory the message is too long.
+        // Without a memory fault, the message is too long.
         let status = self.queues.fault.take().unwrap_or(WcStatus::Bounds);
         self.queues.fail_receive(self.context, status);
     }

@@ -1,7 +1,7 @@
 //! The queues of a QP, its immutable part, and how requests complete.
 //!
-//! Owner: the QP, under its lock. A request occupies its slot until its completion was polled. What must be done
-//! when the QP is unlocked is collected in [`Deferred`].
+//! Owner: the QP, under its lock. A request occupies its slot until its completion was polled. Work that must wait
+//! until the QP is unlocked is collected in [`Deferred`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::cq::{Pushed, RoceCq};
 /// The immutable part of a QP.
 pub(crate) struct Context {
     pub(crate) id: QpId,
-    /// The identity with which the QP accesses memory for itself.
+    /// The identity with which the QP accesses memory on its own behalf.
     pub(crate) caller: Caller,
-    /// That with which its peer does.
+    /// The identity with which its peer accesses memory.
     pub(crate) peer: Caller,
-    /// The same for receive buffers: an SRQ has its own PD. // [VERBS-26]
+    /// The identity for receive buffers: an SRQ has its own PD. // [VERBS-26]
     pub(crate) receiver: Caller,
     pub(crate) table: Arc<StagTable>,
     pub(crate) windows: Arc<AtomicU32>,
@@ -35,16 +35,16 @@ pub(crate) struct Context {
     pub(crate) srq: Option<Arc<SoftSrq>>,
 }
 
-/// A request that the protocol core does not have yet: a fence or an operation on local memory waits for others.
+/// A request that the protocol core does not have yet: a fence or a local operation waits for earlier requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Pending {
     pub(crate) slot: u32,
     pub(crate) flags: SendFlags,
-    /// `None`: an operation on local memory.
+    /// `None` for an operation on local memory.
     pub(crate) post: Option<Post>,
 }
 
-/// What must be done once the QP is unlocked.
+/// Work to do once the QP is unlocked.
 #[derive(Default)]
 pub(crate) struct Deferred {
     pub(crate) send_cq: Pushed,
@@ -52,7 +52,7 @@ pub(crate) struct Deferred {
     pub(crate) srq_limit: bool,
     /// How the connection ended.
     pub(crate) event: Option<AsyncEvent>,
-    /// The connection manager is to disconnect.
+    /// The connection manager must disconnect.
     pub(crate) abandon: bool,
 }
 
@@ -63,7 +63,7 @@ impl Deferred {
     }
 }
 
-/// The queues.
+/// The send and receive queues.
 pub(crate) struct Queues {
     pub(crate) sends: SendRing,
     send_depth: u32,
@@ -71,20 +71,20 @@ pub(crate) struct Queues {
     next_slot: u32,
     /// Send requests that are not completed.
     pub(crate) outstanding: u32,
-    /// Those of them that the protocol core does not have yet, in order.
+    /// Those that the protocol core does not have yet, in order.
     pub(crate) pending: VecDeque<Pending>,
     pub(crate) untaken_sends: Untaken,
     /// Not used with an SRQ.
     pub(crate) receives: RecvRing,
     recv_depth: u32,
-    /// Not used with an SRQ, which counts by itself.
+    /// Not used with an SRQ, which counts its own receives.
     pub(crate) untaken_receives: Untaken,
-    /// The receive that the peer's message fills, if `receiving`.
+    /// The receive that the peer's message fills, valid if `receiving`.
     pub(crate) current: RecvWqe,
     pub(crate) receiving: bool,
     /// Why the current receive, or the memory of a send request, could not be used.
     pub(crate) fault: Option<WcStatus>,
-    /// The QP was destroyed: it adds no completions any more. // [VERBS-20]
+    /// The QP was destroyed: it adds no more completions. // [VERBS-20]
     pub(crate) silent: bool,
     pub(crate) deferred: Deferred,
     pub(crate) sends_lost: u32,
@@ -129,17 +129,17 @@ impl Queues {
         free(self)
     }
 
-    /// Slots of the send queue.
+    /// Number of slots of the send queue.
     pub(crate) fn send_depth(&self) -> u32 {
         self.send_depth
     }
 
-    /// The slot of the next send request. Requests complete in order, so that it is free if any is.
+    /// The slot of the next send request. Requests complete in order, so it is free if any slot is.
     pub(crate) fn send_slot(&self) -> u32 {
         self.next_slot
     }
 
-    /// That slot is used.
+    /// Marks that slot as used.
     pub(crate) fn take_send_slot(&mut self) {
         self.outstanding += 1;
         self.next_slot = (self.next_slot + 1) % self.send_depth;
@@ -165,7 +165,7 @@ impl Queues {
         }
     }
 
-    /// Octets of a slot's payload.
+    /// Octets of the payload in a slot.
     pub(crate) fn payload_len(&self, slot: u32) -> u32 {
         match self.sends.payload(slot) {
             Payload::Sgl(sgl) => sgl.iter().fold(0, |sum, sge| sum.saturating_add(sge.len)),
@@ -173,13 +173,13 @@ impl Queues {
         }
     }
 
-    /// A send request ends.
+    /// Ends a send request.
     // RDMAC 8.1.3.1 [VERBS-18]
     pub(crate) fn complete_send(&mut self, context: &Context, slot: u32, status: WcStatus) {
         let sent = *self.sends.slot(slot);
         self.outstanding -= 1;
         if status != WcStatus::Success {
-            // A flushed local operation releases what it held.
+            // A flushed local operation releases its references.
             drop(self.sends.take_local(slot));
             self.sends_lost += 1;
         } else if !sent.flags.contains(SendFlags::SIGNALED) {
@@ -213,7 +213,7 @@ impl Queues {
         taken
     }
 
-    /// The current receive ends. `completion` says how; its request and queue pair are filled in here.
+    /// Ends the current receive. `completion` says how; its request and queue pair are filled in here.
     pub(crate) fn complete_receive(&mut self, context: &Context, completion: WorkCompletion) {
         self.receiving = false;
         self.receives_lost += u32::from(completion.status != WcStatus::Success);
@@ -228,13 +228,13 @@ impl Queues {
         }
     }
 
-    /// The current receive ends without a message.
+    /// Ends the current receive without a message.
     pub(crate) fn fail_receive(&mut self, context: &Context, status: WcStatus) {
         let completion = WorkCompletion { opcode: WcOpcode::Recv, status, ..WorkCompletion::BLANK };
         self.complete_receive(context, completion);
     }
 
-    /// Ends everything that is posted; never receives of an SRQ. // RDMAC 6.2.4 [VERBS-11] [VERBS-26]
+    /// Ends everything that is posted, except receives of an SRQ. // RDMAC 6.2.4 [VERBS-11] [VERBS-26]
     pub(crate) fn flush(&mut self, context: &Context) {
         while let Some(pending) = self.pending.pop_front() {
             self.complete_send(context, pending.slot, WcStatus::Flushed);
@@ -250,7 +250,7 @@ impl Queues {
 }
 
 impl Context {
-    /// The identities of a QP.
+    /// The memory access identities of a QP.
     pub(crate) fn callers(id: QpId, init: &QpInit, srq: Option<&SoftSrq>) -> [Caller; 3] {
         let remote = Access::REMOTE | Access::BIND;
         let caller =

@@ -1,8 +1,8 @@
-//! The send queue: what the protocol core takes of a work request, fences, operations on local memory, and the octets of
-//! packets.
+//! The RoCE send queue: conversion of work requests for the protocol core, fences, operations on local memory, and
+//! the payload of packets.
 //!
-//! Runs under the QP's lock, in the thread that posts or that receives. Requests that must wait for others stay in
-//! [`Queues::pending`]; so all that follow them wait, too, and the order is that of the posts.
+//! Runs under the QP's lock, in the thread that posts or receives. Requests that must wait stay in
+//! [`Queues::pending`]. All requests after them wait, too, so the order is that of the posts.
 
 use roce_proto::rc::{AtomicOp, Post, SendOp, Source};
 use vp_api::{Data, SendFlags, SendWr, VpStatus, WcOpcode};
@@ -14,7 +14,7 @@ use vp_soft::queue::wq::{LocalOp, Payload, pieces};
 use super::queues::{Context, Pending, Queues};
 use crate::limits::MAX_MESSAGE;
 
-/// What the core posts for a work request; `None`: an operation on local memory.
+/// Converts a work request for the core; `None` for an operation on local memory.
 pub(crate) fn post_of(wr: &SendWr<'_>, slot: u32) -> Result<Option<Post>, VpStatus> {
     use vp_api::SendOp as Op;
     let len = len_of(&wr.data)?;
@@ -35,7 +35,7 @@ pub(crate) fn post_of(wr: &SendWr<'_>, slot: u32) -> Result<Option<Post>, VpStat
             let (address, rkey, immediate) = (remote.to, remote.stag.0, Some(immediate(data)?));
             (SendOp::Write { address, rkey, immediate }, solicited, len)
         }
-        // A Write of no octets, which needs no key.
+        // A zero-length Write, which needs no key.
         Op::Immediate { data, solicited } => {
             let immediate = Some(immediate(data)?);
             (SendOp::Write { address: 0, rkey: 0, immediate }, solicited, 0)
@@ -83,7 +83,7 @@ fn plain(op: vp_api::AtomicOp) -> Result<AtomicOp, VpStatus> {
 }
 
 impl Queues {
-    /// Takes the first pending request if it need not wait.
+    /// Removes the first pending request, if it need not wait.
     pub(crate) fn next_ready(&mut self) -> Option<Pending> {
         let first = self.pending.front()?;
         let before = self.outstanding - self.pending.len() as u32;
@@ -96,7 +96,7 @@ impl Queues {
         if waits { None } else { self.pending.pop_front() }
     }
 
-    /// Whether one of the `before` requests that the core has is an RDMA Read or an atomic.
+    /// Whether one of the `before` requests in the core is an RDMA Read or an atomic.
     fn reads_before(&self, before: u32) -> bool {
         let Some(first) = self.pending.front() else { return false };
         let depth = self.send_depth();
@@ -117,7 +117,7 @@ impl Queues {
         }
     }
 
-    /// Copies the payload of a packet to `room`, which is as long.
+    /// Copies the payload of a packet to `room`, which has the same length.
     pub(crate) fn copy_payload(
         &self,
         context: &Context,
@@ -125,7 +125,7 @@ impl Queues {
         room: &mut [u8],
     ) -> Result<(), memory::AccessError> {
         let Context { table, caller, peer, .. } = context;
-        // A probe has no octets, and a slot of nobody.
+        // A probe has no octets, and its slot belongs to no request.
         if source.is_empty() {
             return Ok(());
         }

@@ -1,6 +1,7 @@
-//! How requests and connections end, in the terms of the provider interface.
+//! Maps the ends of RoCE requests and connections to statuses and events of the provider interface.
 //!
-//! Pure functions. InfiniBand's reports say less than RDMAP's Terminates: the code is "unspecified" where they do.
+//! Pure functions. InfiniBand reports less than RDMAP's Terminate messages; where it does, the code is
+//! "unspecified".
 
 use roce_proto::rc::{Broken, Status};
 use roce_proto::wire::aeth::Nak;
@@ -13,7 +14,7 @@ const PROTECTION: u8 = 1;
 const OPERATION: u8 = 2;
 const UNSPECIFIED: u8 = 0xff;
 
-/// The status of a send request. `fault`: why its memory was refused.
+/// The status of a send request. `fault`: why access to its memory was refused.
 pub(crate) fn of_send(status: Status, fault: Option<WcStatus>) -> WcStatus {
     match status {
         Status::Success => WcStatus::Success,
@@ -44,7 +45,7 @@ pub(crate) fn of_end(broken: Broken) -> AsyncEvent {
     }
 }
 
-/// The event of a connection that ends because memory of a request of ours was refused.
+/// The event of a connection that ends because access to memory of a local request was refused.
 pub(crate) fn local_fault() -> AsyncEvent {
     sent(PROTECTION)
 }
@@ -59,7 +60,7 @@ fn received(etype: u8) -> AsyncEvent {
     AsyncEvent::TerminateReceived(Terminate::new(false, 0, etype, code))
 }
 
-/// The status of a request whose memory was refused.
+/// The status of a request whose access to memory was refused.
 pub(crate) fn of_access(error: AccessError) -> WcStatus {
     match error {
         AccessError::InvalidStag => WcStatus::InvalidStag,
@@ -72,7 +73,7 @@ pub(crate) fn of_access(error: AccessError) -> WcStatus {
     }
 }
 
-/// The status of an operation on local memory that was refused.
+/// The status of a refused operation on local memory.
 pub(crate) fn of_local(fault: LocalFault) -> WcStatus {
     match fault {
         LocalFault::Access(error) => of_access(error),

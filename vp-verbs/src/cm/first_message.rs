@@ -1,11 +1,12 @@
-//! The first message of an iWARP connection. Its acceptor must not send before the initiator did
-//! (RFC 5044 section 7.1.2): octets right after an MPA reply are lost on some peers. The kernel reports
-//! a connection as established as soon as it has replied, and does not report the first message.
-//! So the consumer gets the event when a receive completed, or else when the zero-length Write of an
+//! The first message of an iWARP connection. The acceptor must not send before the initiator has sent (RFC 5044
+//! section 7.1.2): some peers lose octets that arrive right after an MPA reply. The kernel reports a connection as
+//! established as soon as it has replied, and does not report the first message. So the consumer gets the event
+//! when a receive has completed, or else when there was time for the zero-length Write, which this provider's
+//! initiator sends, to arrive.
 //! initiator like ours has had time to arrive.
 //!
-//! Owner: the connection manager; the event thread drives it. If a peer dies meanwhile, the connection
-//! ends as any other.
+//! Owner: the connection manager; the event thread runs it. If a peer dies meanwhile, the connection ends like any
+//! other.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -16,14 +17,15 @@ use super::{Cm, Stage, step};
 use crate::object_table::lock;
 use crate::tuning::FIRST_MESSAGE_CHECK;
 
-/// How long an initiator's first Write may take: a round trip from the reply.
+/// How long an initiator's first Write may take after the reply: one round trip.
 const GREETING: Duration = Duration::from_millis(20);
 
-/// Accepted connections that are not reported to their consumers yet.
+/// Accepted connections that are not yet reported to their consumers.
 #[derive(Default)]
 pub(super) struct Awaiting(Mutex<Vec<Waits>>);
 
-/// One of them: its token, since the queue pair may have another connection soon.
+/// One accepted connection: its token. The queue pair does not identify it, because it may soon have another
+/// connection.
 struct Waits {
     connection: u64,
     qp: QpId,
@@ -37,12 +39,12 @@ impl Awaiting {
 }
 
 impl Cm {
-    /// When the event thread must check again without an event.
+    /// When the event thread must check again even if no event arrives.
     pub(crate) fn patience(&self) -> Option<Duration> {
         (!lock(&self.awaiting.0).is_empty()).then_some(FIRST_MESSAGE_CHECK)
     }
 
-    /// Reports connections that may be used now.
+    /// Reports connections that can be used now.
     pub(crate) fn establish_awaiting(&self) {
         let waiting = std::mem::take(&mut *lock(&self.awaiting.0));
         if waiting.is_empty() {

@@ -1,7 +1,7 @@
-//! librdmacm's ids and events: the calls, with their arguments in Rust.
+//! Ids and events of librdmacm: safe wrappers of its C calls.
 //!
-//! An id belongs to one entry of the connection manager's table. An event is copied and
-//! acknowledged at once: destroying its id waits for that.
+//! An id belongs to one entry of the connection manager's table. An event is copied and acknowledged at once,
+//! because destroying its id waits for the acknowledgement.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io;
@@ -44,15 +44,15 @@ impl EventChannel {
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
-    /// The next event, copied; `None`: there is none.
+    /// A copy of the next event; `None` if there is none.
     pub(crate) fn next(&self) -> Option<Seen> {
         let cm = &self.context.api.cm;
         let mut raw: *mut rdma_cm_event = std::ptr::null_mut();
         // SAFETY: the channel is alive, the result may be written.
         done(unsafe { (cm.rdma_get_cm_event)(self.raw.as_ptr(), &mut raw) }).ok()?;
-        // SAFETY: the library's until it is acknowledged below, and so are its ids.
+        // SAFETY: the event and its ids belong to the library until it is acknowledged below.
         let seen = Seen::of(unsafe { &*raw });
-        // SAFETY: got and not acknowledged; not used afterwards.
+        // SAFETY: received and not yet acknowledged; not used afterwards.
         unsafe { (cm.rdma_ack_cm_event)(raw) };
         Some(seen)
     }
@@ -65,21 +65,21 @@ impl Drop for EventChannel {
     }
 }
 
-/// An event, copied.
+/// A copy of an event.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) kind: c_uint,
     pub(crate) status: c_int,
-    /// Of the id; for a request, of the listener.
+    /// The token of the id; for a request, the token of the listener.
     pub(crate) token: u64,
     /// The new id of a request.
     pub(crate) born: *mut rdma_cm_id,
     pub(crate) private_data: Vec<u8>,
-    /// Inbound reads of this end.
+    /// Inbound reads that this end serves.
     pub(crate) ird: u8,
-    /// Outbound reads of this end.
+    /// Outbound reads that this end issues.
     pub(crate) ord: u8,
-    /// Of a datagram service.
+    /// Of a reply of a datagram service.
     pub(crate) ud: Option<rdma_ud_param>,
 }
 
@@ -118,11 +118,11 @@ fn octets(at: *const c_void, len: u8) -> Vec<u8> {
     if at.is_null() {
         return Vec::new();
     }
-    // SAFETY: the library's copy, so many octets, until the acknowledgement.
+    // SAFETY: the library's copy has this many octets, and stays until the acknowledgement.
     unsafe { std::slice::from_raw_parts(at.cast::<u8>(), usize::from(len)) }.to_vec()
 }
 
-/// Both ends' parameters of a connection.
+/// The connection parameters of both ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) ird: u8,
@@ -152,20 +152,20 @@ impl CmId {
         Self::adopt(context, raw)
     }
 
-    /// Takes over the id of a request.
+    /// Takes ownership of the id of a request.
     pub(crate) fn born(
         context: &Arc<Context>,
         raw: *mut rdma_cm_id,
         token: u64,
     ) -> io::Result<Self> {
         let id = Self::adopt(context, raw)?;
-        // SAFETY: alive and ours; the field is the consumer's.
+        // SAFETY: alive, and owned by this value; the field is the consumer's.
         unsafe { (*raw).context = mark(token) };
         Ok(id)
     }
 
     fn adopt(context: &Arc<Context>, raw: *mut rdma_cm_id) -> io::Result<Self> {
-        // SAFETY: fresh, with its counterpart.
+        // SAFETY: just created; destroyed by its counterpart.
         let raw = unsafe { Owned::new(raw, context.api.cm.rdma_destroy_id, context)? };
         Ok(Self { raw, context: context.clone() })
     }
@@ -175,12 +175,12 @@ impl CmId {
         unsafe { &*self.raw.as_ptr() }
     }
 
-    /// Whether it is bound to this device.
+    /// Whether the id is bound to this device.
     pub(crate) fn is_here(&self) -> bool {
         self.context.is(self.view().verbs)
     }
 
-    /// Whether it is bound to a device.
+    /// Whether the id is bound to any device.
     pub(crate) fn is_somewhere(&self) -> bool {
         !self.view().verbs.is_null()
     }
@@ -204,7 +204,7 @@ impl CmId {
         done(unsafe { (self.context.api.cm.rdma_bind_addr)(self.raw.as_ptr(), to) })
     }
 
-    /// The bound port.
+    /// The local port to which the id is bound.
     pub(crate) fn source_port(&self) -> u16 {
         // SAFETY: alive.
         u16::from_be(unsafe { (self.context.api.cm.rdma_get_src_port)(self.raw.as_ptr()) })
@@ -241,12 +241,12 @@ impl CmId {
         done(unsafe { (self.context.api.cm.rdma_accept)(self.raw.as_ptr(), &mut param) })
     }
 
-    /// Sends a request to a datagram service; its only parameter is private data.
+    /// Sends a request to a datagram service; private data is its only parameter.
     pub(crate) fn request(&self, private_data: &[u8]) -> io::Result<()> {
         self.connect(Terms::default(), private_data)
     }
 
-    /// Replies for a datagram service with the number of a queue pair.
+    /// Replies, as a datagram service, with the number of a queue pair.
     pub(crate) fn reply(&self, qp_num: u32, private_data: &[u8]) -> io::Result<()> {
         self.accept(Terms { qp_num, ..Terms::default() }, private_data)
     }
@@ -262,7 +262,7 @@ impl CmId {
         done(unsafe { (self.context.api.cm.rdma_establish)(self.raw.as_ptr()) })
     }
 
-    /// A message came before the peer's last message of the handshake.
+    /// Tells librdmacm that a message arrived before the peer's last message of the handshake.
     pub(crate) fn notify_comm_est(&self) -> io::Result<()> {
         // SAFETY: alive.
         done(unsafe { (self.context.api.cm.rdma_notify)(self.raw.as_ptr(), IBV_EVENT_COMM_EST) })
@@ -273,7 +273,7 @@ impl CmId {
         done(unsafe { (self.context.api.cm.rdma_disconnect)(self.raw.as_ptr()) })
     }
 
-    /// Attributes for bringing a queue pair to `state`.
+    /// Attributes that bring a queue pair to `state`.
     pub(crate) fn attributes(&self, state: c_uint) -> io::Result<(ibv_qp_attr, c_int)> {
         let mut attr = ibv_qp_attr { qp_state: state, ..ibv_qp_attr::default() };
         let mut mask = 0;
@@ -296,7 +296,7 @@ fn param(terms: Terms, private_data: &[u8]) -> rdma_conn_param {
         responder_resources: terms.ird,
         initiator_depth: terms.ord,
         flow_control: 1,
-        // The most: 7 retries, and without a posted receive unlimited ones, as TCP would wait.
+        // The maxima: 7 retries, and unlimited ones if no receive is posted, as TCP would wait.
         retry_count: 7,
         rnr_retry_count: 7,
         srq: u8::from(terms.srq),

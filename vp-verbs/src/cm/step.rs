@@ -1,4 +1,4 @@
-//! Handling of each rdma_cm event.
+//! Handles each event of rdma_cm: the state machine of connections.
 //!
 //! Runs on the thread that polls events, with the table locked for one step.
 
@@ -11,7 +11,7 @@ use super::{Cm, Connection, Connections, RESOLVE_MS, Stage, negotiated, private}
 use crate::object_table::lock;
 use ibv_sys::*;
 
-/// InfiniBand's "consumer reject" (12.6.7.2): with the consumer's private data.
+/// InfiniBand's "consumer reject" (12.6.7.2), which carries the consumer's private data.
 const CONSUMER_REJECT: i32 = 28;
 
 pub(super) fn step(cm: &Cm, seen: Seen) {
@@ -24,7 +24,7 @@ pub(super) fn step(cm: &Cm, seen: Seen) {
         return request(cm, &mut table, seen);
     }
     let token = seen.token;
-    // Given up by this end, or over.
+    // Abandoned by this end, or over.
     let Some(connection) = table.all.get_mut(&token) else { return };
     let result = match seen.kind {
         RDMA_CM_EVENT_ADDR_RESOLVED => resolved(cm, connection),
@@ -50,7 +50,7 @@ pub(super) fn step(cm: &Cm, seen: Seen) {
         | RDMA_CM_EVENT_UNREACHABLE => {
             return end(cm, &mut table, token, reason(&seen), None);
         }
-        // Multicast, address changes, the end of the time-wait state.
+        // Multicast, address changes, and the end of the time-wait state.
         _ => Ok(()),
     };
     if let Err(error) = result {
@@ -80,7 +80,7 @@ fn routed(cm: &Cm, connection: &mut Connection) -> io::Result<()> {
     connection.id.connect(terms, &connection.wishes.private_data)
 }
 
-/// The second of three messages: InfiniBand only.
+/// The second of the three handshake messages: InfiniBand only.
 fn answered(cm: &Cm, connection: &mut Connection, seen: Seen) -> io::Result<()> {
     let (Stage::Connecting, Some(qp)) = (connection.stage, &connection.qp) else { return Ok(()) };
     let settled = negotiated(connection.wishes.clone(), &offer(&seen));
@@ -91,13 +91,13 @@ fn answered(cm: &Cm, connection: &mut Connection, seen: Seen) -> io::Result<()> 
     Ok(())
 }
 
-/// The peer's IRD and ORD: rdma_cm reports them from this end's point of view.
+/// The peer's IRD and ORD. rdma_cm reports them from this end's point of view.
 fn offer(seen: &Seen) -> NativeParams {
     let (ird, ord) = (u16::from(seen.ord), u16::from(seen.ird));
     NativeParams { private_data: Vec::new(), ird, ord }
 }
 
-/// The same, with the private data.
+/// The same, with private data.
 fn params_of(seen: Seen) -> NativeParams {
     let offer = offer(&seen);
     NativeParams { private_data: seen.private_data, ..offer }
@@ -145,9 +145,9 @@ fn over(cm: &Cm, connection: &mut Connection) {
         return;
     }
     connection.stage = Stage::Over;
-    // It flushes, or did already.
+    // It flushes, or has flushed already.
     let _ = qp.fail();
-    // InfiniBand: the reply to the peer's disconnect request, if there was one.
+    // InfiniBand: sends the reply to the peer's disconnect request, if there was one.
     let _ = connection.id.disconnect();
     cm.queue_event(NativeEvent::Disconnected { qp: qp.id() });
 }
@@ -158,8 +158,8 @@ fn request(cm: &Cm, table: &mut Connections, seen: Seen) {
     let Ok(id) = CmId::born(&cm.context, seen.born, token) else { return };
     let known = table.all.get(&listener).is_some_and(|c| c.stage == Stage::Listening);
     let (true, true, Some(peer)) = (known, id.is_here(), id.peer()) else {
-        // Of a listener that is gone, or for another device on a wildcard address: the drop
-        // rejects it too.
+        // Of a listener that is closed, or for another device on a wildcard address. Dropping the id rejects the
+        // request in that case, too.
         let _ = id.reject(&[]);
         return;
     };
@@ -171,10 +171,10 @@ fn request(cm: &Cm, table: &mut Connections, seen: Seen) {
     cm.queue_event(NativeEvent::Request { listener, request: token, peer, local, params });
 }
 
-/// Whether the peer's application rejected, and not its machine.
+/// Whether the peer's application rejected, and not its system.
 fn was_rejected(cm: &Cm, seen: &Seen) -> bool {
     if cm.context.iwarp {
-        // MPA's R bit; no listener is -ECONNREFUSED.
+        // MPA's R bit; without a listener the status is -ECONNREFUSED.
         return seen.status == -libc::ECONNRESET;
     }
     seen.status == CONSUMER_REJECT
@@ -198,11 +198,11 @@ pub(crate) fn reason(seen: &Seen) -> String {
 /// The connection was not established.
 fn end(cm: &Cm, table: &mut Connections, token: u64, reason: String, rejected: Option<Vec<u8>>) {
     let Some(gone) = table.remove(token) else { return };
-    // A request that its peer gave up: an accept of it fails.
+    // A request that its peer abandoned: accepting it will fail.
     let Some(qp) = gone.qp else { return };
-    // Before it was connected it stays as it was, for another try.
+    // Not connected yet, so the queue pair stays as it was, for another attempt.
     if !matches!(gone.stage, Stage::Resolving | Stage::Connecting) {
-        // It flushes, or did already.
+        // It flushes, or has flushed already.
         let _ = qp.fail();
     }
     let qp = qp.id();

@@ -1,4 +1,4 @@
-//! Conversion of the device's completions, and flushing without the device.
+//! Converts the device's completions, and flushes requests without the device.
 //!
 //! Runs in the thread that polls the CQ. A completion in error ends the connection.
 
@@ -17,7 +17,7 @@ use crate::srq::{SERIAL, SHARED};
 use ibv_sys::*;
 
 impl VerbsQp {
-    /// See [`Routes::translate`]; `shared`: the consumer's number of a shared receive, and its slot.
+    /// See [`Routes::translate`]; `shared`: the consumer's id of a shared receive, and its slot.
     pub(super) fn complete(
         &self,
         wc: &ibv_wc,
@@ -58,7 +58,7 @@ impl VerbsQp {
         let untaken = untaken?;
         let mut out = flushed(self.id, posted.wr_id, posted.opcode);
         out.status = match status {
-            // rxe's status for a message that is longer than its receive.
+            // rxe reports this status for a message that is longer than its receive.
             WcStatus::InvalidWqe if is_recv => WcStatus::Bounds,
             other => other,
         };
@@ -68,7 +68,7 @@ impl VerbsQp {
         Some(Completed { completion: out, source: None, untaken })
     }
 
-    /// Removes a request from its queue. With `None` it completes without a completion.
+    /// Removes a request from its queue. If it returns `None`, the request ends without a completion.
     fn end(
         &self,
         wc: &ibv_wc,
@@ -100,7 +100,7 @@ impl VerbsQp {
             out.immediate = Some(u64::from(u32::from_be(wc.imm_or_rkey)));
             if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM || wc.byte_len == 0 {
                 out.opcode = WcOpcode::RecvImmediate;
-                // The Write's octets before it are not counted.
+                // The octets of the preceding Write are not counted.
                 out.octets = 0;
             }
         }
@@ -111,7 +111,7 @@ impl VerbsQp {
         }
     }
 
-    /// The queue pair may have ended while this thread posted, which found it in RTS.
+    /// The queue pair may have ended while this thread posted, after the thread saw it in RTS.
     pub(super) fn end_if_over(&self) {
         if self.parts.context.keeps_late && self.over.load(Ordering::Acquire) {
             self.end_without_device();
@@ -119,15 +119,15 @@ impl VerbsQp {
         }
     }
 
-    /// For a device that keeps what is posted in Error ([`crate::device::Context`]): all that it completes
-    /// is in its CQs by the time it is in Error, so that what is left in the queues then ends here.
+    /// For a device that does not complete requests posted in Error ([`crate::device::Context`]). By the time it is
+    /// in Error, everything that it completes is in its CQs. So the requests that are left in the queues end here.
     pub(super) fn end_without_device(&self) {
         if !self.over.load(Ordering::Acquire) {
             return;
         }
         for is_recv in [false, true] {
             let cq = if is_recv { &self.parts.recv_cq } else { &self.parts.send_cq };
-            // A CQ that fails reports it to the next poll.
+            // If polling the CQ fails, the next poll reports it.
             let _ = cq.harvest();
             let info = *lock(&self.info);
             let before = if is_recv { info.recvs_lost } else { info.sends_lost };
@@ -156,7 +156,7 @@ impl VerbsQp {
         }
     }
 
-    /// Completes a request that the device does not take any more.
+    /// Completes a request that the device does not accept any more.
     pub(super) fn post_late(
         &self,
         is_recv: bool,

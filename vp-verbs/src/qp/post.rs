@@ -1,6 +1,6 @@
 //! Posting: converts requests to chains of C structures, and enters them in the rings.
 //!
-//! Runs in the poster's thread, under the lock of the queue. Allocates nothing but for binds.
+//! Runs in the thread that posts, under the lock of the queue. Allocates only for binds.
 
 use vp_api::{PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
 
@@ -62,7 +62,7 @@ impl VerbsQp {
     }
 }
 
-/// A post under way.
+/// A post in progress.
 struct Chain<'a> {
     qp: &'a VerbsQp,
     live: &'a Hardware,
@@ -101,7 +101,7 @@ impl Chain<'_> {
         let wr_id = self.live.wr_id(number);
         let posted = Posted { wr_id: wr.wr_id, opcode: wr.op.completion(), signaled };
         if let Some((mw, bind_info)) = memory.wide(&wr.op)? {
-            // The library posts this one itself: what is before it goes first.
+            // The library posts this request itself, so the requests before it are posted first.
             self.submit(ring).map_err(|failure| failure.status)?;
             let bind = ibv_mw_bind { wr_id, send_flags: quiet(told), bind_info };
             self.bind_wide(ring, mw, bind, posted, told)?;
@@ -131,7 +131,7 @@ impl Chain<'_> {
     ) -> Result<(), VpStatus> {
         let post = self.qp.parts.context.ops().bind_mw.ok_or(VpStatus::Unsupported)?;
         ring.push(posted, told);
-        // SAFETY: window and region are in the tables, the queue pair is alive under the lock.
+        // SAFETY: window and region are in the tables; the queue pair is alive under the lock.
         let bound = done(unsafe { post(self.live.raw.as_ptr(), mw, &mut bind) });
         if bound.is_err() {
             ring.unpush();

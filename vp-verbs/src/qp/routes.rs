@@ -1,4 +1,4 @@
-//! Map from the device's queue pair numbers to the queues whose completions they are.
+//! Maps the device's queue pair numbers to queue pairs and shared receive queues, to route completions.
 //!
 //! Owner: the open device; queue pairs and CQs share it. Any thread.
 
@@ -13,7 +13,7 @@ use crate::srq::{SERIAL, SHARED, VerbsSrq};
 use crate::ud::VerbsUdQp;
 use ibv_sys::*;
 
-/// Which queue pair and which shared queue a completion of the device belongs to.
+/// The queue pair and the shared queue that a completion of the device belongs to.
 #[derive(Default)]
 pub(crate) struct Routes {
     pub(super) qps: RwLock<HashMap<u32, Arc<VerbsQp>>>,
@@ -35,7 +35,7 @@ impl Routes {
         self.qps.write().unwrap_or_else(PoisonError::into_inner).insert(number, qp);
     }
 
-    /// Removes a queue pair; another one may have its number already.
+    /// Removes a queue pair, unless another one has its number already.
     pub(super) fn remove(&self, number: u32, qp: &VerbsQp) {
         let mut qps = self.qps.write().unwrap_or_else(PoisonError::into_inner);
         if qps.get(&number).is_some_and(|found| std::ptr::eq(&**found, qp)) {
@@ -60,8 +60,8 @@ impl Routes {
         self.uds.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
-    /// A completion as the consumer sees it, who gets it as `taken` says; `None`: quiet, or of a queue
-    /// pair that is gone. What follows from it goes to `behind`.
+    /// Converts a completion for the consumer, who gets it as `taken` says. `None` if it is unsignalled, or of a
+    /// queue pair that no longer exists. Completions that result from it are added to `behind`.
     pub(crate) fn translate(
         &self,
         wc: &ibv_wc,
@@ -78,7 +78,7 @@ impl Routes {
         uds.get(&wc.qp_num)?.complete(wc, taken, behind)
     }
 
-    /// Takes a receive out of its shared queue; its slot is free when the completion was taken.
+    /// Removes a receive from its shared queue. Its slot is freed when the completion is polled.
     fn shared(&self, wc: &ibv_wc) -> Option<(u64, Untaken)> {
         let srqs = self.srqs.read().unwrap_or_else(PoisonError::into_inner);
         srqs.get(&((wc.wr_id >> 32) as u32 & SERIAL))?.end(wc.wr_id as u32)

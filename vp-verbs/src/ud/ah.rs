@@ -1,7 +1,7 @@
-//! Address handles.
+//! Address handles of datagrams.
 //!
-//! Owner: the device's table, and every send that is posted with one until it is done: a handle may
-//! be destroyed while the device still uses it. Any thread.
+//! Owner: the device's table, and every posted send that uses the handle, until the send is done. So the
+//! application may destroy a handle while the device still uses it. Any thread.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,7 +19,7 @@ use ibv_sys::*;
 pub(crate) struct Ah {
     raw: Owned<ibv_ah>,
     info: AhInfo,
-    /// On the domain, after the handle.
+    /// A hold on the domain; dropped after the handle.
     _hold: InUse,
 }
 
@@ -60,7 +60,7 @@ impl Ahs {
         let ibv = &context.api.ibv;
         // SAFETY: the domain is alive: the hold keeps it. The attributes may be written.
         let raw = unsafe { (ibv.ibv_create_ah)(pd.raw, &mut attr) };
-        // SAFETY: fresh, with its counterpart.
+        // SAFETY: just created; destroyed by its counterpart.
         let raw = unsafe { Owned::new(raw, ibv.ibv_destroy_ah, context) };
         let raw = raw.map_err(refused(ATTEMPT))?;
         let info = AhInfo { pd: pd.id, path: *path };
@@ -81,7 +81,7 @@ impl Ahs {
     pub(super) fn destroy(&self, ah: AhId) -> VpResult<()> {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let gone = table.all.remove(&ah.0).ok_or_else(|| none(ah))?;
-        // If a send has it, it ends with the send.
+        // If a send uses the handle, it is destroyed with the send.
         let Some(Ah { raw, info, _hold }) = Arc::into_inner(gone) else { return Ok(()) };
         if let Err((raw, error)) = raw.destroy() {
             table.all.insert(ah.0, Arc::new(Ah { raw, info, _hold }));
@@ -90,7 +90,7 @@ impl Ahs {
         Ok(())
     }
 
-    /// Destroys all.
+    /// Destroys all handles.
     pub(super) fn clear(&self) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).all.clear();
     }

@@ -1,7 +1,6 @@
-//! Conversion of datagram paths between our types, rdma-core's, and received headers.
+//! Converts datagram paths between `vp-api`'s types, rdma-core's types, and received headers.
 //!
-//! Owns nothing; queries of the device run on the caller's thread. A peer's octets are used as an
-//! address only.
+//! No state; queries of the device run on the caller's thread. A peer's octets are used only as an address.
 
 use std::fs;
 use std::io;
@@ -14,13 +13,13 @@ use crate::map;
 use crate::owned::done;
 use ibv_sys::*;
 
-/// Default hop limit of this end's datagrams.
+/// Default hop limit of datagrams that this end sends.
 const HOPS: u8 = 64;
 
 /// A port's attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Port {
-    /// As an index into the RNIC's ports.
+    /// The index in the RNIC's list of ports.
     pub(crate) index: u32,
     pub(crate) number: u8,
     lid: u16,
@@ -42,7 +41,7 @@ impl Port {
         map::mtu(self.mtu_code.into())
     }
 
-    /// The path back to the sender of a received datagram; `None`: its header has none.
+    /// The path back to the sender of a received datagram; `None` if its header has none.
     pub(crate) fn way_back(&self, wc: &ibv_wc, header: &[u8; GRH_OCTETS]) -> Option<DatagramPath> {
         let is_global = wc.wc_flags & IBV_WC_GRH != 0;
         let seen = if is_global { route(header)? } else { Route::default() };
@@ -66,7 +65,7 @@ impl Port {
         let grh = &attr.grh;
         DatagramPath {
             port: self.index,
-            // A path without it is as good: the port's first is taken.
+            // A path without it is valid, too: the port's first is used.
             local_gid: gid(context, self.number, grh.sgid_index.into()).unwrap_or_default(),
             remote_gid: grh.dgid.raw,
             local_lid: self.lid | u16::from(attr.src_path_bits),
@@ -82,7 +81,7 @@ impl Port {
         }
     }
 
-    /// A path for rdma-core; `None`: the local GID is not one of the port.
+    /// Converts a path for rdma-core; `None` if the local GID is not one of the port.
     pub(crate) fn attributes(
         &self,
         context: &Arc<Context>,
@@ -119,7 +118,7 @@ fn gid(context: &Context, port: u8, index: i32) -> io::Result<[u8; 16]> {
     Ok(out.raw)
 }
 
-/// Where the port's table has the path's local GID: as RoCE version 2 if it is there twice.
+/// The index of the path's local GID in the port's table; that of RoCE version 2 if it is there twice.
 fn gid_index(context: &Arc<Context>, port: u8, path: &DatagramPath) -> io::Result<Option<u8>> {
     let len = context.query_port(port)?.gid_tbl_len.clamp(0, 256);
     let wanted = |gid: &[u8; 16]| match path.local_gid == [0; 16] {
@@ -132,7 +131,7 @@ fn gid_index(context: &Arc<Context>, port: u8, path: &DatagramPath) -> io::Resul
     Ok(u8::try_from(best.unwrap_or(first)).ok())
 }
 
-/// The kernel shows the type of a GID in a file only.
+/// The kernel shows the type of a GID only in a file.
 fn is_routable(context: &Context, port: u8, index: i32) -> bool {
     let name = &context.name;
     let file = format!("/sys/class/infiniband/{name}/ports/{port}/gid_attrs/types/{index}");
@@ -155,9 +154,10 @@ struct Route {
     traffic_class: u8,
 }
 
-/// InfiniBand's header, which is laid out as IPv6's (8.3), or, of RoCE over IPv4, an IPv4 header in the
-/// last 20 octets (annex A17.4.5.1), after octets of no meaning: only if these look like the former the
-/// checksum decides, which rxe does not fill in between queue pairs of one device. `None`: neither.
+/// Parses the header before a received datagram. InfiniBand's has the layout of IPv6's (8.3). For RoCE over IPv4 it
+/// is an IPv4 header in the last 20 octets (annex A17.4.5.1), after octets without meaning. The checksum decides
+/// only if these octets look like an InfiniBand header, because rxe does not fill the checksum in between queue
+/// pairs of one device. `None` if it is neither.
 fn route(header: &[u8; GRH_OCTETS]) -> Option<Route> {
     let (_, v4) = header.split_last_chunk::<20>()?;
     let is_v6 = header[0] >> 4 == 6;
@@ -180,7 +180,7 @@ fn route(header: &[u8; GRH_OCTETS]) -> Option<Route> {
     is_v6.then_some(Route { from: *from, to: *to, flow_label, traffic_class })
 }
 
-/// RFC 791 section 3.1: the sum of all words, with the checksum, is all ones.
+/// RFC 791 section 3.1: the sum of all words, including the checksum, is all ones.
 fn has_checksum(header: &[u8; 20]) -> bool {
     let words = header.chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
     let sum: u32 = words.sum();

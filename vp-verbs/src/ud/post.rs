@@ -1,6 +1,6 @@
-//! Posting datagrams: as for connected queue pairs, with an address handle per send.
+//! Posts datagrams: as for connected queue pairs, with an address handle for each send.
 //!
-//! Runs in the poster's thread, under the lock of the queue. Allocates nothing.
+//! Runs in the thread that posts, under the lock of the queue. Allocates nothing.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl VerbsUdQp {
         each(wrs, |wr| self.post_one_recv(hardware.as_ref(), &mut ring, wr))
     }
 
-    /// See [`Hardware::post_mark`]. The device only flushes: nothing of it is sent.
+    /// See [`Hardware::post_mark`]. The device only flushes, so it is not sent.
     pub(super) fn mark_end(&self, live: &Hardware) {
         let mut ring = self.send.ring();
         let Some((_, ah)) = ring.newest().filter(|_| ring.ends_quietly()) else { return };
@@ -64,7 +64,7 @@ impl VerbsUdQp {
     }
 }
 
-/// A post under way.
+/// A post in progress.
 struct Chain<'a> {
     qp: &'a VerbsUdQp,
     live: &'a Hardware,
@@ -113,7 +113,7 @@ impl Chain<'_> {
     }
 }
 
-/// Everything of a send but its elements and its number.
+/// All fields of a send except its elements and its number.
 fn request(wr: &UdSendWr<'_>, ah: &Ah) -> ibv_send_wr {
     let mut out = ibv_send_wr::BLANK;
     let (remote_qpn, remote_qkey) = (wr.to.qpn, wr.to.qkey);

@@ -1,7 +1,7 @@
-//! Queue pairs for datagrams. Operational from the start: there is no connection.
+//! Queue pairs for datagrams (UD) over libibverbs. Operational from the start: there is no connection.
 //!
-//! Owner: the device's table; completions are routed by the device's number. Any thread posts. The end of
-//! a peer is not noticed. A failed request ends the queue pair: the rest is flushed.
+//! Owner: the device's table; completions are routed by the device's queue pair number. Any thread posts. A peer's
+//! end is not noticed. A failed request ends the queue pair, and the remaining requests are flushed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,7 +29,7 @@ use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::SERIAL;
 use ibv_sys::*;
 
-/// The parts of a queue pair, besides its sizes.
+/// The parts of a queue pair, apart from its sizes.
 pub(super) struct Parts {
     pub(super) context: Arc<Context>,
     pub(super) routes: Arc<Routes>,
@@ -49,14 +49,14 @@ pub(crate) struct VerbsUdQp {
     qkey: u32,
     pub(super) hardware: Slot,
     failed: AtomicBool,
-    /// With the handle, which lives until its send is done.
+    /// Requests with their address handles, which live until the send is done.
     pub(super) send: Queue<(Posted, Arc<Ah>)>,
     pub(super) recv: Queue<Receive>,
-    /// On everything in `parts`, until it is destroyed.
+    /// Holds on everything in `parts`, until the queue pair is destroyed.
     holds: Mutex<Vec<InUse>>,
 }
 
-// SAFETY: the only pointer is the domain's, which a hold keeps and any thread may use.
+// SAFETY: the only pointer is the domain's. A hold keeps the domain alive, and any thread may use it.
 unsafe impl Send for VerbsUdQp {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for VerbsUdQp {}
@@ -64,7 +64,7 @@ unsafe impl Sync for VerbsUdQp {}
 /// A posted receive.
 pub(super) struct Receive {
     pub(super) wr_id: u64,
-    /// The place of the header.
+    /// Where the header is placed.
     pub(super) front: Sge,
 }
 
@@ -90,7 +90,7 @@ impl VerbsUdQp {
         Ok(qp)
     }
 
-    /// Makes the device's queue pair, ready to send and receive.
+    /// Creates the device's queue pair, ready to send and receive.
     fn begin(self: &Arc<Self>) -> VpResult<()> {
         let serial = self.parts.routes.serials.fetch_add(1, Ordering::Relaxed) & SERIAL;
         let raw = self.make(serial).map_err(refused("create the queue pair for datagrams"))?;
@@ -123,7 +123,7 @@ impl VerbsUdQp {
         let ibv = &parts.context.api.ibv;
         // SAFETY: holds keep the domain and the CQs; the attributes may be written.
         let raw = unsafe { (ibv.ibv_create_qp)(parts.pd, &mut attr) };
-        // SAFETY: fresh, with its counterpart.
+        // SAFETY: just created; destroyed by its counterpart.
         unsafe { Owned::new(raw, ibv.ibv_destroy_qp, &parts.context) }
     }
 
@@ -143,7 +143,7 @@ impl VerbsUdQp {
     }
 
     fn change(&self, raw: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: i32) -> io::Result<()> {
-        // SAFETY: the caller has the queue pair to itself or under its lock.
+        // SAFETY: the caller has the queue pair exclusively or under its lock.
         done(unsafe { (self.parts.context.api.ibv.ibv_modify_qp)(raw, attr, mask) })
     }
 
@@ -151,11 +151,11 @@ impl VerbsUdQp {
         self.hardware.number()
     }
 
-    /// The device reports that it failed, in that life; false: it had ended before.
+    /// The device reports that it failed in that life. Returns false if it had ended before.
     pub(crate) fn broke(&self, life: u32) -> bool {
         let hardware = self.hardware.read();
         let Some(live) = hardware.as_ref().filter(|live| live.serial == life) else { return false };
-        // It flushes, or did already.
+        // It flushes, or has flushed already.
         let _ = self.fail(live);
         true
     }
@@ -175,7 +175,7 @@ impl VerbsUdQp {
         self.end_life()?;
         self.parts.send_cq.forget(self.id);
         self.parts.recv_cq.forget(self.id);
-        // Handles of sends that will never be done.
+        // Address handles of sends that will never be done.
         self.send.ring().clear();
         lock(&self.holds).clear();
         Ok(())
@@ -188,7 +188,7 @@ impl VerbsUdQp {
         Ok(())
     }
 
-    /// Error to Operational: as for [`crate::qp`], a new queue pair of the device.
+    /// Error to Operational: creates a new queue pair of the device, as in [`crate::qp`].
     fn renew(&self) -> VpResult<()> {
         let recvs = self.recv.outstanding();
         if recvs == 0 {
@@ -211,7 +211,7 @@ impl VerbsUdQp {
     }
 }
 
-/// A completion of the device as the consumer sees it.
+/// Converts a completion of the device for the consumer.
 impl VerbsUdQp {
     /// See [`Routes::translate`].
     pub(crate) fn complete(
@@ -245,7 +245,7 @@ impl VerbsUdQp {
         told
     }
 
-    /// `None`: it ended before; `Some(None)`: it ends without a completion.
+    /// `None` if the request ended before; `Some(None)` if it ends without a completion.
     fn sent(&self, wc: &ibv_wc, status: WcStatus, taken: Taken) -> Option<Option<Completed>> {
         let mut ring = self.send.ring();
         let ((posted, _), slots) = ring.end(wc.wr_id as u32)?;

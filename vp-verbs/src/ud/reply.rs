@@ -1,19 +1,19 @@
-//! Private data of a service's replies. librdmacm passes on only the queue pair's number: it has one fixed
-//! key and one refusal. So ours ends with a mark, the refusal, the key, and the length of the data, for our
-//! other end; peers of another provider find the data where they expect it, and the padding after it.
+//! Private data in a datagram service's replies. librdmacm passes on only the queue pair's number: it has one fixed
+//! key and one refusal. So a reply of this provider ends with a mark, the refusal, the key, and the length of the
+//! data, for a peer with this provider. Other peers find the data where they expect it, followed by padding.
 //!
 //! Pure functions.
 
-/// Room in a request: InfiniBand's 216 octets less librdmacm's 36.
+/// Octets of private data in a request: InfiniBand's 216 octets less librdmacm's 36.
 pub(super) const QUESTION: usize = 180;
-/// Room in a reply (InfiniBand, table 133).
+/// Octets of private data in a reply (InfiniBand, table 133).
 pub(super) const ROOM: usize = 136;
-/// Octets after the data.
+/// Octets that follow the data.
 pub(super) const TRAILER: usize = 8;
 
 const MARK: [u8; 2] = *b"WD";
 
-/// A reply's private data; `refusal` 0: none.
+/// Packs a reply's private data; `refusal` 0 means none.
 pub(super) fn pack(data: &[u8], refusal: u8, qkey: u32) -> Vec<u8> {
     let mut out = data.to_vec();
     out.resize(ROOM - TRAILER, 0);
@@ -24,7 +24,7 @@ pub(super) fn pack(data: &[u8], refusal: u8, qkey: u32) -> Vec<u8> {
     out
 }
 
-/// The data, the refusal and the key that were packed; data of another peer is returned unchanged.
+/// Unpacks the data, the refusal and the key. Data of a peer with another provider is returned unchanged.
 pub(super) fn unpack(mut octets: Vec<u8>) -> (Vec<u8>, Option<(u8, u32)>) {
     let Some((_, &[a, b, refusal, k0, k1, k2, k3, len])) = octets.split_last_chunk::<TRAILER>()
     else {

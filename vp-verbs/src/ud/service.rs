@@ -1,9 +1,8 @@
 //! Datagram services over rdma_cm (InfiniBand's SIDR): requests and replies, one message each.
 //!
-//! Owner: the connection manager, whose event channel it shares: marks with the highest bit belong
-//! to this module. Calls come from any thread; events are handled by the event thread, which calls the
-//! consumer's handler without locks held. If a peer dies, the kernel ends our request to it after a
-//! minute, and our reply to it is lost.
+//! Owner: the connection manager, whose event channel it shares: tokens with the highest bit set belong to this
+//! module. Calls come from any thread. The event thread handles events, and calls the consumer's handler with no
+//! lock held. If a peer dies, the kernel ends our request to it after a minute, and our reply to it is lost.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,10 +24,10 @@ use crate::owned::refused;
 use crate::ports;
 use ibv_sys::*;
 
-/// Marks ids of services.
+/// The bit that marks ids of services.
 const SERVICE: u64 = 1 << 63;
 
-/// The services of a device, and the requests to others.
+/// The services of a device, and its requests to other services.
 #[derive(Default)]
 pub(crate) struct Services {
     table: Mutex<Entries>,
@@ -50,9 +49,9 @@ struct Entry {
 #[derive(PartialEq, Eq)]
 enum What {
     Listening(u64),
-    /// With the request's private data.
+    /// With the private data of the request.
     Asking(u64, Vec<u8>),
-    /// A peer's request; it needs a reply.
+    /// A peer's request, which needs a reply.
     Asked,
 }
 
@@ -83,7 +82,7 @@ impl Entries {
     }
 }
 
-/// Whether an event is for [`Services::step`]: the event of a removed device is for all.
+/// Whether [`Services::step`] handles an event. The event of a removed device is for all.
 pub(crate) fn is_mine(seen: &Seen) -> bool {
     seen.token & SERVICE != 0 && seen.kind != RDMA_CM_EVENT_DEVICE_REMOVAL
 }
@@ -162,7 +161,7 @@ impl Services {
         asked.id.reject(&data).map_err(refused("refuse the service request"))
     }
 
-    /// A request gets one reply, whether or not that succeeds.
+    /// Removes a request: it gets one reply, whether or not sending that succeeds.
     fn asked(&self, request: u64) -> VpResult<Entry> {
         let mut table = lock(&self.table);
         let is_asked = table.all.get(&request).is_some_and(|entry| entry.what == What::Asked);
@@ -178,7 +177,7 @@ impl Services {
         drop(gone);
     }
 
-    /// The result of an event.
+    /// The result of handling an event.
     pub(crate) fn step(&self, context: &Arc<Context>, seen: Seen) {
         let Some(event) = self.follow(context, seen) else { return };
         let handler = self.handler.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -265,7 +264,7 @@ fn request(table: &mut Entries, context: &Arc<Context>, seen: Seen) -> Option<Se
     });
     let (mark, (here, peer, number)) = (added.ok()?, born?);
     let (Some(listener), true, Some(peer)) = (listener, here, peer) else {
-        // Of a service that is gone, or for another device on a wildcard address.
+        // Of a service that is closed, or for another device on a wildcard address.
         let unwanted = table.all.remove(&mark)?;
         let _ = unwanted.id.reject(&[]);
         return None;
@@ -304,7 +303,7 @@ fn refusal(token: u64, seen: Seen) -> ServiceEvent {
         return ServiceEvent::Failed { token, reason: reason(&seen) };
     };
     let (private_data, ours) = reply::unpack(seen.private_data);
-    // librdmacm has one refusal only.
+    // librdmacm has only one refusal.
     let why = match ours {
         Some((1, _)) => ServiceRefusal::NotSupported,
         Some((3, _)) => ServiceRefusal::NoQueuePair,
