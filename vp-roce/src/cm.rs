@@ -7,7 +7,6 @@
 //! the last message; a connection ends by its QP's time-outs. Reuse: an exchange has a random id, which is kept
 //! until late messages are gone. Full: the number of undecided requests of a listener is bounded; requests beyond
 //! it are dropped, and the peer repeats them.
-//! application has not decided are bounded for each listener; more are dropped, and the peer repeats them.
 
 mod table;
 mod wire;

@@ -1,6 +1,6 @@
 //! Delivery of asynchronous events to the consumer's handler.
 //!
-//! Owned by the RNIC and shared by QPs, CQs and SRQs. Any thread may emit; it must not hold a lock.
+//! Owned by the RNIC and shared by QPs, CQs and SRQs. Any thread may emit an event, without holding a lock.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -13,12 +13,12 @@ pub struct EventSink {
 }
 
 impl EventSink {
-    /// From now on events go to this handler.
+    /// Sets the handler of events from now on.
     pub fn set(&self, handler: Option<Arc<dyn AsyncHandler>>) {
         *self.handler.write().unwrap_or_else(PoisonError::into_inner) = handler;
     }
 
-    /// Calls the handler, if there is one, without the lock of the sink.
+    /// Calls the handler, if there is one, without holding the sink's lock.
     pub fn emit(&self, source: EventSource, event: AsyncEvent) {
         let handler = self.handler.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(handler) = handler {

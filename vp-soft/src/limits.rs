@@ -1,6 +1,6 @@
-//! Limits that all providers on these queues and tables have, and the check against a limit.
+//! Limits common to all software providers, and the check of a value against a limit.
 //!
-//! Constants only. All are real: asking for the maximum works if there is memory.
+//! Constants only. Each is a real limit: asking for the maximum works if there is memory.
 
 use vp_api::{VpError, VpResult, VpStatus};
 
@@ -12,12 +12,12 @@ pub const MAX_OBJECTS: u32 = 1 << 20;
 pub const MAX_WR: u32 = 1 << 16;
 /// Scatter/gather elements of a work request.
 pub const MAX_SGE: u32 = 16;
-/// Regions, and windows: half of the STags each.
+/// Regions, and windows: each may use half of the STags.
 pub const MAX_REGIONS: u32 = MAX_STAGS / 2;
-/// What an address space of this process can hold.
+/// The largest size of an address space of this process.
 pub const MAX_REGION_OCTETS: u64 = 1 << 47;
 
-/// `status`, with the numbers, unless `value` is in `min..=max`.
+/// Returns an error with `status` and the numbers, unless `value` is in `min..=max`.
 pub fn check(what: &str, value: u32, min: u32, max: u32, status: VpStatus) -> VpResult<()> {
     if (min..=max).contains(&value) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Tables of verbs objects by id, with a use count for each.
+//! Tables of verbs objects by id, with a use count for each object.
 //!
-//! Owner: the RNIC, one table per kind. Only the privileged verbs use them, never the data path. They
-//! are B-trees, which grow by small allocations.
+//! Owner: the RNIC, one table per kind. Used only by the privileged verbs, never on the data path. The tables are
+//! B-trees, which grow by small allocations.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use vp_api::{VpError, VpResult, VpStatus};
 
-/// Objects of one kind. Ids count up and are reused only after all 2^32 - 1 were used.
+/// Objects of one kind. Ids are assigned in increasing order and reused only after all 2^32 - 1 were used.
 pub struct Objects<T> {
     what: &'static str,
     max: usize,
@@ -22,7 +22,7 @@ struct Entry<T> {
     users: Arc<AtomicU32>,
 }
 
-/// Keeps an object from being removed until dropped.
+/// Prevents the removal of an object, until dropped.
 #[derive(Debug)]
 pub struct InUse {
     users: Arc<AtomicU32>,
@@ -35,12 +35,12 @@ impl Drop for InUse {
 }
 
 impl<T> Objects<T> {
-    /// `what` names the kind in messages, `max` bounds their number.
+    /// `what` names the kind in messages; `max` is the maximum number of objects.
     pub fn new(what: &'static str, max: u32) -> Self {
         Self { what, max: max as usize, next: AtomicU32::new(1), map: RwLock::default() }
     }
 
-    /// Adds the object that `make` builds for its id.
+    /// Adds an object, which `make` builds for its id.
     pub fn insert(&self, make: impl FnOnce(u32) -> VpResult<Arc<T>>) -> VpResult<Arc<T>> {
         let id = self.free_id()?;
         let object = make(id)?;
@@ -63,11 +63,11 @@ impl<T> Objects<T> {
         }
     }
 
-    /// The object, which cannot be removed until the guard is dropped.
+    /// Returns the object, which cannot be removed until the guard is dropped.
     pub fn hold(&self, id: u32) -> VpResult<(Arc<T>, InUse)> {
         let map = self.read();
         let entry = map.get(&id).ok_or_else(|| self.unknown(id))?;
-        // Under the lock, so that `remove` sees it.
+        // Incremented under the lock, so that `remove` sees it.
         entry.users.fetch_add(1, Ordering::AcqRel);
         Ok((entry.object.clone(), InUse { users: entry.users.clone() }))
     }
@@ -86,7 +86,7 @@ impl<T> Objects<T> {
         map.remove(&id).map(|entry| entry.object).ok_or_else(|| self.unknown(id))
     }
 
-    /// Takes all objects out, used or not.
+    /// Removes all objects, used or not.
     pub fn drain(&self) -> Vec<Arc<T>> {
         std::mem::take(&mut *self.write()).into_values().map(|entry| entry.object).collect()
     }

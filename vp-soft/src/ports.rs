@@ -1,4 +1,4 @@
-//! Network interfaces as ports.
+//! Lists network interfaces as ports.
 //!
 //! No state; any thread.
 
@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use kal_os::Interface;
 use vp_api::PortInfo;
 
-/// The interfaces as ports, as they are now. Fails if the system does not list them.
+/// The present interfaces, as ports. Fails if the system does not list them.
 pub fn ports() -> std::io::Result<Vec<PortInfo>> {
     Ok(kal_os::interfaces()?.into_iter().map(port).collect())
 }
 
-/// A port is online if its link is up and it has an address. Link-local IPv6 is left out: without its
-/// scope it is not usable.
+/// A port is online if its link is up and it has an address. Link-local IPv6 addresses are omitted: they cannot be
+/// used without their scope.
 fn port(mut one: Interface) -> PortInfo {
     let leads = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     one.addresses.retain(leads);

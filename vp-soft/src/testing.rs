@@ -48,7 +48,7 @@ impl Services for FakeServices {
     }
 }
 
-/// Zeroed, 8-aligned memory that frees itself when the last range on it is gone.
+/// Zeroed, 8-aligned memory that is freed when the last range on it is dropped.
 pub struct Buffer {
     memory: Arc<Words>,
     len: usize,

@@ -2,10 +2,10 @@
 //! the consumer's request; this is needed because a failed completion does not even have its operation. A request
 //! occupies a slot until its completion is polled. If it ends without a completion, it occupies the slot until a
 //! later completion of the queue is polled (RDMAC 6.3).
-//! without one, until a later completion of the queue was (RDMAC 6.3).
 //!
-//! Owner: a queue, under its lock; completions that wait in a CQ keep a count of their slots. Queues end
-//! in order, shared receive queues in any. When the peer dies flushed requests are like others.
+//! Owner: a queue, under its lock; completions that wait in a CQ keep a count of their slots. Requests of a queue
+//! end in order, those of a shared receive queue in any order. If the peer dies, flushed requests are treated like
+//! others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Why an access to registered memory, or an operation on an STag, was refused.
+//! Reasons for refusing access to registered memory, or an operation on an STag.
 //!
 //! Plain values. A provider maps them to what its wire reports to the peer, and to the status of a
 //! completion.

@@ -9,11 +9,11 @@ use crate::memory::AccessError;
 /// The purpose of an access; decides which right it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
-    /// Source of a Send or RDMA Write of ours.
+    /// Source of a Send or RDMA Write of this end.
     LocalRead,
     /// Receive buffer, or sink of an atomic's original value.
     LocalWrite,
-    /// Sink of an RDMA Read of ours: local write on a region, remote write on a window.
+    /// Sink of an RDMA Read of this end: local write on a region, remote write on a window.
     ReadSink,
     /// Source of the peer's RDMA Read.
     RemoteRead,
@@ -33,7 +33,7 @@ impl Need {
         !matches!(self, Self::LocalRead | Self::RemoteRead)
     }
 
-    /// The right that a grant must carry, and the one that the QP must allow to its peer.
+    /// The right that a grant must carry, and the right that the QP must allow to its peer.
     const fn rights(self, window: bool) -> (Access, Access) {
         match self {
             Self::LocalRead => (Access::LOCAL_READ, Access::empty()),
@@ -48,7 +48,7 @@ impl Need {
     }
 }
 
-/// On whose behalf an access is made.
+/// On whose behalf memory is accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller {
     /// PD of the QP; for receive buffers of an SRQ, the SRQ's. // [VERBS-26]
@@ -61,7 +61,7 @@ pub struct Caller {
     pub privileged: bool,
 }
 
-/// The users of a grant (RFC 5041 section 8.2). // [DDP-20]
+/// The QPs that may use a grant (RFC 5041 section 8.2). // [DDP-20]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
     /// A region: every QP of the PD.
@@ -101,7 +101,7 @@ impl Grant {
         scope: Scope::Region,
     };
 
-    /// Checks an access to `len` octets at `to`; returns the address of the first.
+    /// Checks an access to `len` octets at `to`; returns the address of the first octet.
     // [SEC-01] [SEC-02] [SEC-03] [SEC-14] [DDP-21]
     #[inline(always)]
     pub(crate) fn check(
@@ -118,14 +118,14 @@ impl Grant {
         }
         let offset = self.offset(to, u64::from(len))?;
         let addr = self.addr.wrapping_add(offset);
-        // RFC 7306 5.1: the address counts, not the TO. [EXT-08]
+        // RFC 7306 5.1: the address must be aligned, not the TO. [EXT-08]
         if need == Need::RemoteAtomic && !addr.addr().is_multiple_of(8) {
             return Err(AccessError::Unaligned);
         }
         Ok(addr)
     }
 
-    /// Offset of `len` octets at `to` from the first octet, if all are inside.
+    /// Offset of `len` octets at `to` from the first octet of the grant, if all of them are inside.
     #[inline]
     pub(crate) fn offset(&self, to: u64, len: u64) -> Result<usize, AccessError> {
         let end = to.checked_add(len).ok_or(AccessError::Wrap)?;
@@ -135,7 +135,7 @@ impl Grant {
         Ok((to - self.base) as usize)
     }
 
-    /// The region as messages describe it.
+    /// Describes the region in messages.
     pub(crate) fn describe(&self, caller: &Caller) -> RefusedRegion {
         RefusedRegion {
             octets: self.len,

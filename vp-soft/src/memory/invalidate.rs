@@ -1,7 +1,7 @@
 //! Invalidating an STag, through a send queue or on behalf of a peer.
 //!
-//! Owner of all state: the STag table. Runs on whichever thread drives the QP; the caller holds no
-//! `Use` (see the rule for holders there), so the wait for placements of other QPs is bounded.
+//! Owner of all state: the STag table. Runs on the thread that drives the QP. The caller holds no `Use` (see the
+//! rule for holders there), so the wait for placements of other QPs is bounded.
 
 use vp_api::{Access, MwKind, Stag};
 
@@ -20,7 +20,7 @@ pub fn local(table: &StagTable, caller: &Caller, stag: Stag) -> Result<(), Local
 /// Send with Invalidate from the peer.
 // RFC 5040 5.3 [RDMAP-13] [VERBS-27]
 pub fn remote(table: &StagTable, caller: &Caller, stag: Stag) -> Result<(), AccessError> {
-    // RDMAC 7.11: a peer without remote rights may not take any away either. [SEC-14]
+    // RDMAC 7.11: a peer without remote rights may not invalidate, either. [SEC-14]
     if !caller.allow.intersects(Access::REMOTE) {
         return Err(AccessError::CannotInvalidate);
     }
@@ -42,7 +42,7 @@ fn invalidate(
         Meta::Region(region) => {
             let memory = invalidate_region(slot, region, caller, stag, by_peer)?;
             drop(meta);
-            // Its owner's destructor may run any code.
+            // The destructor of the memory's owner may run any code.
             drop(memory);
             Ok(())
         }
@@ -61,7 +61,7 @@ fn invalidate_region(
         return Err(AccessError::NotAssociated); // [SEC-01]
     }
     check_key(slot, stag)?;
-    // RFC 5042 6.4.5: never what other streams rely on. [SEC-06]
+    // RFC 5042 6.4.5: a peer never invalidates an STag that other streams use. [SEC-06]
     let remote = region.access.intersects(Access::REMOTE);
     if region.shared || region.bound_windows != 0 || (by_peer && region.memory.is_some() && !remote)
     {
@@ -94,7 +94,7 @@ fn invalidate_window(
     mw::unbind(table, slot, window).map_err(|Busy| AccessError::CannotInvalidate)
 }
 
-/// A valid STag must be named with its key; one that is already invalid has none (RDMAC 7.11).
+/// A valid STag must be named with its key; one that is already invalid has no key (RDMAC 7.11).
 fn check_key(slot: &Slot, stag: Stag) -> Result<(), AccessError> {
     match slot.valid_key() {
         Some(key) if key != stag.key() => Err(AccessError::InvalidStag), // [VERBS-22]

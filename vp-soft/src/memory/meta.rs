@@ -1,4 +1,4 @@
-//! Attributes of an STag that only the verbs need; the grant holds the rest.
+//! Attributes of an STag that only the verbs need. The grant holds the others.
 //!
 //! Owner: the STag's slot, under the slot's lock. Verbs and local send-queue operations read them;
 //! placement never does. Lock order: a window's slot before its region's.
@@ -26,22 +26,22 @@ pub struct PdUse {
     pub _hold: InUse,
 }
 
-/// A memory region; valid while it has memory (RDMAC 7.2.2). // [VERBS-25]
+/// A memory region. It is valid while it has memory (RDMAC 7.2.2). // [VERBS-25]
 pub(crate) struct Region {
     pub(crate) pd: PdUse,
     pub(crate) memory: Option<Arc<Memory>>,
-    /// Set for good once a second STag names the same memory.
+    /// Set permanently once a second STag names the same memory.
     pub(crate) shared: bool,
     /// Remote rights may be given: fixed at allocation.
     pub(crate) remote: bool,
     pub(crate) addressing: Addressing,
     pub(crate) access: Access,
-    /// As a privileged verb gave it; `None` once fast registration gave it another.
+    /// The key that a privileged verb gave; `None` once fast registration gave another.
     pub(crate) key: Option<u8>,
     pub(crate) bound_windows: u32,
 }
 
-/// Memory of one or, if shared, several regions.
+/// Memory of one region or, if shared, of several.
 pub(crate) struct Memory {
     /// Unpins when the last region is dropped; the first field, so that it is dropped before the
     /// memory's owner.
@@ -67,11 +67,11 @@ pub(crate) struct Binding {
     pub(crate) addressing: Addressing,
     pub(crate) access: Access,
     pub(crate) qp: QpId,
-    /// Narrow only: the QP's count of windows.
+    /// For narrow windows: the QP's count of windows.
     pub(crate) _windows: Option<WindowCount>,
 }
 
-/// Counts one narrow window of a QP, which keeps the QP from being destroyed.
+/// Counts one narrow window of a QP. While the count is not 0, the QP cannot be destroyed.
 pub(crate) struct WindowCount(Arc<AtomicU32>);
 
 impl WindowCount {

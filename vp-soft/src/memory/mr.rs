@@ -1,7 +1,7 @@
 //! Memory regions: the privileged verbs, and fast registration through a send queue.
 //!
-//! Owner of all state: the STag table. Privileged verbs run on the application's thread; fast
-//! registration on whichever thread drives the QP. A peer's death changes no region.
+//! Owner of all state: the STag table. Privileged verbs run on the application's thread, fast registration on the
+//! thread that drives the QP. A peer's death changes no region.
 
 use std::sync::Arc;
 
@@ -18,26 +18,26 @@ use crate::memory::place;
 use crate::memory::stag_table::{Busy, Kind, StagTable};
 use crate::memory::{AccessError, LocalFault};
 
-/// Registers (and pins) for one RNIC.
+/// Registers and pins memory for one RNIC.
 pub struct Regions {
-    /// Where the STags of the regions are.
+    /// The STags of the regions.
     pub table: Arc<StagTable>,
     /// Pins memory.
     pub services: Arc<dyn Services>,
-    /// The kernel can tell whether memory may be accessed (see `place::can_probe`).
+    /// Whether the kernel can tell if memory may be accessed (see `place::can_probe`).
     pub probes: bool,
 }
 
 impl Regions {
-    /// Register Non-Shared MR: a table entry, O(1) in the size unless pinned.
+    /// Register Non-Shared MR: adds a table entry, in O(1) of the size unless pinned.
     // RDMAC 9.2.6 [SEC-04]
     pub fn register(&self, pd: PdUse, init: &MrInit) -> VpResult<Stag> {
         let region = self.region(pd, init)?;
         self.add(region, init.key)
     }
 
-    /// Reregister: the same index with everything new. Bound windows refuse it; any other error
-    /// destroys the region (RDMAC 9.2.6).
+    /// Reregister: keeps the index and replaces everything else. It is refused while windows are bound; any other
+    /// error destroys the region (RDMAC 9.2.6).
     pub fn reregister(
         &self,
         stag: Stag,
@@ -90,7 +90,7 @@ impl Regions {
         self.add(region, key)
     }
 
-    /// Allocate Non-Shared MR STag, Invalid, for fast registration.
+    /// Allocate Non-Shared MR STag: in the Invalid state, for fast registration.
     pub fn allocate(&self, pd: PdUse, remote: bool) -> VpResult<Stag> {
         let region = Region {
             pd,
@@ -124,9 +124,9 @@ impl Regions {
         })
     }
 
-    /// Deallocate STag of a region in any state. When it returns no thread reads or writes the memory, and
-    /// the region no longer owns it. The key must be the one that a verb gave, so that an old STag frees no
-    /// other region; after fast registration the index suffices (RDMAC 9.2.6).
+    /// Deallocates the STag of a region in any state. When it returns, no thread reads or writes the memory, and
+    /// the region no longer owns it. The key must be the one that a verb gave, so that an old STag cannot free
+    /// another region. After fast registration the index suffices (RDMAC 9.2.6).
     /// [SEC-05] [DDP-21]
     pub fn deallocate(&self, stag: Stag) -> VpResult<()> {
         let region = self.retire(stag, "deallocate")?;
@@ -135,7 +135,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Takes a region out of its slot: its memory is no longer used.
+    /// Removes a region from its slot. Its memory is no longer used.
     fn retire(&self, stag: Stag, verb: &str) -> VpResult<Region> {
         let (slot, mut meta) = self.table.open(stag.index()).ok_or_else(|| unknown(stag))?;
         let Meta::Region(region) = &*meta else { return Err(unknown(stag)) };
@@ -197,7 +197,8 @@ impl Regions {
             return Err(VpError::new(VpStatus::InvalidAddress, detail));
         }
         let write = init.access.contains(Access::LOCAL_WRITE);
-        // An owned range carries its maker's proof; a bare address may be a C program's mistake.
+        // For an owned range, its maker has proven that it is accessible; a bare address may be a C program's
+        // mistake.
         if range.is_owned() || !self.probes {
             return Ok(());
         }
@@ -221,7 +222,7 @@ impl Regions {
         Ok(Stag::new(index, key))
     }
 
-    /// Puts a region into a free slot; valid if it has memory.
+    /// Puts a region into a free slot. It is valid if it has memory.
     fn place(&self, index: u32, mut region: Region, key: u8) -> VpResult<()> {
         let stag = Stag::new(index, key);
         let (slot, mut meta) = self.table.open(index).ok_or_else(|| unknown(stag))?;
@@ -239,7 +240,7 @@ fn grant(memory: &Memory, addressing: Addressing, access: Access, pd: PdId) -> G
     Grant {
         addr,
         len: memory.range.len() as u64,
-        // STag 0 and SGEs by address reach memory through these provenances.
+        // STag 0 and SGEs by address access memory through the provenances exposed here.
         base: addressing.base(addr.expose_provenance() as u64),
         access,
         pd,
@@ -259,7 +260,7 @@ fn check_access(access: Access) -> VpResult<()> {
     Err(VpError::new(VpStatus::InvalidAccess, detail))
 }
 
-// RFC 5041 7.1: no TO wraps. [DDP-21]
+// RFC 5041 7.1: no TO wraps around. [DDP-21]
 fn check_base(addressing: Addressing, len: usize) -> VpResult<()> {
     if fits(addressing, len as u64) {
         return Ok(());
@@ -269,7 +270,7 @@ fn check_base(addressing: Addressing, len: usize) -> VpResult<()> {
     Err(VpError::new(VpStatus::InvalidAddress, detail))
 }
 
-/// Whether the end of `len` octets has a TO; it always has one in the address space of this process.
+/// Whether the end of `len` octets has a TO. In the address space of this process it always has one.
 pub(crate) fn fits(addressing: Addressing, len: u64) -> bool {
     addressing.base(0).checked_add(len).is_some()
 }
@@ -279,7 +280,7 @@ fn unknown(stag: Stag) -> VpError {
     VpError::new(VpStatus::InvalidStag, detail)
 }
 
-/// Fast-Register Non-Shared MR: gives an allocated, Invalid STag memory.
+/// Fast-Register Non-Shared MR: gives memory to an allocated, Invalid STag.
 // RDMAC 7.3.2.3
 pub fn fast_register(
     table: &StagTable,
@@ -295,7 +296,7 @@ pub fn fast_register(
     if region.pd.id != caller.pd {
         return Err(LocalFault::Access(AccessError::NotAssociated));
     }
-    // A region with memory is Valid, or could not be revoked.
+    // A region with memory is either Valid or could not be revoked.
     if region.memory.is_some() {
         return Err(LocalFault::NotInvalid);
     }

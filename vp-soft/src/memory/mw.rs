@@ -1,7 +1,7 @@
 //! Memory windows: the privileged verbs, and binding through a send queue.
 //!
-//! Owner of all state: the STag table; a narrow window also counts in its QP. Binding runs on
-//! whichever thread drives the QP. A peer's death changes no window.
+//! Owner of all state: the STag table; a QP also counts its narrow windows. Binding runs on the thread that drives
+//! the QP. A peer's death changes no window.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -80,7 +80,7 @@ pub fn bind(
     if window.pd != caller.pd {
         return Err(LocalFault::Access(AccessError::NotAssociated));
     }
-    // A narrow window is rebound only after it was invalidated; a wide one at once.
+    // A narrow window can be rebound only after it was invalidated, a wide one at any time.
     let unbinds = request.len == 0;
     if window.kind == MwKind::Narrow && window.binding.is_some() && !unbinds {
         return Err(LocalFault::NotInvalid);
@@ -101,7 +101,7 @@ fn bind_to_region(
     window: &mut Window,
 ) -> Result<(), LocalFault> {
     let invalid = LocalFault::Access(AccessError::InvalidStag);
-    // That is the window itself, already locked.
+    // That is the window itself, which is already locked.
     if request.region.index() == request.window.0 {
         return Err(invalid);
     }
@@ -125,7 +125,7 @@ fn bind_to_region(
     Ok(())
 }
 
-/// Checks a bind against its region and cuts the window's grant out of it.
+/// Checks a bind against its region, and returns the window's grant as a part of the region's.
 fn window_grant(
     caller: &Caller,
     request: &BindMw,
@@ -135,7 +135,7 @@ fn window_grant(
     if region.pd.id != caller.pd {
         return Err(LocalFault::Access(AccessError::NotAssociated));
     }
-    // rnicpi 7: no window on a zero-based region.
+    // rnicpi 7: no window can be bound to a zero-based region.
     if region.addressing == Addressing::ZeroBased {
         return Err(LocalFault::Bind);
     }
@@ -175,7 +175,7 @@ fn window_grant(
     })
 }
 
-/// Makes a window invalid and updates its region and QP. For the holder of the window's lock.
+/// Makes a window invalid and updates its region and QP. The caller holds the window's lock.
 pub(crate) fn unbind(table: &StagTable, slot: &Slot, window: &mut Window) -> Result<(), Busy> {
     let Some(binding) = &window.binding else { return Ok(()) };
     slot.revoke()?;

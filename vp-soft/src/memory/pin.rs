@@ -1,7 +1,7 @@
 //! Optional pinning of registered memory.
 //!
-//! Providers in software need no pinning: the kernel's sockets fault pages in. On request the access layer pins
-//! memory, and keeps the account. Owner: the region's memory.
+//! Software providers need no pinning: the kernel's sockets fault pages in. On request the access layer pins
+//! memory, and accounts for it. Owner: the region's memory.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Copies to and from registered memory; no other code reads or writes it.
+//! Copies octets to and from registered memory. No other code reads or writes it.
 //!
-//! No state; runs on whichever thread makes progress. A peer may write the same octets at any moment, so
-//! there is never a Rust reference to them: only raw copies. The result of racing accesses is undefined, as
-//! with any RDMA device.
+//! No state; runs on the thread that makes progress. A peer may write the same octets at any moment, so there is
+//! never a Rust reference to them, only raw copies. The result of racing accesses is undefined, as with any RDMA
+//! device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use vp_api::MemRange;
 use crate::memory::AccessError;
 use crate::memory::stag_table::Use;
 
-/// Copies `octets` to `offset` of registered memory.
+/// Copies `octets` to `offset` in registered memory.
 #[inline]
 pub fn copy_in(target: &Use<'_>, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
     let addr = target.raw_mut(offset, octets.len())?;
@@ -23,19 +23,19 @@ pub fn copy_in(target: &Use<'_>, offset: u32, octets: &[u8]) -> Result<(), Acces
     Ok(())
 }
 
-/// Copies from `offset` of registered memory to `octets`.
+/// Copies from `offset` in registered memory to `octets`.
 #[inline]
 pub fn copy_out(source: &Use<'_>, offset: u32, octets: &mut [u8]) -> Result<(), AccessError> {
     let addr = source.raw(offset, octets.len())?;
-    // SAFETY: `raw` checked that the octets are inside the use; by its invariant the memory lives
-    // as long as `source`. `octets` is exclusively borrowed, so the two do not overlap.
+    // SAFETY: `raw` checked that the octets are inside the use; by its invariant the memory lives as long as
+    // `source`. `octets` is exclusively borrowed, so the two do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(addr, octets.as_mut_ptr(), octets.len()) };
     Ok(())
 }
 
-/// Executes an atomic on the first 8 octets (host byte order) and returns the value before. `apply`: the value
-/// to store, given the value found; `None` leaves memory as it is. It may be called several times.
-/// Atomic towards every other atomic of this process.
+/// Executes an atomic on the first 8 octets (host byte order) and returns the old value. `apply` gets the old value
+/// and returns the value to store; `None` leaves memory as it is. It may be called several times. The operation is
+/// atomic with respect to every other atomic of this process.
 // RFC 7306 5.3 [EXT-12]; host order [EXT-09]
 #[inline]
 pub fn atomic_rmw(
@@ -46,8 +46,8 @@ pub fn atomic_rmw(
     if !addr.is_aligned() {
         return Err(AccessError::Unaligned); // [EXT-08]
     }
-    // SAFETY: aligned (just checked), 8 live and writable octets for as long as `target` lives;
-    // other accesses are atomic or the peer's own race.
+    // SAFETY: aligned (just checked), 8 live and writable octets for as long as `target` lives; other accesses are
+    // atomic, or a race that the peer causes.
     let value = unsafe { AtomicU64::from_ptr(addr) };
     let mut old = value.load(Ordering::Acquire);
     while let Some(new) = apply(old) {
@@ -59,8 +59,8 @@ pub fn atomic_rmw(
     Ok(old)
 }
 
-/// Whether the process may read (and, if `write`, write) the first and the last page of a range.
-/// Touches both, changes nothing; holes between them are left to the page tables.
+/// Whether the process may read (and, if `write`, write) the first and the last page of a range. Touches both pages
+/// without changing them. Holes between them are found only on access.
 // RFC 5042 7.3 [SEC-13]
 pub(crate) fn probe(range: &MemRange, write: bool) -> rustix::io::Result<()> {
     let Some(last) = range.len().checked_sub(1) else { return Ok(()) };

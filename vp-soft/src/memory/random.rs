@@ -15,7 +15,7 @@ impl Random {
         Self { key: RandomState::new(), counter: 0 }
     }
 
-    /// A number in `0..limit`; `limit` is far below 2^32, so the bias is nothing.
+    /// A number in `0..limit`. `limit` is far below 2^32, so the bias is negligible.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.counter += 1;
         (self.key.hash_one(self.counter) % limit.max(1) as u64) as usize

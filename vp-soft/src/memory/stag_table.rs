@@ -1,33 +1,32 @@
-//! STag table: from a 32-bit steering tag to memory, in a few nanoseconds and without a lock.
+//! STag table: maps a 32-bit steering tag to memory, in a few nanoseconds and without a lock.
 //!
-//! Owner: one table per RNIC, shared by all its QPs through an `Arc`. Any thread may resolve; only
-//! the privileged verbs and the local operations of a send queue change a slot, each under that
-//! slot's own lock. When a peer dies its QP drops its [`Use`]s with the call that made them;
-//! nothing stays behind in the table.
+//! Owner: one table per RNIC, shared by all its QPs through an `Arc`. Any thread may resolve an STag. Only the
+//! privileged verbs and the local operations of a send queue change a slot, each under that slot's own lock. When a
+//! peer dies, its QP drops its [`Use`]s with the call that made them; nothing of it stays in the table.
 //!
 //! # Where a slot is
 //!
-//! An index is a random number of 24 bits, so that one STag reveals nothing about another. Slots are
-//! nevertheless dense: segments are numbered from 1 in the order in which they are needed, and a level
-//! is the segments from a power of two, its width, to the next. The low bits of an index select its slot
-//! in a level, the rest is random, and the slot stores the whole STag. A lookup begins at the widest
-//! level, which has half of the segments.
+//! An index is a random number of 24 bits, so that one STag reveals nothing about another. Slots are dense
+//! nevertheless. Segments are numbered from 1, in the order in which they are needed. A level is the segments from
+//! a power of two, its width, up to the next power of two. The low bits of an index select its slot in a level, the
+//! rest is random, and the slot stores the whole STag. A lookup begins at the widest level, which has half of the
+//! segments.
 //!
 //! # How a slot works
 //!
-//! One atomic word holds *valid*, the STag and a use count. Resolving adds one to the count and examines
-//! the old word: if it was valid and held the right STag, the grant cannot change until the count goes
-//! down again. Revoking clears *valid* and waits until the count is 0. A thread that sees the cleared
-//! bit leaves at once, so that wait is as short as one placement.
+//! One atomic word holds *valid*, the STag and a use count. Resolving adds one to the count and examines the old
+//! word: if it was valid and held the right STag, the grant cannot change until the count is decremented. Revoking
+//! clears *valid* and waits until the count is 0. A thread that finds *valid* cleared decrements the count at once,
+//! so the wait is as short as one placement.
 //!
 //! # The rule for holders
 //!
-//! A [`Use`] is held across at most one non-blocking system call, or one call into the protocol core,
-//! and its holder waits for nothing: no lock, and no revocation (which would wait for the holder
-//! itself). The borrow of the table keeps a `Use` from being stored in a QP.
+//! A [`Use`] is held across at most one non-blocking system call, or one call into the protocol core. Its holder
+//! must not wait: not for a lock, and not for a revocation (which would wait for the holder itself). Because a
+//! `Use` borrows the table, it cannot be stored in a QP.
 //!
-//! Entering and leaving the count are two locked instructions, most of the cost of a check. A thread
-//! that checks segment after segment therefore keeps its `Use` from one to the next
+//! Incrementing and decrementing the count are two locked instructions, most of the cost of a check. A thread that
+//! checks segment after segment therefore keeps its `Use` from one segment to the next
 //! ([`StagTable::resolve_next`]) and only checks that the STag is still valid.
 
 use vp_api::{RefusedRegion, Stag, VpResult, room};
@@ -41,7 +40,7 @@ use crate::sync::{
     AtomicPtr, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Patience, UnsafeCell, lock,
 };
 
-// Used bits of the 24 of an index; model checkers and interpreters get a small table.
+// How many of the 24 bits of an index are used. Model checkers and interpreters get a small table.
 const INDEX_BITS: u32 = if cfg!(loom) {
     2
 } else if cfg!(miri) {
@@ -68,23 +67,23 @@ const VALID: u64 = 1 << 30;
 const ALLOCATED: u64 = 1 << 31;
 const STAG_SHIFT: u32 = 32;
 
-/// The kind of object that an STag names; each kind may use half of `MAX_STAGS`.
+/// The kind of object that an STag names. Each kind may use half of `MAX_STAGS`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Region = 0,
     Window = 1,
 }
 
-/// A revocation gave up after about a second: a holder broke the rule above.
+/// A revocation gave up after about a second: a holder broke the rule for holders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Busy;
 
-/// One STag index.
+/// The slot of one STag index.
 #[repr(align(64))]
 pub(crate) struct Slot {
     control: AtomicU64,
     grant: UnsafeCell<Grant>,
-    /// What the verbs know about it. Never locked by a holder of a [`Use`].
+    /// The attributes for the verbs. Never locked by a holder of a [`Use`].
     pub(crate) meta: Mutex<Meta>,
 }
 
@@ -108,10 +107,10 @@ impl Slot {
         }
     }
 
-    /// Enters the use count if the slot is valid under `stag`.
+    /// Increments the use count, if the slot is valid under `stag`.
     #[inline]
     fn enter(&self, stag: Stag) -> Option<SlotUse<'_>> {
-        // The check before the addition keeps a peer that guesses from disturbing a revocation.
+        // Checked before the increment, so that a peer that guesses STags does not disturb a revocation.
         if !fits(self.control.load(Ordering::Relaxed), stag) {
             return None;
         }
@@ -120,14 +119,14 @@ impl Slot {
         fits(found, stag).then_some(hold)
     }
 
-    /// The key under which the slot is valid, if it is.
+    /// The key under which the slot is valid, if it is valid.
     pub(crate) fn valid_key(&self) -> Option<u8> {
         let control = self.control.load(Ordering::Acquire);
         (control & VALID != 0).then(|| stag_of(control).key())
     }
 
-    /// Makes the slot invalid and waits until it is no longer used. The caller holds `meta`'s lock.
-    /// After [`Busy`] the slot is invalid, and a thread may still be using the memory.
+    /// Makes the slot invalid and waits until it is no longer used. The caller holds `meta`'s lock. After [`Busy`]
+    /// the slot is invalid, but a thread may still be using the memory.
     /// RFC 5040 8.1.1(6) [SEC-05]
     pub(crate) fn revoke(&self) -> Result<(), Busy> {
         self.control.fetch_and(!VALID, Ordering::AcqRel);
@@ -152,7 +151,7 @@ impl Slot {
         self.change(|old| with_stag(old, Stag::new(stag_of(old).index(), key)) | VALID);
     }
 
-    /// The index of the STag that has the slot, or had it last.
+    /// The index of the STag that has the slot, or that had it last.
     fn index(&self) -> u32 {
         stag_of(self.control.load(Ordering::Relaxed)).index()
     }
@@ -161,13 +160,13 @@ impl Slot {
         self.control.load(Ordering::Relaxed) & ALLOCATED != 0
     }
 
-    /// True if the slot belongs to this index.
+    /// Whether the slot belongs to this index.
     fn is(&self, index: u32) -> bool {
         let control = self.control.load(Ordering::Acquire);
         control & ALLOCATED != 0 && stag_of(control).index() == index
     }
 
-    /// Assigns the slot to an index. For the allocator, on a free slot.
+    /// Assigns the slot to an index. For the allocator; the slot must be free.
     fn take(&self, index: u32) {
         self.change(|old| with_stag(old, Stag::new(index, 0)) | ALLOCATED);
     }
@@ -176,7 +175,7 @@ impl Slot {
         self.control.fetch_and(!ALLOCATED, Ordering::Relaxed);
     }
 
-    /// Changes all but the use count, which peers that guess STags may change meanwhile.
+    /// Changes all bits except the use count, which peers that guess STags may change meanwhile.
     fn change(&self, new: impl Fn(u64) -> u64) {
         let mut old = self.control.load(Ordering::Relaxed);
         while let Err(now) =
@@ -195,13 +194,13 @@ fn with_stag(control: u64, stag: Stag) -> u64 {
     control & ((1 << STAG_SHIFT) - 1) | u64::from(stag.0) << STAG_SHIFT
 }
 
-/// Valid under `stag`, its key included.
+/// Whether the slot is valid under `stag`, including its key.
 #[inline]
 fn fits(control: u64, stag: Stag) -> bool {
     control & VALID != 0 && stag_of(control) == stag // [VERBS-22]
 }
 
-/// One in a slot's use count, until dropped.
+/// One count in a slot's use count; released when dropped.
 struct SlotUse<'t> {
     slot: &'t Slot,
 }
@@ -227,8 +226,7 @@ impl SlotUse<'_> {
         self.grant(|grant| grant.check(need, caller, to, len))
     }
 
-    /// True if no revocation has begun since. The key is the same: publishing a new one waits for this
-    /// count.
+    /// True if no revocation has begun since. The key is unchanged: publishing a new key waits for this count.
     #[inline]
     fn is_valid(&self) -> bool {
         self.slot.control.load(Ordering::Relaxed) & VALID != 0
@@ -246,9 +244,8 @@ impl Drop for SlotUse<'_> {
 ///
 /// # Invariants
 ///
-/// While it lives, `len` octets at `addr` are live memory, and writable if `writable`. With a hold
-/// that follows from the grant's invariant; without one (STag 0) it is the privileged consumer's
-/// promise.
+/// While it lives, `len` octets at `addr` are live memory, and writable if `writable`. With a hold, this follows
+/// from the grant's invariant; without one (STag 0), the privileged consumer promises it.
 pub struct Use<'t> {
     slot_use: Option<SlotUse<'t>>,
     stag: Stag,
@@ -258,7 +255,7 @@ pub struct Use<'t> {
 }
 
 impl Use<'_> {
-    /// True if it holds the memory of `stag` and that is still valid.
+    /// True if it holds the memory of `stag`, and `stag` is still valid.
     #[inline]
     fn holds(&self, stag: Stag) -> bool {
         self.stag == stag && self.slot_use.as_ref().is_some_and(SlotUse::is_valid)
@@ -273,7 +270,7 @@ impl Use<'_> {
         to: u64,
         len: u32,
     ) -> Result<(), AccessError> {
-        // Of no octets, until the check passes.
+        // Zero octets, until the check has passed.
         self.len = 0;
         let hold = self.slot_use.as_ref().ok_or(AccessError::InvalidStag)?;
         self.addr = hold.check(need, caller, to, len)?;
@@ -281,15 +278,15 @@ impl Use<'_> {
         Ok(())
     }
 
-    /// Octets.
+    /// The number of octets.
     #[inline]
     #[allow(clippy::len_without_is_empty)] // the caller has chosen the length
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Address of `len` octets at `offset`, for scatter/gather system calls, which read and write
-    /// through raw pointers. Never make a reference of it: a peer may write there.
+    /// Address of `len` octets at `offset`, for scatter/gather system calls, which read and write through raw
+    /// pointers. Never make a reference from it: a peer may write there.
     #[inline]
     pub fn raw(&self, offset: u32, len: usize) -> Result<*mut u8, AccessError> {
         if len as u64 + u64::from(offset) > u64::from(self.len) {
@@ -310,10 +307,10 @@ impl Use<'_> {
 
 /// The STag table of an RNIC.
 pub struct StagTable {
-    /// Segments that exist, by their numbers; none is number 0. Each is an array of
-    /// `SEGMENT_SLOTS` slots that is never moved or freed before the table.
+    /// The existing segments, by number; there is no segment 0. Each is an array of `SEGMENT_SLOTS` slots that is
+    /// never moved, nor freed before the table.
     segments: Box<[AtomicPtr<Segment>; SEGMENTS]>,
-    /// Width of the widest level that has a segment; 0 without any.
+    /// Width of the widest level that has a segment; 0 if there is none.
     width: AtomicUsize,
     allocator: Mutex<Allocator>,
 }
@@ -357,17 +354,17 @@ impl StagTable {
         Ok(Use { slot_use: Some(hold), stag, addr, len, writable: need.writes() })
     }
 
-    /// The memory that an STag names now, for messages. `caller`: decides whether access is allowed.
+    /// Describes, for messages, the memory that an STag names now. `caller`: decides whether access is allowed.
     #[cold]
     pub fn describe(&self, stag: Stag, caller: &Caller) -> Option<RefusedRegion> {
         let hold = self.enter(stag)?;
         Some(hold.grant(|grant| grant.describe(caller)))
     }
 
-    /// As [`StagTable::resolve`], with every check, into `kept`: its use is kept if it is for the same
-    /// STag, and released otherwise. After an error it may still be held; the caller need not do
-    /// anything about it.
-    /// Inlined always: `need` is known at compile time, which removes most of the check.
+    /// As [`StagTable::resolve`], with every check, but stores the result in `kept`. The use in `kept` is reused if
+    /// it is for the same STag, and released otherwise. After an error it may still be held; the caller need not
+    /// release it.
+    /// Always inlined: `need` is known at compile time, which removes most of the check.
     #[inline(always)]
     pub fn resolve_next<'k, 't>(
         &'t self,
@@ -379,7 +376,7 @@ impl StagTable {
         len: u32,
     ) -> Result<&'k Use<'t>, AccessError> {
         if !kept.as_ref().is_some_and(|kept| kept.holds(stag)) {
-            // In this order: a revocation of the old one need not wait for the lookup of the new one.
+            // Released first, so that a revocation of the old STag need not wait for the lookup of the new one.
             *kept = None;
             return Ok(kept.insert(self.resolve(stag, need, caller, to, len)?));
         }
@@ -388,8 +385,8 @@ impl StagTable {
         Ok(next)
     }
 
-    /// STag 0: the whole process, for local buffers of privileged QPs only; TO = address. That the
-    /// memory is there is the privileged consumer's promise (RDMAC 7.2.1).
+    /// STag 0: the whole process, for local buffers of privileged QPs only; TO = address. The privileged consumer
+    /// promises that the memory exists (RDMAC 7.2.1).
     // [VERBS-23]
     #[cold]
     fn resolve_privileged(
@@ -408,7 +405,7 @@ impl StagTable {
         Ok(Use { slot_use: None, stag, addr, len, writable: need.writes() })
     }
 
-    /// Enters the use count of the slot that is valid under `stag`.
+    /// Increments the use count of the slot that is valid under `stag`.
     #[inline]
     fn enter(&self, stag: Stag) -> Option<SlotUse<'_>> {
         let width = self.width.load(Ordering::Acquire);
@@ -424,10 +421,10 @@ impl StagTable {
         below(width).find_map(|width| self.place(width, stag.index())?.enter(stag))
     }
 
-    /// The slot of an index in the level of a width, if its segment exists.
+    /// The slot of an index in the level with this width, if its segment exists.
     #[inline]
     fn place(&self, width: usize, index: u32) -> Option<&Slot> {
-        // Less than twice the width. While that is 0 there is no segment of any number.
+        // The number is less than twice the width. While the width is 0, no segment exists.
         let number = width | ((index >> SEGMENT_BITS) as usize & width.wrapping_sub(1));
         self.segment(number % SEGMENTS)?.get(index as usize & (SEGMENT_SLOTS - 1))
     }
@@ -447,12 +444,12 @@ impl StagTable {
         levels.find_map(|width| self.place(width, index).filter(|slot| slot.is(index)))
     }
 
-    /// The slot of an index that is allocated, with what the verbs know about it.
+    /// The slot of an index that is allocated, with its attributes for the verbs.
     pub(crate) fn open(&self, index: u32) -> Option<(&Slot, MutexGuard<'_, Meta>)> {
         let slot = self.slot(index)?;
         let meta = lock(&slot.meta);
-        // It may have been given to another index before the lock was taken; while locked it changes
-        // only if it is free.
+        // The slot may have been given to another index before the lock was taken. While it is locked, its index
+        // changes only if it is free.
         slot.is(index).then_some((slot, meta))
     }
 
@@ -472,14 +469,14 @@ impl StagTable {
     }
 
     fn pick(&self, allocator: &mut Allocator, kind: Kind) -> Option<u32> {
-        // At most about half of the slots are in use: two tries on average.
+        // At most about half of the slots are in use: two attempts on average.
         loop {
             let random = &mut allocator.random;
             let place = random.below((allocator.next - 1) * SEGMENT_SLOTS);
             let number = (place >> SEGMENT_BITS) + 1;
             let slot = self.segment(number)?.get(place & (SEGMENT_SLOTS - 1))?;
             let index = index_of(number, place & (SEGMENT_SLOTS - 1), random);
-            // A slot's next index differs from its last: the old STag does not name it.
+            // A slot's next index differs from its last one, so that the old STag does not name it.
             let is_new = index != 0 && index != slot.index() && self.slot(index).is_none();
             if is_new && !slot.is_allocated() {
                 slot.take(index);
@@ -489,7 +486,7 @@ impl StagTable {
         }
     }
 
-    /// Gives an index back. Its slot has been revoked and its meta is `Free`.
+    /// Frees an index. Its slot has been revoked and its meta is `Free`.
     pub(crate) fn release(&self, index: u32, kind: Kind) {
         let mut allocator = lock(&self.allocator);
         if let Some(slot) = self.slot(index) {

@@ -1,26 +1,26 @@
-//! Lock-free ring of completions behind a CQ: any QP's thread pushes, any poller pops.
+//! Lock-free ring of completions of a CQ: threads of any QP push, and any poller pops.
 //!
-//! Owner: one CQ. When a peer dies its QP pushes flushed completions like any others.
+//! Owner: one CQ. If a peer dies, its QP pushes flushed completions like any others.
 //!
 //! # Ring
 //!
-//! To grow, the bounded ring's tail is closed for good and a ring of at least twice the size is linked
-//! after it. Pushers continue there at once, poppers when the old ring is empty, so the order is kept.
-//! Old rings are freed with the CQ: together they are smaller than the newest. (A ring of the same size
-//! is linked where a popper keeps a slot for a second because its thread does not run.)
+//! To grow, the tail of the bounded ring is closed permanently, and a ring of at least twice the size is linked
+//! after it. Pushers continue there at once, poppers when the old ring is empty, so the order is kept. Old rings
+//! are freed with the CQ: together they are smaller than the newest. (A ring of the same size is linked if a popper
+//! occupies a slot for a second because its thread does not run.)
 //!
-//! # Arm rule
+//! # Rule for arming
 //!
-//! Arming asks for one notification: for the next completion, or for the next solicited one (which
-//! includes errors). Completions that could be popped before do not fire it. So: poll until empty, arm,
-//! poll once more, then sleep. A pusher publishes, then looks at the arm state; the armer sets the
-//! state, then looks at the ring; with a sequentially consistent fence between the two steps on
-//! each side, one of them sees the other. Each request that a completion met gets its notification, even
-//! if the next request comes before the pusher has looked (`arm`).
+//! Arming requests one notification: for the next completion, or for the next solicited one (which includes
+//! errors). Completions that could be popped before do not trigger it. So: poll until empty, arm, poll once more,
+//! then sleep. A pusher publishes a completion, then reads the arm state; a consumer sets the arm state, then reads
+//! the ring. Both have a sequentially consistent fence between the two steps, so at least one sees the other's
+//! step. Each request that was met by a completion gets its notification, even if the next request comes before the
+//! pusher has read the arm state (`arm`).
 //!
-//! A poller cannot pass a slot whose pusher was stopped half way, so a solicited completion after it
-//! may fire while it cannot be polled yet. The slower pusher then sees that others came after it and
-//! fires for them: one notification too many is allowed, one too few is not.
+//! A poller cannot pass a slot whose pusher was stopped half way, so the notification of a later solicited
+//! completion may fire while that completion cannot be polled yet. The slower pusher then sees that others came
+//! after it, and fires for them. One notification too many is allowed; one too few is not.
 
 mod arm;
 mod removal;
@@ -32,16 +32,16 @@ use self::removal::SideList;
 use crate::queue::ring::{Offer, Ring};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Mutex, Ordering, fence, lock};
 
-/// Entries that a CQ may have.
+/// Maximum number of entries of a CQ.
 pub const MAX_CQE: u32 = 1 << 20;
 
-/// Completions that were put into the ring, and that consumers must still be notified of.
+/// Completions that were put into the ring and whose consumers must still be notified.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Put {
-    /// The place after the last one; 0 is after none.
+    /// The position after the last completion; 0 if there is none.
     end: u64,
     solicited: bool,
-    /// Other pushers' completions came between.
+    /// Completions of other pushers came between.
     overtaken: bool,
 }
 
@@ -55,16 +55,16 @@ impl Put {
 /// What the pusher must do now, outside of its locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WakeActions {
-    /// Armed notifications that fired: call the handler for each.
+    /// Armed notifications that fired: the handler must be called for each.
     pub notify: u32,
-    /// Threads sleep in `Cq::wait`: wake them.
+    /// Threads sleep in `Cq::wait` and must be woken.
     pub wake: bool,
 }
 
-/// No room: the completion is lost and the CQ is overrun for good.
+/// No room: the completion is lost and the CQ stays overrun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overrun {
-    /// It is the first one: raise the event.
+    /// It is the first lost completion: the event must be raised.
     pub first: bool,
 }
 
@@ -75,12 +75,12 @@ pub struct CqRing {
     /// The ring that poppers use.
     oldest: AtomicPtr<Ring>,
     arm: ArmState,
-    /// Threads asleep, or about to be.
+    /// Threads that sleep, or are about to sleep.
     sleepers: AtomicU32,
     overrun: AtomicBool,
-    /// All rings there ever were; the lock serialises growing.
+    /// All rings that were ever linked; the lock serialises growing.
     rings: Mutex<Vec<*mut Ring>>,
-    /// Completions that poppers take first while the oldest ring is held.
+    /// Completions that poppers take first, while the oldest ring is held.
     side: Mutex<SideList>,
 }
 
@@ -91,7 +91,7 @@ unsafe impl Send for CqRing {}
 unsafe impl Sync for CqRing {}
 
 impl CqRing {
-    /// A ring for at least `depth` entries.
+    /// Creates a ring for at least `depth` entries.
     pub fn new(depth: u32) -> VpResult<Self> {
         let ring = Box::into_raw(Box::new(Ring::new(capacity_for(depth)?, 0)?));
         Ok(Self {
@@ -105,13 +105,13 @@ impl CqRing {
         })
     }
 
-    /// Queues a completion, which can be popped from then on. Returns its place, to be compared with
-    /// [`CqRing::taken`]. The caller must call [`CqRing::notify`] soon after, once for any number of them. Takes
-    /// no lock; waits only for a popper that was stopped half way, for a bounded time.
+    /// Queues a completion, which can be popped from then on. Returns its position, to be compared with
+    /// [`CqRing::taken`]. The caller must call [`CqRing::notify`] soon afterwards, once for any number of
+    /// completions. Takes no lock; waits only for a popper that was stopped half way, for a bounded time.
     pub fn put(&self, completion: &WorkCompletion, put: &mut Put) -> Result<u64, Overrun> {
         let mut ring = self.newest();
         let solicited = completion.solicited || completion.status != WcStatus::Success;
-        // An overrun is permanent: no completion follows a lost one, even if there is room by now.
+        // An overrun is permanent: no completion follows a lost one, even if there is room again.
         while !self.is_overrun() {
             let won = |position| {
                 if solicited {
@@ -127,14 +127,14 @@ impl CqRing {
                     return Ok(place);
                 }
                 Offer::Closed => ring = self.next_after(ring).unwrap_or(ring),
-                // There is room, but a thread that does not run keeps the slot: no completion may be
-                // lost for that.
+                // There is room, but a thread that does not run occupies the slot. No completion may be lost
+                // because of that.
                 Offer::Stuck => {
-                    // Without memory for another ring it has to wait longer.
+                    // Without memory for another ring the pusher must wait longer.
                     let _ = self.link_next(ring);
                 }
                 Offer::Full if self.keeps_destroyed() && self.link_next(ring).is_ok() => {}
-                // RFC 5042 6.4.6: only this CQ suffers. [SEC-09]
+                // RFC 5042 6.4.6: only this CQ is affected. [SEC-09]
                 Offer::Full => {
                     return Err(Overrun { first: !self.overrun.swap(true, Ordering::AcqRel) });
                 }
@@ -143,12 +143,12 @@ impl CqRing {
         Err(Overrun { first: false })
     }
 
-    /// The consumers to be notified of what was put; none if nothing was.
+    /// Which consumers must be notified of the completions that were put; none if there were none.
     pub fn notify(&self, put: Put) -> WakeActions {
         if put.is_empty() {
             return WakeActions { notify: 0, wake: false };
         }
-        // After the slots are visible and before the arm state is read: see the arm rule.
+        // After the slots are visible and before the arm state is read: see the rule for arming.
         fence(Ordering::SeqCst);
         let overtaken = || put.overtaken || self.newest().has_more_after(put.end);
         WakeActions {
@@ -181,7 +181,7 @@ impl CqRing {
         }
     }
 
-    /// A ring is finished: poppers use the next one from here on.
+    /// A ring is finished: from here on poppers use the next one.
     fn advance<'a>(&self, ring: &Ring, next: &'a Ring) -> &'a Ring {
         let _ = self.oldest.compare_exchange(
             std::ptr::from_ref(ring).cast_mut(),
@@ -192,13 +192,13 @@ impl CqRing {
         next
     }
 
-    /// Requests one notification, see the arm rule; poll once more afterwards.
+    /// Requests one notification, see the rule for arming. The caller must poll once more afterwards.
     pub fn arm(&self, solicited_only: bool) {
         self.arm.arm(solicited_only, |from| self.visible(from));
     }
 
-    /// The place after the completions, from `from` on, that can be popped or were. All before `from` can,
-    /// or were.
+    /// The position, at or after `from`, before which all completions can be popped or were popped. The
+    /// caller knows this of all before `from`.
     fn visible(&self, from: u64) -> u64 {
         let mut ring = self.oldest();
         loop {
@@ -210,8 +210,8 @@ impl CqRing {
         }
     }
 
-    /// Announces a thread that is going to sleep until a push says `wake`. The thread looks for
-    /// completions once more afterwards, and calls [`CqRing::leave_sleep`] when it is awake.
+    /// Announces a thread that is going to sleep until a push says `wake`. The thread must check for completions
+    /// once more afterwards, and call [`CqRing::leave_sleep`] when it is awake.
     pub fn enter_sleep(&self) {
         self.sleepers.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
@@ -227,7 +227,7 @@ impl CqRing {
         self.overrun.load(Ordering::Acquire)
     }
 
-    /// A completion can be popped, or will be in a moment.
+    /// Whether a completion can be popped, or will be poppable in a moment.
     pub fn has_any(&self) -> bool {
         self.queued() != 0
     }
@@ -238,7 +238,7 @@ impl CqRing {
         if held { len + self.side_len() } else { len }
     }
 
-    /// Completions in the rings, and whether one of them is held.
+    /// The number of completions in the rings, and whether one of the rings is held.
     fn in_rings(&self) -> (usize, bool) {
         self.chain().fold((0, false), |(sum, any), ring| {
             let (len, held) = ring.content();
@@ -250,13 +250,13 @@ impl CqRing {
         std::iter::successors(Some(self.oldest()), |ring| self.next_after(ring))
     }
 
-    /// Entries that it can hold.
+    /// The number of entries that it can hold.
     pub fn depth(&self) -> u32 {
         self.newest().capacity() as u32
     }
 
-    /// Makes room for at least `depth` entries, keeping all completions; returns the depth now. A
-    /// smaller depth is granted by keeping the present one, unless the entries would not fit.
+    /// Makes room for at least `depth` entries, and keeps all completions; returns the depth that it has then. If a
+    /// smaller depth is requested, the present one stays, and it is an error only if the entries would not fit.
     // RDMAC 9.2.3: Modify CQ
     pub fn resize(&self, depth: u32) -> VpResult<u32> {
         let capacity = capacity_for(depth)?;
@@ -277,7 +277,7 @@ impl CqRing {
         Ok(self.depth())
     }
 
-    /// Links another ring of the same size after a ring, unless that was done already.
+    /// Links another ring of the same size after a ring, unless that was already done.
     #[cold]
     fn link_next(&self, ring: &Ring) -> VpResult<()> {
         let mut rings = lock(&self.rings);
@@ -287,19 +287,19 @@ impl CqRing {
         }
     }
 
-    /// Links a ring after the newest.
+    /// Links a ring after the newest one.
     fn extend(&self, rings: &mut Vec<*mut Ring>, capacity: usize) -> VpResult<()> {
         let now = self.newest();
         let pointer = Box::into_raw(Box::new(Ring::new(capacity, now.generation() + 1)?));
         rings.push(pointer);
-        // In this order: a completion in a ring that poppers cannot reach yet would have fired and could
-        // not be polled.
+        // The order matters: a completion in a ring that poppers cannot reach yet could fire and could not be
+        // polled.
         now.close(pointer);
         self.newest.store(pointer, Ordering::Release);
         Ok(())
     }
 
-    /// Completions before this place were taken.
+    /// The position before which all completions were popped.
     pub fn taken(&self) -> u64 {
         let (oldest, held) = (self.oldest().popped(), self.chain().any(Ring::is_held));
         if held { self.taken_held() } else { oldest }
@@ -333,7 +333,7 @@ fn capacity_for(depth: u32) -> VpResult<usize> {
             format!("a completion queue holds 1 to {MAX_CQE} entries, {depth} were requested"),
         ));
     }
-    // One slot would make "may be written" and "was written" the same number.
+    // With one slot, the sequence numbers for "may be written" and "was written" would be equal.
     Ok(depth.next_power_of_two().max(2) as usize)
 }
 

@@ -1,7 +1,7 @@
-//! Interrupts of waits for a CQ, and the end of the CQ, which interrupts all of them.
+//! Interrupts threads that wait for a CQ. Destroying the CQ interrupts all of them.
 //!
-//! Owned by the CQ; any thread waits, interrupts and destroys. A wait that began before the CQ was
-//! destroyed is always interrupted by that. Peers play no part. A CQ is not used again after its end.
+//! Owned by the CQ; any thread waits, interrupts and destroys. A wait that began before the CQ was destroyed is
+//! always interrupted by the destruction. Peers have no influence. A CQ is not used again after it is destroyed.
 
 use vp_api::VpStatus;
 
@@ -14,20 +14,19 @@ pub struct Interrupts {
     ended: AtomicBool,
 }
 
-/// The number of interrupts before a wait.
+/// The number of interrupts before the wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Before(u32);
 
 impl Interrupts {
-    /// A wait begins.
+    /// Begins a wait.
     pub fn begin(&self) -> Result<Before, VpStatus> {
-        // In this order, against the opposite one of `destroy`, which marks the end first and then
-        // interrupts.
+        // The order matters: `destroy` does the opposite, and first marks the end, then interrupts.
         let before = Before(self.count.load(Ordering::Acquire));
         self.check_alive().map(|()| before)
     }
 
-    /// An interrupt has come since the wait began.
+    /// Whether an interrupt has come since the wait began.
     pub fn interrupted_since(&self, before: Before) -> bool {
         self.count.load(Ordering::Acquire) != before.0
     }
@@ -37,12 +36,12 @@ impl Interrupts {
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The CQ is destroyed; the caller interrupts next.
+    /// Marks the CQ as destroyed; the caller interrupts next.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// `InvalidHandle` after the end.
+    /// Returns `InvalidHandle` once the CQ is destroyed.
     #[inline]
     pub fn check_alive(&self) -> Result<(), VpStatus> {
         if self.ended.load(Ordering::Acquire) { Err(VpStatus::InvalidHandle) } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! Bounded multi-producer, multi-consumer queue with a sequence number per slot (after Dmitry Vyukov's),
-//! without locks; its tail can be closed for good.
+//! Lock-free, bounded, multi-producer, multi-consumer queue with a sequence number per slot (after Dmitry Vyukov's
+//! design). Its tail can be closed permanently.
 //!
 //! Owner: a [`crate::queue::cq_ring::CqRing`], for as long as its CQ lives.
 
@@ -8,7 +8,7 @@ use vp_api::{VpResult, WorkCompletion, room};
 
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, Patience, UnsafeCell, fence};
 
-/// Lowest bit of `Ring::tail`: the ring accepts nothing more. Positions are counted above it.
+/// Lowest bit of `Ring::tail`: the ring accepts no more completions. Positions are counted above it.
 const CLOSED: usize = 1;
 const STEP: usize = 2;
 /// Highest bit of `Ring::head`: only one thread pops. No position ever has this bit.
@@ -28,7 +28,7 @@ pub(crate) struct Ring {
 }
 
 struct Slot {
-    /// Position that may be written here next; position + 1 once it was written.
+    /// Position that may be written here next; position + 1 once that was written.
     sequence: AtomicUsize,
     completion: UnsafeCell<WorkCompletion>,
 }
@@ -41,7 +41,7 @@ unsafe impl Sync for Slot {}
 pub(crate) enum Offer {
     /// It can be popped.
     Taken {
-        /// Where it is.
+        /// The position where it is.
         position: usize,
     },
     Full,
@@ -50,11 +50,11 @@ pub(crate) enum Offer {
     Closed,
 }
 
-/// Bits of a place in a CQ that count within one ring; those above are the ring's generation.
+/// Number of bits of a position in a CQ that count within one ring; the bits above are the ring's generation.
 const WITHIN: u32 = 48;
 
 impl Ring {
-    /// An empty ring; `capacity` is a power of two, at least 2.
+    /// Creates an empty ring; `capacity` is a power of two, at least 2.
     pub(crate) fn new(capacity: usize, generation: u32) -> VpResult<Self> {
         let slot = |position| Slot {
             sequence: AtomicUsize::new(position),
@@ -75,18 +75,18 @@ impl Ring {
         &self.slots[position & (self.slots.len() - 1)]
     }
 
-    /// A position among those of all rings of the CQ: later completions have greater ones.
+    /// Converts to a position among those of all rings of the CQ: later completions have greater positions.
     #[inline]
     pub(crate) fn place(&self, position: usize) -> u64 {
         u64::from(self.generation) << WITHIN | position as u64
     }
 
-    /// Everything before this place was popped.
+    /// The position before which everything was popped.
     pub(crate) fn popped(&self) -> u64 {
         self.place(self.head())
     }
 
-    /// Everything that was pushed is before this place.
+    /// The position before which everything is that was pushed.
     pub(crate) fn pushed(&self) -> u64 {
         self.place(self.tail.load(Ordering::Acquire) / STEP)
     }
@@ -100,16 +100,16 @@ impl Ring {
         self.generation
     }
 
-    /// Queues a completion at the tail. Waits only for a popper that was stopped while it copied a
-    /// completion out, when all slots but its own have been used again meanwhile. `won` gets its position
-    /// before poppers see it.
+    /// Queues a completion at the tail. Waits only for a popper that was stopped while it copied a completion out,
+    /// and only if all other slots have been reused meanwhile. `won` gets the position of the completion before
+    /// poppers see it.
     #[inline]
     pub(crate) fn push(&self, completion: &WorkCompletion, won: impl FnOnce(usize)) -> Offer {
         let mut patience = Patience::default();
         let mut tail = self.tail.load(Ordering::Relaxed);
         let position = loop {
             if tail & CLOSED != 0 {
-                // The thread that closed it linked the next ring before.
+                // The thread that closed the ring has linked the next ring before.
                 fence(Ordering::Acquire);
                 return Offer::Closed;
             }
@@ -143,7 +143,7 @@ impl Ring {
         Offer::Taken { position }
     }
 
-    /// Writes the slot of a position, which the caller has won, and makes it visible to poppers.
+    /// Writes the slot of a position that the caller has won, and makes it visible to poppers.
     #[inline]
     fn write(&self, position: usize, completion: &WorkCompletion) {
         let slot = self.slot(position);
@@ -155,18 +155,18 @@ impl Ring {
         slot.sequence.store(position + 1, Ordering::Release);
     }
 
-    /// Completions follow the one before this place, or the ring was closed.
+    /// Whether completions follow the one before this position, or the ring was closed.
     pub(crate) fn has_more_after(&self, place: u64) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
         tail & CLOSED != 0 || self.place(tail / STEP) != place
     }
 
-    /// No popper has won the completion one lap behind `position`.
+    /// Whether no popper has won the completion one lap behind `position`.
     fn is_full(&self, position: usize) -> bool {
         self.head() + self.slots.len() <= position
     }
 
-    /// Moves up to `out.len()` completions to `out`; returns how many. `None`: the ring is held.
+    /// Moves up to `out.len()` completions to `out`, and returns how many. `None` if the ring is held.
     #[inline]
     pub(crate) fn pop(&self, out: &mut [WorkCompletion]) -> Option<usize> {
         let mut head = self.head.load(Ordering::Relaxed);
@@ -196,11 +196,11 @@ impl Ring {
         }
     }
 
-    /// From here on until it is [released](Ring::release) only the caller pops, by [`Ring::pop_held`];
-    /// one thread at a time, under the CQ's lock for this.
+    /// Holds the ring until it is [released](Ring::release): only the caller pops, by [`Ring::pop_held`], one
+    /// thread at a time, under the CQ's lock for this.
     pub(crate) fn hold(&self) {
-        // Completions that others won before lie before the head; a thread that is about to win one
-        // finds it changed.
+        // Completions that other threads have won are before the head. A thread that is about to win one finds that
+        // the head has changed.
         self.head.fetch_or(HELD, Ordering::AcqRel);
     }
 
@@ -212,7 +212,7 @@ impl Ring {
         self.head.load(Ordering::Acquire) & HELD != 0
     }
 
-    /// The oldest completion, with its place.
+    /// The oldest completion, with its position.
     pub(crate) fn pop_held(&self) -> Option<(u64, WorkCompletion)> {
         let head = self.head();
         let mut one = [WorkCompletion::BLANK];
@@ -223,7 +223,7 @@ impl Ring {
         })
     }
 
-    /// Completions that can be read from `head` on, up to `limit`.
+    /// The number of completions that can be read from `head` on, up to `limit`.
     fn ready(&self, head: usize, limit: usize) -> usize {
         let limit = limit.min(self.slots.len());
         let is_ready =
@@ -231,8 +231,8 @@ impl Ring {
         (0..limit).take_while(is_ready).count()
     }
 
-    /// The place after those from `from` on that were written, popped or not; and whether nothing more is
-    /// written in this ring. All before `from` were written.
+    /// The position before which all completions were written, at or after `from`, popped or not; and whether no
+    /// more are written in this ring. All before `from` were written.
     pub(crate) fn written(&self, from: u64) -> (u64, bool) {
         let known = from.saturating_sub(self.place(0)) as usize;
         let tail = self.tail.load(Ordering::Acquire);
@@ -243,7 +243,7 @@ impl Ring {
         (self.place(first.min(end)), tail & CLOSED != 0 && first >= end)
     }
 
-    /// Reads the slots from `head` on, which the caller has won, and returns them to pushers.
+    /// Reads the slots from `head` on, which the caller has won, and frees them for pushers.
     fn take(&self, head: usize, out: &mut [WorkCompletion]) {
         for (n, out) in out.iter_mut().enumerate() {
             let slot = self.slot(head + n);
@@ -265,8 +265,8 @@ impl Ring {
         (tail.saturating_sub(head & !HELD), head & HELD != 0)
     }
 
-    /// Nothing more is added, and everything was popped. Never true of a ring that is held, which only
-    /// the holder leaves.
+    /// Whether no more completions are added and everything was popped. Never true for a ring that is held: only
+    /// the holder moves to the next ring.
     pub(crate) fn is_finished(&self) -> bool {
         let tail = self.tail.load(Ordering::Acquire);
         tail & CLOSED != 0 && tail / STEP == self.head.load(Ordering::Acquire)
@@ -287,34 +287,34 @@ impl Ring {
         self.next.load(Ordering::Acquire)
     }
 
-    /// Sends pushers to `next` from now on. Once, under the CQ's lock for growing.
+    /// Sends pushers to `next` from now on. Called once, under the CQ's lock for growing.
     pub(crate) fn close(&self, next: *mut Ring) {
         self.next.store(next, Ordering::Release);
-        // Last: a thread that finds the ring closed also finds the next one.
+        // Closed last, so that a thread that finds the ring closed also finds the next one.
         self.tail.fetch_or(CLOSED, Ordering::AcqRel);
     }
 }
 
-/// Threads that are stopped half way, for tests.
+/// Simulates threads that are stopped half way, for tests.
 #[cfg(test)]
 #[cfg(not(loom))]
 impl Ring {
-    /// A pusher that has won a position and not written it.
+    /// A pusher that has won a position and has not written it.
     pub(crate) fn begin_push(&self) -> usize {
         self.tail.fetch_add(STEP, Ordering::Relaxed) / STEP
     }
 
-    /// It continues.
+    /// Continues the pusher.
     pub(crate) fn end_push(&self, position: usize, completion: &WorkCompletion) {
         self.write(position, completion);
     }
 
-    /// A popper that has won a completion and not read it.
+    /// A popper that has won a completion and has not read it.
     pub(crate) fn begin_pop(&self) -> usize {
         self.head.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// It continues.
+    /// Continues the popper.
     pub(crate) fn end_pop(&self, position: usize) {
         self.take(position, &mut [WorkCompletion::BLANK]);
     }

@@ -1,12 +1,12 @@
-//! Shared receive queue: receives for several QPs, the limit event, and QPs that wait for a receive.
+//! Shared receive queue: receives for several QPs, the limit event, and the QPs that wait for a receive.
 //!
-//! Owner: the RNIC's table and the QPs on it, through an `Arc`. One small lock: an SRQ is shared by
-//! nature. A QP takes a receive out as a whole, so nothing here depends on the life of a peer; receives
-//! that no QP took are never flushed by one (RDMAC 6.3). A receive that was taken occupies its slot
-//! until its completion was polled; when the queue looks full it asks each CQ how far that was.
+//! Owner: the RNIC's table and the QPs on it, through an `Arc`. One small lock protects it. A QP takes a whole
+//! receive out, so nothing here depends on the life of a peer; receives that no QP took are never flushed by a QP
+//! (RDMAC 6.3). A receive that was taken occupies its slot until its completion was polled; when the queue looks
+//! full, it asks each CQ how far it was polled.
 //!
-//! A QP that found no receive for a message that may wait is entered in a list, and the thread that
-//! posts has it served without holding the lock of this queue.
+//! A QP that found no receive for a message that may wait is entered in a list. The thread that posts has it served
+//! without holding the lock of this queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -24,7 +24,7 @@ use crate::sync::{Mutex, lock};
 
 /// A QP with a message that waits for a receive.
 pub trait Waiter: Send + Sync {
-    /// There may be a receive: the QP takes it, or waits again.
+    /// There may be a receive now: the QP takes it, or waits again.
     fn on_receives(&self);
 }
 
@@ -41,26 +41,26 @@ struct State {
     ring: RecvRing,
     /// Receives that a QP took and has not completed.
     begun: u32,
-    /// Completions that were not polled at the last check: their CQ, and their place there.
+    /// Completions that were not polled at the last check: their CQ, and their position there.
     untaken: VecDeque<(CqId, u64)>,
-    /// Where receives complete.
+    /// The CQs in which receives complete.
     cqs: Vec<Sink>,
-    /// QPs with messages that wait for a receive, each once; with room for all that may wait.
+    /// QPs with messages that wait for a receive, each once. Has room for all that may wait.
     waiting: VecDeque<(QpId, Weak<dyn Waiter>)>,
     /// Number of QPs whose messages may wait.
     waiters: usize,
-    /// One-shot: fires when fewer remain; 0: not armed.
+    /// One-shot: fires when fewer receives remain; 0 means not armed.
     limit: u32,
     _pd: InUse,
 }
 
 /// A CQ in which receives complete.
 pub trait Completes: Send + Sync {
-    /// Completions before this place were taken.
+    /// The position before which completions were polled.
     fn taken(&self) -> u64;
 }
 
-/// Such a CQ, as the queue knows it.
+/// A CQ in which receives complete, as the queue knows it.
 struct Sink {
     id: CqId,
     queue: Weak<dyn Completes>,
@@ -74,11 +74,11 @@ impl State {
         self.ring.posted() as usize + self.begun as usize + self.untaken.len()
     }
 
-    /// Frees slots of completions that were polled, at least one if there is any. Those of a CQ that is
-    /// seldom polled move to the end, so that not every post reads that CQ.
+    /// Frees slots of completions that were polled: at least one slot, if there is any. CQs that are seldom polled
+    /// move to the end, so that not every post reads them.
     fn reap(&mut self) {
         for cq in &mut self.cqs {
-            // If the CQ is gone its completions will never be polled.
+            // If the CQ is destroyed, its completions will never be polled.
             cq.taken = cq.queue.upgrade().map_or(u64::MAX, |queue| queue.taken());
         }
         let cqs = &self.cqs;
@@ -151,8 +151,8 @@ impl State {
 }
 
 impl SoftSrq {
-    /// An empty SRQ; `pd` keeps its protection domain in use. The limit is checked when receives are
-    /// taken, so that the empty queue does not fire at once.
+    /// Creates an empty SRQ; `pd` keeps its protection domain in use. The limit is checked when receives are taken,
+    /// so the empty queue does not fire at once.
     pub fn create(
         id: SrqId,
         init: &SrqInit,
@@ -176,27 +176,26 @@ impl SoftSrq {
         Ok(Arc::new(Self { id, pd: init.pd, events, state }))
     }
 
-    /// PD against which buffers of this queue are checked.
+    /// The PD against which the buffers of this queue are checked.
     pub fn pd(&self) -> PdId {
         self.pd
     }
 
-    /// SGEs that a receive may have; what a [`RecvWqe`] for [`SoftSrq::take`] needs.
+    /// The maximum number of SGEs of a receive; needed for a [`RecvWqe`] for [`SoftSrq::take`].
     pub fn max_sge(&self) -> u32 {
         lock(&self.state).as_ref().map_or(0, |state| state.ring.max_sge())
     }
 
-    /// Moves the oldest receive to `into`, and returns whether there was one. The second half of the
-    /// result is true if the limit event is due: then the caller calls [`SoftSrq::raise_limit`] once it
-    /// holds no lock.
+    /// Moves the oldest receive to `into`, and returns whether there was one. The second half of the result is true
+    /// if the limit event is due: then the caller must call [`SoftSrq::raise_limit`] once it holds no lock.
     pub fn take(&self, into: &mut RecvWqe) -> (bool, bool) {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut() else { return (false, false) };
         state.take(into)
     }
 
-    /// As [`SoftSrq::take`]. If there is none, QP `qp` is served at the next post: `waiter` makes its
-    /// reference.
+    /// As [`SoftSrq::take`]. If there is no receive, QP `qp` is served at the next post; `waiter` makes a reference
+    /// to the QP.
     pub fn take_or_wait<W: Waiter + 'static>(
         &self,
         into: &mut RecvWqe,
@@ -232,15 +231,15 @@ impl SoftSrq {
         Ok(())
     }
 
-    /// Such a QP was destroyed.
+    /// A QP whose messages may wait was destroyed.
     pub fn release_waiter(&self) {
         if let Some(state) = lock(&self.state).as_mut() {
             state.waiters = state.waiters.saturating_sub(1);
         }
     }
 
-    /// Serves the QPs that wait, in order, as long as there are receives. One that gets none waits
-    /// again, after the others.
+    /// Serves the waiting QPs in order, as long as there are receives. A QP that gets none waits again, after the
+    /// others.
     fn wake(&self) {
         loop {
             let next = match lock(&self.state).as_mut() {
@@ -254,8 +253,8 @@ impl SoftSrq {
         }
     }
 
-    /// A receive that a QP took completed at this place of the CQ; `None`: without a completion, since
-    /// the QP was destroyed or the CQ is overrun.
+    /// A receive that a QP took completed at this position of the CQ. `None` if it has no completion, because the
+    /// QP was destroyed or the CQ is overrun.
     pub fn completed(&self, cq: CqId, place: Option<u64>) {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut() else { return };
@@ -277,7 +276,7 @@ impl SoftSrq {
         self.events.emit(EventSource::Srq(self.id), AsyncEvent::SrqLimit);
     }
 
-    /// After this every verb returns `InvalidHandle`; unused receives are dropped.
+    /// Destroys the queue: after this every verb returns `InvalidHandle`. Unused receives are dropped.
     pub fn destroy(&self) {
         *lock(&self.state) = None;
     }

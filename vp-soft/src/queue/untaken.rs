@@ -1,19 +1,19 @@
-//! Slots of completed work requests whose completions were not polled: they stay occupied (RDMAC 6.3:
-//! outstanding until retrieved). So the completions of a consumer are never more than its queues are
-//! deep, and a CQ as deep as the sum of its queues cannot overrun.
+//! Slots of completed work requests whose completions were not polled. They stay occupied (RDMAC 6.3: outstanding
+//! until retrieved). So a consumer never has more completions than its queues are deep, and a CQ as deep as the sum
+//! of its queues cannot overrun.
 //!
-//! Owner: a QP, one for each of its work queues, under its lock. Pollers write nothing here: when a
-//! queue looks full the QP reads from its CQ how far it was polled. When the peer dies, flushed requests stay
-//! like others until their completions are polled.
+//! Owner: a QP, one for each of its work queues, under its lock. Pollers write nothing here: when a queue looks
+//! full, the QP reads from its CQ how far it was polled. If the peer dies, flushed requests occupy their slots like
+//! others, until their completions are polled.
 
 use vp_api::{VpResult, room};
 
 /// Completed requests of one work queue that occupy slots.
 pub struct Untaken {
-    /// For each, the place in its CQ of the completion that frees its slot. The length is a power of
+    /// For each request, the position in its CQ of the completion that frees its slot. The length is a power of
     /// two.
     places: Box<[u64]>,
-    /// The oldest one, and the next to be added: both count up and wrap.
+    /// The oldest entry, and the next to be added: both count up and wrap.
     oldest: u32,
     next: u32,
     /// Requests that completed unsignalled: the next completion of the queue frees their slots.
@@ -21,7 +21,7 @@ pub struct Untaken {
 }
 
 impl Untaken {
-    /// For a queue of `depth`. Nothing is allocated later: a completed request was posted before.
+    /// For a queue of `depth`. Nothing is allocated later: at most `depth` requests occupy slots.
     pub fn new(depth: u32) -> VpResult<Self> {
         let len = depth.next_power_of_two() as usize;
         let places = room::filled("completions of a queue", len, 0)?;
@@ -40,8 +40,8 @@ impl Untaken {
         self.silent += 1;
     }
 
-    /// A request completed, with its completion at `place`, which also frees the slots of the
-    /// unsignalled ones before it. `None`: the CQ was overrun, and the completion will never be polled.
+    /// A request completed, with its completion at `place`, which also frees the slots of the unsignalled requests
+    /// before it. `None` if the CQ was overrun: the completion will never be polled.
     #[inline]
     pub fn add(&mut self, place: Option<u64>) {
         while self.silent != 0 && place.is_some() {
@@ -67,7 +67,7 @@ impl Untaken {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Frees the slots of completions before `taken`.
+    /// Frees the slots of completions before position `taken`.
     pub fn reap(&mut self, taken: u64) {
         let last = self.places.len() - 1;
         while self.oldest != self.next && self.places[self.oldest as usize & last] < taken {
@@ -75,7 +75,7 @@ impl Untaken {
         }
     }
 
-    /// The stream is over and all its work has ended: unsignalled requests no longer occupy slots.
+    /// The stream has ended with all its work: unsignalled requests no longer occupy slots.
     pub fn forget_silent(&mut self) {
         self.silent = 0;
     }

@@ -1,15 +1,14 @@
 //! Work queues: posted work requests, in rings that are allocated at creation.
 //!
-//! Owner: a QP (under its lock), or an SRQ (under its own). Slots of the send ring are numbered by
-//! the protocol core, which decides their order; the receive ring is first in, first out. When the
-//! peer dies the QP flushes both.
+//! Owner: a QP (under its lock), or an SRQ (under its own). The protocol core numbers the slots of the send ring
+//! and decides their order; the receive ring is first in, first out. If the peer dies, the QP flushes both.
 
 use vp_api::{
     BindMw, Data, FastRegister, RecvWr, SendFlags, SendOp, SendWr, Sge, Stag, VpResult, VpStatus,
     WcOpcode, room,
 };
 
-/// A send-queue operation that stays inside this RNIC.
+/// A send-queue operation that does not leave this RNIC.
 #[derive(Clone, Debug)]
 pub enum LocalOp {
     /// Bind Memory Window.
@@ -25,9 +24,9 @@ pub enum LocalOp {
 pub struct SendSlot {
     /// The consumer's id of the work request.
     pub wr_id: u64,
-    /// What its completion says.
+    /// The operation that its completion reports.
     pub opcode: WcOpcode,
-    /// As posted.
+    /// The flags, as posted.
     pub flags: SendFlags,
     /// SGEs, or octets inline.
     count: u16,
@@ -39,14 +38,14 @@ pub struct SendSlot {
 pub enum Payload<'a> {
     /// Scatter/gather list.
     Sgl(&'a [Sge]),
-    /// Octets, copied when it was posted.
+    /// Inline octets, copied when the request was posted.
     Inline(&'a [u8]),
 }
 
 const SGES: &str = "scatter/gather elements of a queue";
 
-/// The scatter/gather lists of a ring's slots. Each slot has room for one element until the first longer
-/// list is posted; then all get the full room, once. Many idle QPs need little memory that way.
+/// The scatter/gather lists of a ring's slots. Each slot has room for one element until the first longer list is
+/// posted; then all slots get the full room, once. So many idle QPs need little memory.
 struct SgeRing {
     elements: Box<[Sge]>,
     depth: usize,
@@ -67,7 +66,7 @@ impl SgeRing {
         if elements > self.room { self.widen() } else { Ok(()) }
     }
 
-    /// Stores a list, for which there is room.
+    /// Stores a list. There must be room for it.
     #[inline]
     fn put(&mut self, slot: usize, list: &[Sge]) {
         copy(&mut self.elements[slot * self.room..], list);
@@ -90,7 +89,7 @@ impl SgeRing {
     }
 }
 
-/// Copies a list to the front of another. Most have one element, which needs no call.
+/// Copies a list to the front of another. Most lists have one element, which needs no call.
 #[inline]
 fn copy(to: &mut [Sge], from: &[Sge]) {
     match from {
@@ -99,7 +98,7 @@ fn copy(to: &mut [Sge], from: &[Sge]) {
     }
 }
 
-/// Send ring. Inline data and local operations get their rings on first use: few QPs need them.
+/// Send ring. Inline data and local operations get their rings on first use, because few QPs need them.
 pub struct SendRing {
     slots: Box<[SendSlot]>,
     sges: SgeRing,
@@ -128,8 +127,7 @@ impl SendRing {
         })
     }
 
-    /// Checks that a work request can be stored, and makes room for it; called before the core assigns a
-    /// slot.
+    /// Checks that a work request can be stored, and makes room for it. Called before the core assigns a slot.
     #[inline]
     pub fn check(&mut self, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         let single_sink = matches!(wr.op, SendOp::Read { .. } | SendOp::Atomic { .. });
@@ -216,7 +214,7 @@ impl SendRing {
         self.locals[at] = local_op(op);
     }
 
-    /// The work request that was stored at a slot last.
+    /// The work request that was last stored at a slot.
     #[inline]
     pub fn slot(&self, slot: u32) -> &SendSlot {
         &self.slots[slot as usize]
@@ -237,12 +235,12 @@ impl SendRing {
         }
     }
 
-    /// Local operations were posted.
+    /// Whether local operations were posted.
     pub fn has_locals(&self) -> bool {
         !self.locals.is_empty()
     }
 
-    /// Takes a slot's local operation, to execute it or, if flushed, to drop it.
+    /// Removes a slot's local operation, to execute it or, if flushed, to drop it.
     pub fn take_local(&mut self, slot: u32) -> Option<LocalOp> {
         self.locals.get_mut(slot as usize)?.take()
     }
@@ -283,7 +281,7 @@ impl RecvWqe {
         &self.sges[..self.count]
     }
 
-    /// Octets that fit. The post checked that the sum does not overflow.
+    /// The number of octets that fit. The post checked that the sum does not overflow.
     pub fn capacity(&self) -> u32 {
         self.sgl().iter().fold(0, |sum, sge| sum.saturating_add(sge.len))
     }
@@ -309,17 +307,17 @@ impl RecvRing {
         })
     }
 
-    /// Receives that fit.
+    /// The number of receives that fit.
     pub fn depth(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    /// Elements that a receive may have.
+    /// The maximum number of elements of a receive.
     pub fn max_sge(&self) -> u32 {
         self.sges.max as u32
     }
 
-    /// Receives posted and not taken.
+    /// The number of receives that are posted and not taken.
     pub fn posted(&self) -> u32 {
         self.posted as u32
     }
@@ -337,7 +335,7 @@ impl RecvRing {
         Ok(())
     }
 
-    /// The slot this many places after the oldest, at most all of them. A division would cost more.
+    /// The slot this many places after the oldest, at most the ring's length. A division would cost more.
     #[inline]
     fn slot_after(&self, places: usize) -> usize {
         let (at, depth) = (self.head + places, self.slots.len());
@@ -358,7 +356,7 @@ impl RecvRing {
         true
     }
 
-    /// Changes the depth and keeps what is posted; `CannotChange` if that would not fit.
+    /// Changes the depth and keeps what is posted; `CannotChange` if the posted receives would not fit.
     pub fn resize(&mut self, depth: u32) -> Result<(), VpStatus> {
         check(depth as usize >= self.posted, VpStatus::CannotChange)?;
         let mut new = Self::new(depth, self.max_sge()).map_err(|e| e.status)?;
@@ -388,8 +386,8 @@ fn check_sgl(sgl: &[Sge], max_sge: usize) -> Result<(), VpStatus> {
     check(sum <= u64::from(u32::MAX), VpStatus::InvalidSgl)
 }
 
-/// The elements, cut to size, that cover `len` octets at `offset` of a list. Elements of length 0 are
-/// left out: their STags are not checked. // [VERBS-19]
+/// The elements, cut to size, that cover `len` octets at `offset` of a list. Elements of length 0 are omitted:
+/// their STags are not checked. // [VERBS-19]
 #[inline]
 pub fn pieces(sgl: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Sge> {
     let mut skip = offset;

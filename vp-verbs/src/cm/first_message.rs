@@ -3,7 +3,6 @@
 //! established as soon as it has replied, and does not report the first message. So the consumer gets the event
 //! when a receive has completed, or else when there was time for the zero-length Write, which this provider's
 //! initiator sends, to arrive.
-//! initiator like ours has had time to arrive.
 //!
 //! Owner: the connection manager; the event thread runs it. If a peer dies meanwhile, the connection ends like any
 //! other.

@@ -1,11 +1,12 @@
-//! Arm state of a CQ: the notification that a consumer asked for, and those that pushers still owe.
+//! Arm state of a CQ: the notification that a consumer requested, and those that pushers still owe.
 //!
-//! Owner: a [`super::CqRing`]. Consumers arm, pushers fire; both under a small lock, which a pusher takes
-//! only if the word says that there may be a notification for it. Peers play no part.
+//! Owner: a [`super::CqRing`]. Consumers arm, pushers fire; both under a small lock. A pusher takes the lock only
+//! if the atomic word says that there may be a notification to fire. Peers have no influence.
 //!
-//! A pusher looks at the state some time after its completion can be popped. Meanwhile a consumer may pop
-//! it and arm again. So a request is for completions from a place on, the first one that could not be popped
-//! when it was made; and one that a completion before that place met is owed by that completion's pusher.
+//! A pusher reads the state some time after its completion can be popped. Meanwhile a consumer may pop the
+//! completion and arm again. So a request applies to completions from a position on: the first position that could
+//! not be popped when the request was made. If a completion before that position met an earlier request, the pusher
+//! of that completion owes the notification.
 
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 
@@ -13,7 +14,7 @@ use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 const UNARMED: u32 = 0;
 const SOLICITED: u32 = 1;
 const NEXT: u32 = 2;
-/// Bit of the word: notifications are owed.
+/// Bit of the word: there are owed notifications.
 const OWED: u32 = 4;
 
 /// The arm state.
@@ -22,26 +23,26 @@ pub(super) struct ArmState {
     /// The request and `OWED`; written under the lock.
     word: AtomicU32,
     request: Mutex<Request>,
-    /// The place after the last completion that a solicited request is for.
+    /// The position after the last completion that meets a solicited request.
     solicited_end: AtomicU64,
 }
 
 #[derive(Default)]
 struct Request {
-    /// It is for completions from this place on.
+    /// The request applies to completions from this position on.
     from: u64,
-    /// Earlier requests that were met, and whose notifications did not fire yet.
+    /// Earlier requests that were met, and whose notifications have not fired yet.
     owed: u32,
 }
 
 impl ArmState {
-    /// A completion gets this place that a solicited request is for; before it can be popped.
+    /// Records the position of a completion that meets a solicited request. Called before it can be popped.
     pub(super) fn note_solicited(&self, place: u64) {
         self.solicited_end.fetch_max(place + 1, Ordering::Relaxed);
     }
 
-    /// Requests one notification. `visible`: the place after those, from the given one on, that can be
-    /// popped or were.
+    /// Requests one notification. `visible` gets a position, and returns the position at or after it before which
+    /// all completions can be popped or were popped.
     pub(super) fn arm(&self, solicited_only: bool, visible: impl FnOnce(u64) -> u64) {
         let new = if solicited_only { SOLICITED } else { NEXT };
         let mut request = lock(&self.request);
@@ -49,7 +50,7 @@ impl ArmState {
         let (before, owed) = (word & !OWED, word & OWED);
         // RDMAC 8.2.5: if any pending request says "next", any completion fires.
         self.word.store(new.max(before) | owed, Ordering::Release);
-        // Before it looks: see the arm rule. A pusher that reads the word waits for the lock.
+        // Set before it reads the ring: see the rule for arming. A pusher that reads the word waits for the lock.
         fence(Ordering::SeqCst);
         let end = visible(request.from);
         let met = end > request.from
@@ -65,8 +66,9 @@ impl ArmState {
         }
     }
 
-    /// Takes the notifications that are due after a put that ended before `end`; how many. The put is
-    /// visible before that. Only one pusher gets each. RDMAC 8.2.5 [VERBS-21] [RDMAP-14]
+    /// Takes the notifications that are due after a put that ended before `end`, and returns how many. The
+    /// completions put are visible before that. Only one pusher gets each notification. RDMAC 8.2.5 [VERBS-21]
+    /// [RDMAP-14]
     #[inline]
     pub(super) fn fire(&self, end: u64, solicited: impl Fn() -> bool) -> u32 {
         match self.word.load(Ordering::Acquire) {

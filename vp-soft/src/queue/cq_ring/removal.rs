@@ -1,12 +1,12 @@
 //! Removing a destroyed QP's completions from a CQ that other QPs share.
 //!
-//! The ring must not have holes: completions of other QPs move to a list beside it. While the list is
-//! not empty the oldest ring is held: poppers take the lock and pop from the list first. Pushers are not
-//! affected. Owner: a [`CqRing`], under a lock for this. When the list is empty the ring is released,
-//! and poppers take no lock any more.
+//! The ring must not have holes, so completions of other QPs move to a list beside it. While the list is not empty,
+//! the oldest ring is held: poppers take the lock and pop from the list first. Pushers are not affected. Owner: a
+//! [`CqRing`], under a separate lock. When the list is empty, the ring is released, and poppers take no lock any
+//! more.
 //!
-//! If a pusher was stopped half way, or there is no memory for the list, completions stay in the ring;
-//! then a thread that pops one checks whether its QP is gone.
+//! If a pusher was stopped half way, or if there is no memory for the list, completions stay in the ring; then a
+//! thread that pops one checks whether its QP is destroyed.
 
 use std::collections::VecDeque;
 
@@ -19,9 +19,9 @@ use crate::sync::lock;
 /// The completions beside the ring.
 #[derive(Default)]
 pub(super) struct SideList {
-    /// Completions that were in the ring, each with its place there.
+    /// Completions that were in the ring, each with its position there.
     list: VecDeque<(u64, WorkCompletion)>,
-    /// Destroyed QPs, each with the place after its last possible completion.
+    /// Destroyed QPs, each with the position after its last possible completion.
     destroyed: Vec<(QpId, u64)>,
 }
 
@@ -32,8 +32,8 @@ impl SideList {
 }
 
 impl CqRing {
-    /// Removes the completions of a QP that adds no more: no pop that begins afterwards finds one, and
-    /// they take no room. Those of other QPs stay, in their order, and keep their places.
+    /// Removes the completions of a QP that adds no more of them: a pop that begins afterwards finds none, and they
+    /// use no room. Those of other QPs stay, and keep their order and positions.
     /// RDMAC 6.1.4 [VERBS-20]
     pub fn remove(&self, qp: QpId) {
         let mut side = lock(&self.side);
@@ -44,7 +44,7 @@ impl CqRing {
         self.release_if_empty(&mut side);
     }
 
-    /// Moves completions before a place from the rings to the list, as far as they can be popped.
+    /// Moves completions before a position from the rings to the list, as far as they can be popped.
     fn move_aside(&self, end: u64, side: &mut SideList) {
         if side.list.try_reserve(self.in_rings().0).is_err() {
             return;
@@ -66,12 +66,13 @@ impl CqRing {
         }
     }
 
-    /// Holds the ring that the next completion comes from: only the owner of the lock pops there.
+    /// Holds the ring that the next completion comes from: only the owner of the lock pops from it.
     fn hold_oldest(&self) -> &Ring {
         let mut ring = self.oldest();
         ring.hold();
         while let Some(next) = ring.is_finished_held().then(|| self.next_after(ring)).flatten() {
-            // First: otherwise other threads pop what came after the list.
+            // The ring is held first: otherwise other threads could pop completions that come after those in the
+            // list.
             next.hold();
             ring = self.advance(ring, next);
         }
@@ -89,7 +90,7 @@ impl CqRing {
         empty
     }
 
-    /// Pops while the ring is held.
+    /// Pops completions while the ring is held.
     #[cold]
     pub(super) fn pop_held(&self, out: &mut [WorkCompletion]) -> usize {
         let mut side = lock(&self.side);
@@ -105,20 +106,20 @@ impl CqRing {
         if popped == 0 && released { self.pop(out) } else { popped }
     }
 
-    /// Completions before this place were taken, while the ring is held.
+    /// The position before which all completions were popped, while the ring is held.
     #[cold]
     pub(super) fn taken_held(&self) -> u64 {
         let side = lock(&self.side);
         side.list.front().map_or_else(|| self.oldest().popped(), |(place, _)| *place)
     }
 
-    /// Completions in the list.
+    /// The number of completions in the list.
     #[cold]
     pub(super) fn side_len(&self) -> usize {
         lock(&self.side).list.len()
     }
 
-    /// The ring may be full of completions of destroyed QPs.
+    /// Makes room: the ring may be full of completions of destroyed QPs.
     #[cold]
     pub(super) fn keeps_destroyed(&self) -> bool {
         !lock(&self.side).destroyed.is_empty()
@@ -128,7 +129,7 @@ impl CqRing {
 #[cfg(test)]
 #[cfg(not(loom))]
 impl CqRing {
-    /// As if a QP's completions could not be moved.
+    /// For tests: acts as if a QP's completions could not be moved.
     fn keep_in_ring(&self, qp: QpId) {
         self.hold_oldest();
         lock(&self.side).destroyed.push((qp, self.newest().pushed()));
