@@ -27,8 +27,8 @@ impl Access {
     /// All remote rights.
     pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 
-    /// True if the combination is allowed for a region (RDMAC 7.5 [VERBS-24]): each remote right
-    /// needs its local one, and at least one local right is there.
+    /// Whether the combination is allowed for a region (RDMAC 7.5 [VERBS-24]): each remote right needs its local
+    /// one, and at least one local right must be present.
     pub fn valid_for_region(self) -> bool {
         let needs = |remote: Self, local: Self| !self.intersects(remote) || self.contains(local);
         self.intersects(Self::LOCAL)

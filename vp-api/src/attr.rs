@@ -21,7 +21,7 @@ pub enum ConnectionModel {
 /// The transport of a device, as IT-API reports it to applications.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
-    /// The vendor's own, or not reported.
+    /// Vendor-specific, or not reported.
     Other,
     /// iWARP over TCP.
     Iwarp,
@@ -79,17 +79,17 @@ bitflags! {
         const BASED = 1 << 21;
         /// A Send can wait for its receive: [`Unready::Hold`].
         const HOLD = 1 << 22;
-        /// [`crate::SendOp::SendImmediate`], on streams whose ends agreed on it:
-        /// [`crate::StreamParams::send_immediates`]; with [`ConnectionModel::Native`] on all.
+        /// [`crate::SendOp::SendImmediate`]. With [`ConnectionModel::Native`] on all streams, otherwise on streams
+        /// whose ends agreed on it: [`crate::StreamParams::send_immediates`].
         const SEND_IMMEDIATE = 1 << 23;
         /// [`crate::LlpStream::local`]: shared memory in place of TCP, where both ends are on one host.
         const LOCAL_STREAM = 1 << 24;
-        /// What peers may do through a QP can change: [`crate::QpChange::Allow`].
+        /// The rights of peers through a QP can be changed: [`crate::QpChange::Allow`].
         const ALLOW = 1 << 25;
     }
 }
 
-/// Limits and capabilities of an RNIC (RDMAC Query RNIC). All are real: asking for the maximum works if
+/// Limits and capabilities of an RNIC (RDMAC Query RNIC). All limits are real: asking for the maximum works if
 /// there is memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -120,12 +120,12 @@ pub struct RnicAttrs {
     pub max_ord: u16,
     /// Largest message in octets.
     pub max_message: u32,
-    /// Octets of private data that [`crate::NativeCm::connect`] takes; 0: as MPA, which also holds
-    /// for [`ConnectionModel::LlpStream`].
+    /// Octets of private data that [`crate::NativeCm::connect`] takes. 0 means MPA's limit, which also holds for
+    /// [`ConnectionModel::LlpStream`].
     pub max_private_connect: u32,
-    /// The same of [`crate::NativeCm::accept`].
+    /// As above, for [`crate::NativeCm::accept`].
     pub max_private_accept: u32,
-    /// The same of [`crate::NativeCm::reject`].
+    /// As above, for [`crate::NativeCm::reject`].
     pub max_private_reject: u32,
 }
 
@@ -166,7 +166,7 @@ impl RnicAttrs {
 /// A device as listed before it is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceInfo {
-    /// Name to open it by, e.g. `vp_softrdma`.
+    /// The name by which it is opened, e.g. `vp_softrdma`.
     pub name: String,
     /// Its transport.
     pub transport: Transport,
@@ -187,25 +187,25 @@ pub struct PortInfo {
     pub addresses: Vec<IpAddr>,
 }
 
-/// For creating a CQ.
+/// Parameters for creating a CQ.
 #[derive(Clone, Default)]
 pub struct CqInit {
-    /// Entries wanted; the CQ gets at least this many.
+    /// Requested entries; the CQ gets at least this many.
     pub depth: u32,
-    /// Called once per armed notification, from any thread, without locks held; must not block.
+    /// Called once per armed notification, from any thread, with no lock held; must not block.
     pub handler: Option<Arc<dyn CqHandler>>,
 }
 
-/// For creating an SRQ.
+/// Parameters for creating an SRQ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SrqInit {
-    /// PD that its buffers are checked against.
+    /// The PD that its buffers are checked against.
     pub pd: PdId,
     /// Work requests.
     pub depth: u32,
     /// SGEs per work request.
     pub max_sge: u32,
-    /// Raise the one-shot limit event when fewer than this many remain; 0 = not armed.
+    /// The one-shot limit event is raised when fewer than this many receives remain; 0 means not armed.
     pub limit: u32,
 }
 
@@ -216,7 +216,7 @@ pub struct SrqInfo {
     pub pd: PdId,
     pub depth: u32,
     pub max_sge: u32,
-    /// Armed limit, 0 if not armed.
+    /// Armed limit; 0 if not armed.
     pub limit: u32,
     pub posted: u32,
 }
@@ -224,20 +224,20 @@ pub struct SrqInfo {
 /// What happens to a Send (of any kind, or Immediate Data) that finds no receive posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unready {
-    /// It ends the stream, with the Terminate 1/2/2 (RFC 5041 section 7.1).
+    /// The stream ends, with the Terminate 1/2/2 (RFC 5041 section 7.1).
     #[default]
     Terminate,
-    /// With [`Capabilities::HOLD`]: it waits, and the Sends after it, for receives, which they take in
-    /// order. Everything else from the peer continues meanwhile, so that the consumer's Reads complete;
-    /// an STag that a Send invalidates is valid until that Send is delivered. What waits is lost when
-    /// the stream ends: a close of the peer takes effect after it, one of the consumer is a Bad Close.
+    /// With [`Capabilities::HOLD`]: the Send and the Sends after it wait for receives, which they take in order.
+    /// Other operations of the peer continue meanwhile, so that the consumer's Reads complete. An STag that a Send
+    /// invalidates stays valid until that Send is delivered. Sends that wait are lost when the stream ends; a close
+    /// by the peer takes effect after they are delivered, a close by the consumer is a Bad Close.
     Hold {
-        /// Octets of the stream, with headers, to buffer at most, not counting what was read before the
-        /// first had to wait; at least 1. Beyond this nothing is read from the stream, and TCP stops the
-        /// peer, which may give up by its own time-outs. A good number is 256 KiB.
+        /// The maximum number of octets of the stream to buffer, with headers, not counting those that were read
+        /// before the first Send had to wait; at least 1. When the buffer is full, nothing is read from the stream,
+        /// and TCP stops the peer, which may give up by its own time-outs. 256 KiB is a good value.
         octets: u32,
-        /// The longest time that the oldest waits, or an eighth more; not zero. Afterwards it is treated
-        /// as by [`Unready::Terminate`].
+        /// The longest time that the oldest Send waits, exceeded by at most an eighth; not zero. Afterwards it is
+        /// treated as by [`Unready::Terminate`].
         time: Duration,
     },
 }
@@ -251,7 +251,7 @@ impl Unready {
     }
 }
 
-/// For creating a QP.
+/// Parameters for creating a QP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QpInit {
     /// Its protection domain.
@@ -260,36 +260,36 @@ pub struct QpInit {
     pub send_cq: CqId,
     /// CQ of the receive queue.
     pub recv_cq: CqId,
-    /// Take receives from here instead of the QP's own RQ.
+    /// The SRQ from which receives are taken, instead of the QP's own RQ.
     pub srq: Option<SrqId>,
-    /// Send work requests outstanding.
+    /// Maximum outstanding send work requests.
     pub send_depth: u32,
-    /// Receive work requests outstanding; ignored with an SRQ.
+    /// Maximum outstanding receive work requests; ignored with an SRQ.
     pub recv_depth: u32,
     /// SGEs per send.
     pub max_send_sge: u32,
     /// SGEs per receive.
     pub max_recv_sge: u32,
-    /// Octets inline.
+    /// Maximum octets inline.
     pub max_inline: u32,
-    /// Inbound reads and atomics at once.
+    /// Maximum outstanding inbound reads and atomics.
     pub ird: u16,
-    /// Outbound reads and atomics at once.
+    /// Maximum outstanding outbound reads and atomics.
     pub ord: u16,
     /// Rights that peers may use through this QP: `REMOTE_READ` (inbound reads), `REMOTE_WRITE`
     /// (inbound writes), `REMOTE_ATOMIC`, `BIND` (bind windows).
     pub allow: Access,
-    /// STag 0 and fast registration allowed (RDMAC "privileged").
+    /// Whether STag 0 and fast registration are allowed (RDMAC "privileged").
     pub privileged: bool,
-    /// Raise a one-shot event when more than this many receives were taken, from the QP's own queue or
-    /// an SRQ, and their completions not yet polled; 0: never.
+    /// A one-shot event is raised when more than this many receives, from the QP's own queue or an SRQ, were taken
+    /// and their completions not yet polled; 0 means never.
     pub recv_limit: u32,
     /// What happens to a Send without a receive.
     pub unready: Unready,
 }
 
 impl QpInit {
-    /// A small RC QP: 64 sends, 64 receives, 4 SGEs, 16 reads each way, all remote rights.
+    /// A small RC QP: 64 sends, 64 receives, 4 SGEs, 16 reads in each direction, all remote rights.
     pub fn new(pd: PdId, send_cq: CqId, recv_cq: CqId) -> Self {
         Self {
             pd,
@@ -335,20 +335,20 @@ impl Addressing {
     }
 }
 
-/// For registering a region.
+/// Parameters for registering a region.
 #[derive(Clone, Debug)]
 pub struct MrInit {
     /// Its protection domain.
     pub pd: PdId,
-    /// The memory; the provider keeps a clone while the region is valid.
+    /// The memory. The provider keeps a clone while the region is valid.
     pub range: MemRange,
     /// TO of the first octet.
     pub addressing: Addressing,
     /// Rights; see [`Access::valid_for_region`].
     pub access: Access,
-    /// The consumer's key octet.
+    /// The key octet, chosen by the consumer.
     pub key: u8,
-    /// Pin the pages (mlock), accounted against the process's limit.
+    /// Whether to pin the pages (mlock), accounted against the process's limit.
     pub pin: bool,
 }
 
@@ -359,9 +359,9 @@ pub struct MrInfo {
     pub stag: Stag,
     /// Its PD.
     pub pd: PdId,
-    /// Valid: usable; otherwise allocated or invalidated.
+    /// True if the region is usable; false if it is only allocated or was invalidated.
     pub valid: bool,
-    /// Shared with another region: never invalid, not remotely invalidatable.
+    /// Whether it is shared with another region: then it is never invalid, and a peer cannot invalidate it.
     pub shared: bool,
     /// Address of the first octet; 0 if invalid.
     pub addr: u64,
@@ -391,13 +391,13 @@ pub struct MwInfo {
     pub id: MwId,
     pub kind: MwKind,
     pub pd: PdId,
-    /// STag to give to peers, if bound.
+    /// The STag to give to peers, if bound.
     pub stag: Option<Stag>,
     /// Rights of peers; none if unbound.
     pub access: Access,
     /// The region that it is bound to, with the key at the bind.
     pub region: Option<Stag>,
-    /// First octet as a TO of the region; 0 if unbound.
+    /// The first octet, as a TO of the region; 0 if unbound.
     pub to: u64,
     /// Octets; 0 if unbound.
     pub len: u64,

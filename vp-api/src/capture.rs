@@ -1,28 +1,28 @@
-//! Copies of FPDUs that a process passes to an observer: the messages, and their content. Plain data.
+//! Capture format of FPDUs: the messages by which a process passes copies of its FPDUs to an observer. Plain data.
 //!
-//! The observer gives the process one end of a pair of `SOCK_SEQPACKET` sockets. Each message on it is the number
-//! of FPDUs that were dropped so far, because the observer did not read, in 8 octets, and then [`Record`]s. Numbers
-//! are little-endian. The process sends without waiting: what does not fit is dropped.
+//! The observer gives the process one end of a pair of `SOCK_SEQPACKET` sockets. Each message begins with 8 octets,
+//! the number of FPDUs dropped so far because the observer did not read in time; then follow [`Record`]s. Numbers
+//! are little-endian. The process sends without waiting, and drops what does not fit.
 
 /// Octets of a record before its content.
 pub const RECORD_LEN: usize = 32;
-/// Most octets of a message.
+/// Maximum octets of a message.
 pub const MESSAGE_LEN: usize = 96 << 10;
 
 /// This end connected.
 pub const INITIATOR: u8 = 1;
 /// The FPDUs have CRCs.
 pub const CRC: u8 = 2;
-/// Shared memory carries them.
+/// The FPDUs are carried by shared memory.
 pub const LOCAL_STREAM: u8 = 4;
-/// The FPDUs have markers: none of them is captured.
+/// The FPDUs have markers; such FPDUs are not captured.
 pub const MARKERS: u8 = 8;
 
 /// Kinds of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A stream, before its first FPDU: `flags`, the queue pair as `octets`, the two addresses as content, with
-    /// a blank between. It may come again.
+    /// A stream, before its first FPDU. `flags` are its flags, `octets` is its queue pair, and the content is the
+    /// two addresses, separated by a blank. It may be repeated.
     Stream,
     /// An FPDU passed to the stream.
     Sent,
@@ -35,22 +35,22 @@ pub enum Kind {
 pub struct Record<'a> {
     /// What it is.
     pub kind: Kind,
-    /// Of a stream.
+    /// Flags of the stream.
     pub flags: u8,
     /// Octets of the FPDU on the wire.
     pub octets: u32,
     /// Number of the stream in the process.
     pub stream: u64,
-    /// Octets of its direction before the FPDU, from some origin.
+    /// Octets before the FPDU in its direction of the stream, counted from an arbitrary origin.
     pub position: u64,
     /// Nanoseconds since 1970.
     pub time: u64,
-    /// The front of the FPDU.
+    /// The first octets of the FPDU.
     pub content: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Appends it to a message. The content has less than 64 Ki octets.
+    /// Appends the record to a message. The content must have less than 64 Ki octets.
     pub fn put(&self, message: &mut Vec<u8>) {
         let kind = match self.kind {
             Kind::Stream => 0,
@@ -66,7 +66,7 @@ impl<'a> Record<'a> {
         message.extend_from_slice(self.content);
     }
 
-    /// Takes a record from the front of a message's rest; `None`: there is none.
+    /// Removes a record from the front of the rest of a message; `None` if there is none.
     pub fn take(rest: &mut &'a [u8]) -> Option<Self> {
         let (head, behind) = rest.split_first_chunk::<RECORD_LEN>()?;
         let word = |at: usize| {
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(Record::take(&mut rest), Some(sent));
         assert_eq!(Record::take(&mut rest), Some(stream));
         assert_eq!(Record::take(&mut rest), None);
-        // Whatever a process sends, nothing is read beyond the message.
+        // Whatever a process sends, nothing beyond the message is read.
         for end in 0..message.len() {
             let mut rest = &message[..end];
             while Record::take(&mut rest).is_some() {}

@@ -1,4 +1,4 @@
-//! The two models of connections: taking over an LLP stream, and a provider's own connection manager.
+//! The two connection models: taking over a TCP stream (LLP stream), and a provider's own connection manager.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ pub enum Role {
     Responder,
 }
 
-/// Ready-to-receive kind (RFC 6581).
+/// Kind of ready-to-receive message (RFC 6581).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Rtr {
@@ -23,7 +23,7 @@ pub enum Rtr {
     Read,
 }
 
-/// Largest FPDU to build.
+/// The largest FPDU that this end builds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FpduSize {
     /// One FPDU per TCP segment: MULPDU from the EMSS (RFC 5044 section 4.5). Every peer accepts it.
@@ -38,40 +38,40 @@ pub enum FpduSize {
 pub struct StreamParams {
     /// Role in the start-up.
     pub role: Role,
-    /// CRC used, both ways.
+    /// Whether CRCs are used, in both directions.
     pub crc: bool,
-    /// We insert markers.
+    /// Whether this end inserts markers.
     pub markers_tx: bool,
-    /// The peer inserts markers.
+    /// Whether the peer inserts markers.
     pub markers_rx: bool,
-    /// Inbound reads and atomics at once.
+    /// Maximum outstanding inbound reads and atomics.
     pub ird: u16,
-    /// Outbound reads and atomics at once.
+    /// Maximum outstanding outbound reads and atomics.
     pub ord: u16,
-    /// Agreed RTR, if peer-to-peer.
+    /// The agreed RTR, if peer-to-peer.
     pub rtr: Option<Rtr>,
     /// Largest FPDU.
     pub fpdu: FpduSize,
-    /// Offer and accept RFC 7306 operations.
+    /// Whether to offer and accept RFC 7306 operations.
     pub extensions: bool,
-    /// With [`crate::Capabilities::SEND_IMMEDIATE`]: both ends agreed on Sends with Immediate, which no
-    /// RFC defines; a peer that did not agree ends the stream when it gets one.
+    /// With [`crate::Capabilities::SEND_IMMEDIATE`]: both ends agreed on Sends with Immediate, which no RFC
+    /// defines. A peer that did not agree ends the stream when it receives one.
     pub send_immediates: bool,
-    /// Initiator: if nothing has arrived this long after our first FPDU, send a zero-length RDMA Write
-    /// to wake a peer that missed it (kernel siw), and again after twice as long, a few times; `None`:
-    /// never.
+    /// For an initiator: if nothing has arrived this long after its first FPDU, it sends a zero-length RDMA Write
+    /// to wake a peer that missed the FPDU (kernel siw), and repeats it after twice as long, a few times. `None`
+    /// means never.
     pub kick_after: Option<Duration>,
-    /// While work is posted: if nothing has arrived for this long, probe the peer with a zero-length
-    /// RDMA Read, and give up after as long again, not counting time in which this process did not run;
-    /// `None`: only TCP keep-alive decides. While only receives wait, a provider may probe a peer that
-    /// responds less and less often, down to a sixteenth.
+    /// While work is posted: if nothing has arrived for this long, the provider probes the peer with a zero-length
+    /// RDMA Read. It gives up after as long again, not counting time in which this process did not run. `None`:
+    /// only TCP keep-alive decides. While only receives are posted, a provider may probe a peer that responds less
+    /// and less often, down to a sixteenth of the rate.
     pub probe_after: Option<Duration>,
-    /// Bound on an orderly close and on the Terminate state.
+    /// Bound on the time of an orderly close and of the Terminate state.
     pub close_timeout: Duration,
 }
 
 impl StreamParams {
-    /// CRC on, no markers, client-server, 16 reads each way, EMSS-sized FPDUs.
+    /// CRC on, no markers, client-server, 16 reads in each direction, EMSS-sized FPDUs.
     pub fn new(role: Role) -> Self {
         Self {
             role,
@@ -91,10 +91,10 @@ impl StreamParams {
     }
 }
 
-/// An established TCP stream to turn into an RDMA stream.
+/// An established TCP stream, to be turned into an RDMA stream.
 #[derive(Debug)]
 pub struct LlpStream {
-    /// Connected, nonblocking TCP socket; the provider owns it from here.
+    /// A connected, nonblocking TCP socket; the provider owns it from here on.
     pub socket: OwnedFd,
     /// Octets that arrived after the start-up frame and belong to full operation.
     pub received: Vec<u8>,
@@ -102,38 +102,38 @@ pub struct LlpStream {
     pub last_message: Vec<u8>,
     /// Parameters.
     pub params: StreamParams,
-    /// With [`crate::Capabilities::LOCAL_STREAM`]: what carries the octets in place of TCP, both ways and
-    /// from the first FPDU on. `received` is empty then; `last_message` still goes by TCP, and nothing
-    /// else does. The socket stays, and is watched: an end of it ends the stream. A provider without the
-    /// capability is given none.
+    /// With [`crate::Capabilities::LOCAL_STREAM`]: the shared memory that carries the octets in place of TCP, in
+    /// both directions, from the first FPDU on. Then `received` is empty, and only `last_message` still uses TCP.
+    /// The socket stays open and is watched: if it ends, the stream ends. A provider without the capability gets
+    /// `None`.
     pub local: Option<LocalStream>,
 }
 
-/// Shared memory that carries the octets of a stream whose ends are on one host, and the descriptors by
-/// which either end wakes the other. Both ends are given the same [`StreamParams::crc`] and markers.
+/// Shared memory that carries the octets of a stream whose ends are on one host, and the descriptors by which each
+/// end wakes the other. Both ends get the same [`StreamParams::crc`] and markers.
 #[derive(Debug)]
 pub struct LocalStream {
-    /// What `shm_ring::create` made, verified by the end that did not make it.
+    /// The memory that `shm_ring::create` returned, verified by the end that did not create it.
     pub memory: OwnedFd,
-    /// Which of its two sides this end is.
+    /// Which of the two sides this end is.
     pub side: LocalSide,
-    /// The eventfd on which this end sleeps: the same one as the peer's `peer_doorbell`. Its counter was 1 when
-    /// it was made, and stays: ringing adds 0, which is an edge, and cannot block.
+    /// The eventfd on which this end sleeps: the same eventfd as the peer's `peer_doorbell`. Its counter is 1 from
+    /// the start and never changes. A wake-up adds 0, which triggers an edge and cannot block.
     pub doorbell: OwnedFd,
-    /// The one on which the peer sleeps.
+    /// The eventfd on which the peer sleeps.
     pub peer_doorbell: OwnedFd,
 }
 
 /// The sides of a [`LocalStream`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocalSide {
-    /// The end that made the memory.
+    /// The end that created the memory.
     Maker,
     /// The end that it was passed to.
     Other,
 }
 
-/// What carries the octets of a stream.
+/// The carrier of a stream's octets: TCP or shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Carrier {
     /// TCP.
@@ -141,8 +141,8 @@ pub enum Carrier {
     Tcp,
     /// A [`LocalStream`].
     Local,
-    /// A [`LocalStream`] whose peer broke the rules of the shared memory, which ended the stream: its
-    /// event is [`AsyncEvent::ConnectionReset`], its cause `local-ring-corrupt`.
+    /// A [`LocalStream`] whose peer broke the rules of the shared memory. This ended the stream: its event is
+    /// [`AsyncEvent::ConnectionReset`], its cause `local-ring-corrupt`.
     LocalCorrupt,
 }
 
@@ -163,36 +163,35 @@ pub enum QpState {
 pub enum QpChange {
     /// Idle -> RTS over a stream, which is closed on an error.
     Rts(Box<LlpStream>),
-    /// RTS -> Closing: orderly. With outstanding work: Error, after [`AsyncEvent::BadClose`]; what
-    /// completed before still arrives, followed by a reset.
+    /// RTS -> Closing: orderly. With outstanding work: Error, after [`AsyncEvent::BadClose`]; data of completed
+    /// requests still arrives, followed by a reset.
     Closing,
-    /// As [`QpChange::Closing`], once no work is outstanding or the stream's `close_timeout` is over.
-    /// Until then the state is RTS, and posts to the send queue are refused
-    /// ([`crate::VpStatus::InvalidState`]). Providers without it return
-    /// [`crate::VpStatus::Unsupported`].
+    /// As [`QpChange::Closing`], but only when no work is outstanding or the stream's `close_timeout` has passed.
+    /// Until then the state is RTS, and posts to the send queue are refused ([`crate::VpStatus::InvalidState`]). A
+    /// provider that does not support it returns [`crate::VpStatus::Unsupported`].
     Drain,
-    /// With [`crate::Capabilities::ALLOW`], in every state: peers may use these rights through the QP from now
-    /// on, in place of those of [`crate::QpInit::allow`]; that to bind is as it was.
+    /// With [`crate::Capabilities::ALLOW`], in every state: from now on peers may use these rights through the QP,
+    /// in place of those of [`crate::QpInit::allow`]. The right to bind does not change.
     Allow(Access),
     /// RTS -> Terminate: Terminate 0/0/0, then close.
     Terminate,
-    /// Idle or RTS -> Error: reset at once, flush. Closing and Terminate end by themselves, bounded
+    /// Idle or RTS -> Error: resets at once and flushes. Closing and Terminate end by themselves, in bounded time
     /// (RDMAC 6.2.3, 6.2.5).
     Error,
-    /// Error -> Idle, once all is flushed and all events are delivered: no event of the earlier stream
-    /// follows. Until then it waits, or is refused ([`crate::VpStatus::StillFlushing`]).
+    /// Error -> Idle, once everything is flushed and all events are delivered: no event of the earlier stream
+    /// follows. Until then the call waits, or is refused ([`crate::VpStatus::StillFlushing`]).
     Idle,
-    /// Change limits, as far as the present state allows; `None` leaves one unchanged.
+    /// Changes limits, as far as the present state allows; `None` leaves a limit unchanged.
     Limits {
-        /// Outbound reads at once (Idle: up to the created one; RTS: only down).
+        /// Maximum outstanding outbound reads (Idle: up to the value at creation; RTS: only down).
         ord: Option<u16>,
-        /// Inbound reads at once (Idle only).
+        /// Maximum outstanding inbound reads (Idle only).
         ird: Option<u16>,
         /// Send depth (Idle, empty queue only).
         send_depth: Option<u32>,
         /// Receive depth (Idle, empty queue only).
         recv_depth: Option<u32>,
-        /// (Re-)arm the receive limit event, in any state that takes limits; 0 disarms it.
+        /// Arms the receive limit event (again), in any state in which limits can change; 0 disarms it.
         recv_limit: Option<u32>,
     },
 }
@@ -212,20 +211,20 @@ pub struct QpInfo {
     pub sends_lost: u32,
     /// Receives of the last stream that were flushed or failed.
     pub recvs_lost: u32,
-    /// Armed receive limit, 0 if not armed.
+    /// Armed receive limit; 0 if not armed.
     pub recv_limit: u32,
     pub ird: u16,
     pub ord: u16,
     /// Last Terminate sent or received.
     pub terminate: Option<Terminate>,
-    /// How the last stream ended, as its asynchronous event reports. `None`: it continues, or this end
-    /// ended it, or the provider does not report it.
+    /// How the last stream ended, as its asynchronous event reports. `None` if it continues, if this end ended it,
+    /// or if the provider does not report it.
     pub ended: Option<AsyncEvent>,
     pub local: Option<SocketAddr>,
     pub remote: Option<SocketAddr>,
     /// TCP's view of the stream, while there is one.
     pub tcp: Option<TcpInfo>,
-    /// What carries the octets of the stream, or carried those of the last one.
+    /// What carries the octets of the stream, or carried those of the last stream.
     pub carrier: Carrier,
     pub counters: QpCounters,
 }
@@ -261,25 +260,25 @@ impl QpInfo {
 pub struct TcpInfo {
     /// Octets that one segment carries (RFC 5044 section 3: EMSS).
     pub mss: u32,
-    /// Smoothed round trip.
+    /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// Its variation.
+    /// Variation of the round-trip time.
     pub rtt_variation: Duration,
     /// Segments that may be in flight.
     pub congestion_window: u32,
     /// Segments retransmitted so far.
     pub retransmitted: u32,
-    /// Time so far with something sent and not acknowledged, or waiting to be sent.
+    /// Total time in which data was unacknowledged or waited to be sent.
     pub busy: Duration,
-    /// Of it: limited by the peer's window.
+    /// The part of it that was limited by the peer's window.
     pub rwnd_limited: Duration,
-    /// Of it: limited by this end's send buffer.
+    /// The part of it that was limited by this end's send buffer.
     pub sndbuf_limited: Duration,
-    /// The shortest round trip of late, which has no queue in it; zero: the kernel does not report it.
+    /// The shortest recent round-trip time, which includes no queueing; zero if the kernel does not report it.
     pub min_rtt: Duration,
-    /// Octets per second that arrived at the peer of late.
+    /// Recent rate of delivery to the peer, in octets per second.
     pub delivery_rate: u64,
-    /// Octets in the socket that are not sent yet.
+    /// Octets in the socket that have not been sent yet.
     pub unsent: u32,
 }
 
@@ -293,13 +292,13 @@ pub struct QpCounters {
     pub octets_received: u64,
     pub send_calls: u64,
     pub recv_calls: u64,
-    /// Times the socket was full.
+    /// How often the socket was full.
     pub send_stalls: u64,
-    /// Times the SQ waited for ORD.
+    /// How often the SQ waited for ORD.
     pub ord_stalls: u64,
 }
 
-/// Connection request or parameters of a native CM.
+/// Connection request, or parameters, of a native CM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct NativeParams {
@@ -313,8 +312,8 @@ pub struct NativeParams {
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum NativeEvent {
-    /// `local`: the address of this very connection that the peer connected to; `None`: the provider
-    /// does not report it.
+    /// `local`: the local address of this connection, to which the peer connected; `None` if the provider does not
+    /// report it.
     Request {
         listener: u64,
         request: u64,
@@ -322,7 +321,7 @@ pub enum NativeEvent {
         local: Option<SocketAddr>,
         params: NativeParams,
     },
-    /// `local`: the address of this end; `None`: the provider does not report it.
+    /// `local`: the address of this end; `None` if the provider does not report it.
     Established {
         qp: QpId,
         local: Option<SocketAddr>,

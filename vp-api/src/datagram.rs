@@ -1,59 +1,59 @@
-//! Unreliable datagrams: queue pairs that send each message by itself to any other one, over transports
-//! that support it (InfiniBand, RoCE). iWARP does not.
+//! Unreliable datagrams (UD): queue pairs that can send each message to a different peer, over transports that
+//! support it (InfiniBand, RoCE). iWARP does not.
 //!
-//! A datagram names the number of a queue pair and that queue pair's key, and takes a path, which an
-//! address handle represents. A program gets all three from a *service* (InfiniBand's SIDR), or from a
-//! datagram that it received: [`crate::Cq::poll_from`].
+//! A datagram is addressed by the number of a queue pair and that queue pair's key. It takes a path, which an
+//! address handle represents. A program gets all three from a *service* (InfiniBand's SIDR), or from a datagram
+//! that it received: [`crate::Cq::poll_from`].
 //!
-//! A receive holds [`GRH_OCTETS`] octets more than the message: a global route header, or undefined
-//! octets, and then the message. [`crate::WorkCompletion::octets`] counts both. A datagram that finds no
-//! receive posted, or has the wrong key, is dropped without notice. One that is too long for its receive
-//! is dropped, too, or ends the receiving queue pair.
+//! A receive needs [`GRH_OCTETS`] octets more than the message: first a global route header, or undefined octets,
+//! and then the message. [`crate::WorkCompletion::octets`] counts both. A datagram that finds no receive posted, or
+//! has the wrong key, is dropped without notice. A datagram that is too long for its receive is dropped, too, or
+//! ends the receiving queue pair.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::{CqId, Data, PdId, PostFailure, QpId, RecvWr, SendFlags, VpResult, WcOpcode};
 
-/// Octets of a receive before the message.
+/// Octets of a receive that precede the message.
 pub const GRH_OCTETS: usize = 40;
 
 /// The datagrams of an open RNIC: [`crate::Rnic::datagrams`].
 pub trait Datagrams: Send + Sync {
     /// Limits.
     fn attrs(&self) -> &DatagramAttrs;
-    /// Octets of the longest message that a port, named by its index, can carry now.
+    /// Octets of the longest message that a port can carry now; the port is named by its index.
     fn max_payload(&self, port: u32) -> VpResult<u32>;
 
-    /// Creates a queue pair, operational at once. Its id is of the same kind as those of connected
-    /// queue pairs, and so are its completions and events.
+    /// Creates a queue pair, which is operational at once. Its id is of the same kind as those of connected queue
+    /// pairs, and so are its completions and events.
     fn create_qp(&self, init: &UdQpInit) -> VpResult<Arc<dyn UdQp>>;
     /// Destroys a queue pair; no completion of it is queued afterwards.
     fn destroy_qp(&self, qp: QpId) -> VpResult<()>;
 
     /// Creates an address handle: a path that sends can name.
     fn create_ah(&self, pd: PdId, path: &DatagramPath) -> VpResult<AhId>;
-    /// Query: the PD, and the path as given with what the provider filled in.
+    /// Query: the PD, and the given path with the values that the provider filled in.
     fn query_ah(&self, ah: AhId) -> VpResult<AhInfo>;
     /// Destroys an address handle. Sends already posted with it are transmitted or complete in error;
     /// later ones are refused ([`crate::VpStatus::InvalidHandle`]).
     fn destroy_ah(&self, ah: AhId) -> VpResult<()>;
 
-    /// Sets or clears the handler of service events; events before that are lost.
+    /// Sets or clears the handler of service events. Events before the first call are lost.
     fn set_service_handler(&self, handler: Option<Arc<dyn ServiceHandler>>);
-    /// Offers a service: requests carry `token`, which must be new ([`crate::VpStatus::InUse`]). Returns
-    /// the address with the real port.
+    /// Offers a service. Its requests carry `token`, which must be new ([`crate::VpStatus::InUse`]). Returns the
+    /// address with the actual port.
     fn listen(&self, token: u64, address: SocketAddr, backlog: u32) -> VpResult<SocketAddr>;
-    /// Stops offering it. Requests that arrived can still be replied to.
+    /// Stops offering it. Requests that have arrived can still be replied to.
     fn unlisten(&self, token: u64) -> VpResult<()>;
-    /// Requests a queue pair from the service at `peer`: exactly one event other than a request follows,
-    /// and carries `token`, which must be new. The provider bounds the time.
+    /// Requests a queue pair from the service at `peer`. Exactly one event follows that carries `token` and is not
+    /// a request; `token` must be new. The provider bounds the time.
     fn resolve(&self, token: u64, peer: SocketAddr, private_data: &[u8]) -> VpResult<()>;
     /// Cancels such a request: no event follows.
     fn cancel(&self, token: u64) -> VpResult<()>;
-    /// Replies to a request with a queue pair, of this RNIC or another one.
+    /// Replies to a request with a queue pair, of this RNIC or of another one.
     fn accept(&self, request: u64, answer: UdAddress, private_data: &[u8]) -> VpResult<()>;
-    /// Refuses a request. To peers of another provider every reason may be `Rejected`.
+    /// Refuses a request. A peer of another provider may see every reason as `Rejected`.
     fn reject(&self, request: u64, why: ServiceRefusal, private_data: &[u8]) -> VpResult<()>;
 }
 
@@ -61,28 +61,27 @@ pub trait Datagrams: Send + Sync {
 pub trait UdQp: Send + Sync {
     /// Its id.
     fn id(&self) -> QpId;
-    /// What peers need to send to it.
+    /// The address that peers need to send to it.
     fn address(&self) -> UdAddress;
-    /// Posts sends. One that is too long for the port is refused ([`crate::VpStatus::InvalidSgl`]). A
-    /// completion says that it was transmitted, not that it arrived. In Error they complete as flushed.
+    /// Posts sends. A send that is too long for the port is refused ([`crate::VpStatus::InvalidSgl`]). A completion
+    /// says that the datagram was transmitted, not that it arrived. In Error, sends complete as flushed.
     fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure>;
-    /// Posts receives: [`GRH_OCTETS`] octets and the message. In Error they complete as flushed.
+    /// Posts receives: [`GRH_OCTETS`] octets and the message. In Error, receives complete as flushed.
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
-    /// To Error: flushes. To Operational: from Error, once what was posted is flushed
+    /// To Error: flushes. From Error to Operational, once everything posted is flushed
     /// ([`crate::VpStatus::StillFlushing`]); [`UdQp::address`] may differ afterwards.
     fn modify(&self, to: UdState) -> VpResult<()>;
     /// Query.
     fn query(&self) -> VpResult<UdQpInfo>;
 }
 
-/// Receiver of service events: called from any thread, without locks held; must not block and must
-/// not call verbs.
+/// Receiver of service events: called from any thread, with no lock held; must not block and must not call verbs.
 pub trait ServiceHandler: Send + Sync {
     /// One event.
     fn on_service(&self, event: ServiceEvent);
 }
 
-/// Limits of datagrams, besides those of [`crate::RnicAttrs`].
+/// Limits of datagrams, in addition to those of [`crate::RnicAttrs`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct DatagramAttrs {
@@ -92,16 +91,15 @@ pub struct DatagramAttrs {
     pub max_private_request: u32,
     /// Octets of private data of [`Datagrams::accept`] and [`Datagrams::reject`].
     pub max_private_reply: u32,
-    /// The key of a queue pair for which none was chosen; peers of other providers may know no
-    /// other.
+    /// The key of a queue pair if none was chosen. Peers of other providers may know no other key.
     pub usual_qkey: u32,
 }
 
-/// Name of an address handle; as the other ids, not reused soon.
+/// Id of an address handle; like other ids, it is not reused soon.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct AhId(pub u32);
 
-/// Names a queue pair to peers, together with the path.
+/// Identifies a queue pair to peers, together with the path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct UdAddress {
     /// Its number.
@@ -133,7 +131,7 @@ pub struct DatagramPath {
     pub packet_lifetime: u8,
     /// Service level.
     pub service_level: u8,
-    /// Within the subnet: packets need no global route header. Never on RoCE.
+    /// The peer is in the same subnet: packets need no global route header. Never on RoCE.
     pub subnet_local: bool,
     /// Flow label of the global route header.
     pub flow_label: u32,
@@ -151,7 +149,7 @@ pub struct AhInfo {
     pub path: DatagramPath,
 }
 
-/// For creating a queue pair for datagrams.
+/// Parameters for creating a queue pair for datagrams.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UdQpInit {
     /// Its protection domain.
@@ -160,15 +158,15 @@ pub struct UdQpInit {
     pub send_cq: CqId,
     /// CQ of the receive queue.
     pub recv_cq: CqId,
-    /// Send work requests outstanding.
+    /// Maximum outstanding send work requests.
     pub send_depth: u32,
-    /// Receive work requests outstanding.
+    /// Maximum outstanding receive work requests.
     pub recv_depth: u32,
     /// SGEs per send.
     pub max_send_sge: u32,
     /// SGEs per receive.
     pub max_recv_sge: u32,
-    /// Octets inline.
+    /// Maximum octets inline.
     pub max_inline: u32,
     /// The port, as an index into the RNIC's ports.
     pub port: u32,
@@ -219,13 +217,13 @@ pub struct UdQpInfo {
 /// A datagram to send.
 #[derive(Clone, Copy, Debug)]
 pub struct UdSendWr<'a> {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
     /// The message.
     pub data: Data<'a>,
-    /// Modifiers; there is nothing to fence.
+    /// Flags; there is nothing to fence.
     pub flags: SendFlags,
-    /// Solicited event at the peer.
+    /// Whether to raise a solicited event at the peer.
     pub solicited: bool,
     /// Immediate Data.
     pub immediate: Option<u32>,
@@ -250,10 +248,10 @@ impl UdSendWr<'_> {
 pub struct DatagramSource {
     /// Number of the sender's queue pair; the key is not in a datagram.
     pub qpn: u32,
-    /// The receive begins with a global route header.
+    /// Whether the receive begins with a global route header.
     pub grh: bool,
-    /// The path back, for [`Datagrams::create_ah`]; `None`: the memory of the receive, and the header in
-    /// it, was deregistered before the completion was polled.
+    /// The path back, for [`Datagrams::create_ah`]. `None` if the memory of the receive, with the header in it, was
+    /// deregistered before the completion was polled.
     pub path: Option<DatagramPath>,
 }
 
@@ -276,7 +274,7 @@ pub enum ServiceRefusal {
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum ServiceEvent {
-    /// A peer requests a queue pair; to be replied to by [`Datagrams::accept`] or [`Datagrams::reject`].
+    /// A peer requests a queue pair; reply with [`Datagrams::accept`] or [`Datagrams::reject`].
     Request {
         listener: u64,
         request: u64,
@@ -287,8 +285,8 @@ pub enum ServiceEvent {
     },
     /// The service returned a queue pair.
     Resolved { token: u64, address: UdAddress, path: DatagramPath, private_data: Vec<u8> },
-    /// The service, or the machine there, refused.
+    /// The service, or the system there, refused.
     Refused { token: u64, why: ServiceRefusal, private_data: Vec<u8> },
-    /// No reply.
+    /// No reply arrived.
     Failed { token: u64, reason: String },
 }

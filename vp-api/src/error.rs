@@ -1,4 +1,4 @@
-//! Immediate errors of verbs, with stable numeric codes.
+//! Immediate errors of verbs, with stable numeric status codes.
 
 use thiserror::Error;
 
@@ -100,9 +100,9 @@ pub enum VpStatus {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{status}: {detail}")]
 pub struct VpError {
-    /// Stable code.
+    /// Stable status code.
     pub status: VpStatus,
-    /// One sentence for a reader without the source: what, where, limit and value, remedy.
+    /// One sentence for a reader who does not have the source: what failed, where, limit and value, remedy.
     pub detail: String,
 }
 
@@ -118,8 +118,8 @@ impl VpError {
     }
 }
 
-/// A list post that stopped at its first unacceptable work request (RDMAC 8.1): the first `posted`
-/// requests are queued. Small and `Copy`: the data path never allocates for an error.
+/// A list post that stopped at its first refused work request (RDMAC 8.1): the first `posted` requests are queued.
+/// Small and `Copy`, because the data path never allocates for an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("work request {posted} of the list refused: {status}")]
 pub struct PostFailure {

@@ -1,4 +1,4 @@
-//! Asynchronous events, and handlers.
+//! Asynchronous events of verbs objects, and the handlers that receive them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,8 +13,7 @@ pub enum EventSource {
     Cq(CqId),
     Srq(SrqId),
     Rnic,
-    /// Index into the ports as [`crate::Rnic::ports`] lists them now; a port that vanished keeps the
-    /// index it had.
+    /// Index into the ports as [`crate::Rnic::ports`] lists them now. A port that disappeared keeps its index.
     Port(u32),
 }
 
@@ -34,23 +33,23 @@ pub enum AsyncEvent {
     ConnectionReset,
     /// The stream timed out: the peer or the path is gone.
     ConnectionLost,
-    /// The peer closed while work was outstanding, or our close found outstanding work.
+    /// The peer closed while work was outstanding, or this end closed with work outstanding.
     BadClose,
     /// CQ overrun: completions were lost; every QP on it terminates.
     CqOverrun,
     /// Fewer receives than the limit remain; one shot.
     SrqLimit,
-    /// More receives were taken, and their completions not polled, than the QP's limit; one shot.
+    /// More receives than the QP's limit were taken and their completions not polled; one shot.
     RecvLimit,
-    /// The port became usable, ceased to be, or is usable under other addresses.
+    /// The port became usable, became unusable, or is usable under other addresses.
     PortState {
-        /// Usable now.
+        /// Whether it is usable now.
         online: bool,
     },
     /// The RNIC is unusable.
     Catastrophic,
-    /// A listener cannot accept connections. It resumes when the resource is available. From the access
-    /// layer; no provider reports it.
+    /// A listener cannot accept connections. It resumes when the resource is available. Reported by the access
+    /// layer, never by a provider.
     ListenShortage {
         /// The address that it listens on.
         listener: SocketAddr,
@@ -69,11 +68,11 @@ pub enum Shortage {
     MachineDescriptors,
     /// Memory.
     Memory,
-    /// Descriptors that the kernel watches for the user.
+    /// Descriptors that the kernel watches for the user (epoll).
     Watches,
 }
 
-/// What is exhausted, and what to do.
+/// Says what is exhausted, and what to do.
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -126,8 +125,8 @@ impl fmt::Display for AsyncEvent {
     }
 }
 
-/// Receiver of asynchronous events: called from any thread, without locks held; must not block and
-/// must not call privileged verbs.
+/// Receiver of asynchronous events: called from any thread, with no lock held; must not block and must not call
+/// privileged verbs.
 pub trait AsyncHandler: Send + Sync {
     /// One event.
     fn on_event(&self, source: EventSource, event: AsyncEvent);

@@ -1,5 +1,5 @@
-//! Ids of verbs objects. They are unique within one RNIC and are not reused soon: a stale id is an error
-//! and never names another object.
+//! Ids of verbs objects. An id is unique within one RNIC and is not reused soon, so that a stale id is an error and
+//! never names another object.
 
 macro_rules! id {
     ($(#[$doc:meta] $name:ident),+ $(,)?) => {$(
@@ -22,8 +22,8 @@ id! {
     MwId,
 }
 
-/// Steering tag: 24-bit index (provider) and 8-bit key (consumer, low octet); RDMAC Verbs 7.2. Appears
-/// on the wire and in SGEs.
+/// Steering tag: 24-bit index (chosen by the provider) and 8-bit key (chosen by the consumer, low octet); RDMAC
+/// Verbs 7.2. It appears on the wire and in SGEs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct Stag(pub u32);

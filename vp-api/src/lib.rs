@@ -2,7 +2,7 @@
 //!
 //! # How a provider is used
 //!
-//! 1. The access layer calls [`Provider::devices`]; a provider that cannot work here returns why
+//! 1. The access layer calls [`Provider::devices`]. A provider that cannot work here returns the reason
 //!    ([`Unavailable`]), which is listed and never fails the enumeration.
 //! 2. [`Provider::open`] returns an [`Rnic`]: limits, capabilities, and every privileged verb. Objects
 //!    are named by ids; the objects with a fast path ([`Cq`], [`Srq`], [`Qp`]) are trait objects.

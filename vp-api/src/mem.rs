@@ -26,7 +26,7 @@ unsafe impl Send for MemRange {}
 unsafe impl Sync for MemRange {}
 
 impl MemRange {
-    /// A range kept alive by `owner`, which is dropped when no region covers the range any more.
+    /// A range that `owner` keeps alive; `owner` is dropped when no region covers the range any more.
     ///
     /// # Safety
     ///
@@ -47,23 +47,23 @@ impl MemRange {
         Self { addr, len, owner: None }
     }
 
-    /// First octet.
+    /// Address of the first octet.
     pub fn addr(&self) -> NonNull<u8> {
         self.addr
     }
 
-    /// Octets.
+    /// Length in octets.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if an owner keeps the memory: the code that made the range has proven that it is accessible,
-    /// so a provider need not ask the kernel.
+    /// Whether an owner keeps the memory. Then the code that made the range has proven that it is accessible, so a
+    /// provider need not ask the kernel.
     pub fn is_owned(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// True for a range of no octets.
+    /// Whether the range has no octets.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,5 +1,5 @@
-//! The traits that a provider implements. Object safe: built-in providers implement them directly,
-//! shared libraries through an adapter.
+//! The traits that a provider implements. They are object safe: built-in providers implement them directly, shared
+//! libraries through an adapter.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -17,9 +17,9 @@ pub trait Provider: Send + Sync {
     fn name(&self) -> &str;
     /// Version or build id, for listings.
     fn version(&self) -> &str;
-    /// Usable devices, or why there is none.
+    /// Usable devices, or the reason why there are none.
     fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable>;
-    /// Opens a device by name (RDMAC Open RNIC). An RNIC closes when its last reference goes.
+    /// Opens a device by name (RDMAC Open RNIC). An RNIC closes when its last reference is dropped.
     fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>>;
 }
 
@@ -29,7 +29,7 @@ pub trait Rnic: Send + Sync {
     fn attrs(&self) -> &RnicAttrs;
     /// The ports as they are now.
     fn ports(&self) -> VpResult<Vec<PortInfo>>;
-    /// Sets or clears the handler of asynchronous events; events before that are lost.
+    /// Sets or clears the handler of asynchronous events. Events before the first call are lost.
     fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>);
 
     /// Allocate PD.
@@ -49,25 +49,25 @@ pub trait Rnic: Send + Sync {
 
     /// Create QP, in Idle.
     fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>>;
-    /// Destroy QP in any state; no completion of it is queued afterwards, and no memory of the
-    /// consumer's is touched. [`VpStatus::InUse`] while windows are bound to it.
+    /// Destroy QP, in any state. Afterwards no completion of it is queued, and none of the consumer's memory is
+    /// accessed. [`VpStatus::InUse`] while windows are bound to it.
     ///
-    /// Its completions leave its CQs: a poll that begins afterwards finds none, and they take no room.
-    /// Those of other QPs stay, in order. The receives that it took from an SRQ are free once the
-    /// completions before them were polled.
+    /// Its completions leave its CQs: a poll that begins afterwards finds none, and they use no room. Those of
+    /// other QPs stay, in order. The receives that it took from an SRQ are freed once the completions before them
+    /// were polled.
     ///
-    /// What completed with success before still arrives at a peer that reads it, for as long as
-    /// `close_timeout` allows, without the caller waiting for it. In RTS without outstanding work the
-    /// stream is then closed; if work requests or the peer's reads are lost by it, it is then reset.
-    /// Only [`QpChange::Error`] discards what completed.
+    /// Data of sends that completed with success still arrives at a peer that reads it, for as long as
+    /// `close_timeout` allows; the caller does not wait for that. In RTS without outstanding work the stream is
+    /// then closed. If work requests or the peer's reads are lost, it is reset instead. Only [`QpChange::Error`]
+    /// discards data of completed sends.
     fn destroy_qp(&self, qp: QpId) -> VpResult<()>;
 
-    /// Register Non-Shared MR: O(1) in the size unless pinned.
+    /// Register Non-Shared MR: O(1) in the size, unless pinned.
     fn register_mr(&self, init: &MrInit) -> VpResult<Stag>;
-    /// Reregister: replaces range, rights, PD and key. Bound windows refuse it and leave the region
-    /// as it was; any other error destroys the region (RDMAC 9.2.6). The index may change.
+    /// Reregister: replaces range, rights, PD and key. While windows are bound, it is refused and the region is
+    /// unchanged; any other error destroys the region (RDMAC 9.2.6). The index may change.
     fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag>;
-    /// Register Shared MR: a second STag for the same memory; the original becomes shared for good.
+    /// Register Shared MR: a second STag for the same memory; the original becomes shared permanently.
     fn register_shared_mr(
         &self,
         original: Stag,
@@ -80,17 +80,17 @@ pub trait Rnic: Send + Sync {
     fn alloc_stag(&self, pd: PdId, remote: bool) -> VpResult<Stag>;
     /// Query MR, by index; the key is ignored.
     fn query_mr(&self, stag: Stag) -> VpResult<MrInfo>;
-    /// Deallocate STag of a region. When it returns, no octet of the region is read or written any
-    /// more, and the provider holds no clone of its [`MemRange`]. Bounded time.
-    /// [`VpStatus::StagInUse`] while windows are bound to it. [`VpStatus::InvalidStag`] if the key is not
-    /// the one that a verb gave, where the provider checks it; fast registration changes the key.
+    /// Deallocates the STag of a region. When it returns, the provider accesses no octet of the region any more and
+    /// holds no clone of its [`MemRange`]. Takes bounded time. [`VpStatus::StagInUse`] while windows are bound to
+    /// it. [`VpStatus::InvalidStag`] if the key is not the one that a verb gave, where the provider checks it; fast
+    /// registration changes the key.
     fn dealloc_stag(&self, stag: Stag) -> VpResult<()>;
 
     /// Allocate MW.
     fn alloc_mw(&self, pd: PdId, kind: MwKind) -> VpResult<MwId>;
     /// Query MW.
     fn query_mw(&self, mw: MwId) -> VpResult<MwInfo>;
-    /// Deallocate MW; unbinds.
+    /// Deallocate MW, bound or not.
     fn dealloc_mw(&self, mw: MwId) -> VpResult<()>;
 
     /// The provider's own connection manager, with [`ConnectionModel::Native`].
@@ -103,35 +103,35 @@ pub trait Rnic: Send + Sync {
         None
     }
 
-    /// The table of functions with this name, e.g. `acme.telemetry/1`; [`VpStatus::Unsupported`] if
-    /// there is none, with a list of those that exist.
+    /// The table of functions with this name, e.g. `acme.telemetry/1`. [`VpStatus::Unsupported`] if there is none,
+    /// with a list of the names that exist.
     fn vendor_calls(&self, _name: &str) -> VpResult<VendorCalls> {
         Err(no_vendor_calls())
     }
 
-    /// Serves the device's connections in the calling thread until `until` is readable, for at most
-    /// `timeout` (`None`: no limit); returns true if it is. For a thread that would otherwise sleep on
-    /// the descriptor until a handler of any number of CQs makes it readable: where the provider's own
-    /// thread would have to do that, this saves a switch between threads. `until` is not kept.
-    /// [`VpStatus::Interrupted`] if a signal handler ran in the thread; [`VpStatus::Unsupported`], at
-    /// once: there is nothing to serve, and the caller sleeps on the descriptor itself.
+    /// Serves the device's connections in the calling thread until `until` is readable, for at most `timeout`
+    /// (`None`: no limit); returns whether it is readable. For a thread that would otherwise sleep on the
+    /// descriptor until a handler of one or more CQs makes it readable. If the provider's own thread would have to
+    /// serve the connections, this saves a switch between threads. `until` is not kept. [`VpStatus::Interrupted`]
+    /// if a signal handler ran in the thread. [`VpStatus::Unsupported`], at once, if there is nothing to serve:
+    /// then the caller sleeps on the descriptor itself.
     fn lead(&self, _until: BorrowedFd<'_>, _timeout: Option<Duration>) -> Result<bool, VpStatus> {
         Err(VpStatus::Unsupported)
     }
 
-    /// Counts sleeps and the like in this record of the process's state page from now on. Providers without it
-    /// leave these counts at 0.
+    /// From now on counts sleeps and similar events in this record of the process's state page. A provider that
+    /// does not support it leaves these counters at 0.
     fn publish(&self, _record: DeviceRef) {}
 
     /// Begins to copy the FPDUs of all streams of this process to a socket ([`crate::capture`]), with at most
-    /// `payload` octets of each payload; returns the capture's number. It ends by [`Rnic::end_capture`], or when
-    /// nobody has the other end of the socket. [`VpStatus::InUse`]: there is one already;
-    /// [`VpStatus::Unsupported`]: the provider has none.
+    /// `payload` octets of each payload; returns the number of the capture. It ends by [`Rnic::end_capture`], or
+    /// when the other end of the socket is closed. [`VpStatus::InUse`] if there is a capture already;
+    /// [`VpStatus::Unsupported`] if the provider does not support captures.
     fn capture(&self, _to: BorrowedFd<'_>, _payload: u32) -> VpResult<u32> {
         Err(VpError::new(VpStatus::Unsupported, "this provider does not copy FPDUs"))
     }
 
-    /// Ends a capture; returns how many FPDUs were dropped, because they were not read in time.
+    /// Ends a capture; returns how many FPDUs were dropped because they were not read in time.
     fn end_capture(&self, _number: u32) -> VpResult<u64> {
         Err(VpError::new(VpStatus::Unsupported, "this provider does not copy FPDUs"))
     }
@@ -141,17 +141,16 @@ pub trait Rnic: Send + Sync {
 pub trait Cq: Send + Sync {
     /// Its id.
     fn id(&self) -> CqId;
-    /// Entries it can hold.
+    /// The number of entries it can hold.
     fn depth(&self) -> u32;
-    /// The approximate number of completions that wait to be polled: threads push and poll meanwhile.
-    /// Makes no progress.
+    /// The approximate number of completions that wait to be polled; other threads push and poll meanwhile. Makes
+    /// no progress.
     fn queued(&self) -> usize;
-    /// Moves up to `out.len()` completions to `out`, oldest first; returns how many. Makes progress
-    /// on the QPs of this CQ if there is none. [`VpStatus::CqOverrun`] once the ring is drained
-    /// after an overrun.
+    /// Moves up to `out.len()` completions to `out`, oldest first; returns how many. If there is none, makes
+    /// progress on the QPs of this CQ. [`VpStatus::CqOverrun`] after an overrun, once the ring is drained.
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus>;
-    /// As [`Cq::poll`], and returns the sources of received datagrams: in `from`, at the index of the
-    /// completion. Moves no more completions than fit into the shorter of both.
+    /// As [`Cq::poll`], but also stores the source of each received datagram in `from`, at the index of its
+    /// completion. Moves no more completions than fit into the shorter of the two.
     fn poll_from(
         &self,
         out: &mut [WorkCompletion],
@@ -161,18 +160,17 @@ pub trait Cq: Send + Sync {
         from.fill(None);
         self.poll(&mut out[..most])
     }
-    /// Request Completion Notification: one shot, for the next completion or the next solicited one
-    /// (which includes errors). Completions that are there already do not fire it: poll, arm, poll.
+    /// Request Completion Notification: one shot, for the next completion or the next solicited one (which includes
+    /// errors). Completions that are already there do not trigger it: poll, arm, poll.
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus>;
-    /// Waits until `poll` may find a completion, making progress in the calling thread: first spins for
-    /// `spin` without sleeping, then sleeps until `timeout` (`None`: no limit) has passed in all.
-    /// Returns true if there may be a completion; false after the time-out or if [`Cq::interrupt`] was
-    /// called. [`VpStatus::Interrupted`] if a signal handler ran in the thread while it slept and there
-    /// is nothing to poll.
+    /// Waits until `poll` may find a completion, and makes progress in the calling thread. First spins for `spin`
+    /// without sleeping, then sleeps, until `timeout` (`None`: no limit) has passed in all. Returns true if there
+    /// may be a completion, false after the time-out or if [`Cq::interrupt`] was called. [`VpStatus::Interrupted`]
+    /// if a signal handler ran in the thread while it slept and there is nothing to poll.
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus>;
-    /// Makes every present `wait` return false soon.
+    /// Makes every `wait` in progress return false soon.
     fn interrupt(&self);
-    /// Modify CQ: changes the depth, keeping all completions.
+    /// Modify CQ: changes the depth and keeps all completions.
     fn resize(&self, depth: u32) -> VpResult<u32>;
 }
 
@@ -180,8 +178,8 @@ pub trait Cq: Send + Sync {
 pub trait Srq: Send + Sync {
     /// Its id.
     fn id(&self) -> SrqId;
-    /// Posts receives. A receive occupies its slot until its completion was polled, from whatever CQ; a
-    /// queue accepts as many as its depth and refuses the next ([`VpStatus::TooManyWrs`]).
+    /// Posts receives. A receive occupies its slot until its completion was polled, from whichever CQ. A queue
+    /// accepts as many receives as its depth and refuses more ([`VpStatus::TooManyWrs`]).
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
     /// Changes depth and/or (re-)arms the limit event.
     fn modify(&self, depth: Option<u32>, limit: Option<u32>) -> VpResult<SrqInfo>;
@@ -195,46 +193,46 @@ pub trait Qp: Send + Sync {
     fn id(&self) -> QpId;
     /// PostSQ. In Closing, Terminate and Error the requests complete as flushed.
     ///
-    /// In every state a queue accepts as many requests as its depth and refuses the next
-    /// ([`VpStatus::TooManyWrs`]). A request occupies its slot until its completion was polled, flushed
-    /// or not; an unsignalled one that succeeded until a later completion of its queue was polled, or
-    /// until the QP is in Idle again. So a CQ as deep as the sum of its queues never overruns.
+    /// In every state a queue accepts as many requests as its depth and refuses more ([`VpStatus::TooManyWrs`]). A
+    /// request occupies its slot until its completion was polled, flushed or not. An unsignalled request that
+    /// succeeded occupies it until a later completion of its queue was polled, or until the QP is in Idle again. So
+    /// a CQ as deep as the sum of its queues never overruns.
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure>;
-    /// As [`Qp::post_send`], but if a request is refused, nothing is posted ([`PostFailure::posted`] is 0).
-    /// A provider without it posts those before.
+    /// As [`Qp::post_send`], but if a request is refused, none is posted ([`PostFailure::posted`] is 0). A provider
+    /// that does not support this posts the requests before the refused one.
     fn post_send_whole(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
         self.post_send(wrs)
     }
     /// PostRQ; refused ([`VpStatus::InvalidWr`]) on a QP with an SRQ. Slots as with
     /// [`Qp::post_send`].
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
-    /// Modify QP. A change happens completely or not at all. State changes take effect before the call
-    /// returns; their consequences (the peer's FIN, flushes) follow as events.
+    /// Modify QP. A change happens completely or not at all. The state has changed when the call returns; the
+    /// consequences (the peer's FIN, flushes) follow as events.
     fn modify(&self, change: QpChange) -> VpResult<()>;
     /// Query QP.
     fn query(&self) -> VpResult<QpInfo>;
-    /// Writes its counters and its state to this record of the process's state page from now on: whenever a
-    /// thread that served it leaves, as plain relaxed stores, until the QP is destroyed, when it gives the
-    /// record up. Called once, before the QP is used. Providers without it are queried ([`Qp::query`]) for each
-    /// request of an observer.
+    /// From now on writes the QP's counters and its state to this record of the process's state page, as plain
+    /// relaxed stores, whenever a thread that served the QP leaves it. When the QP is destroyed, it releases the
+    /// record. Called once, before the QP is used. A provider that does not support it is queried ([`Qp::query`])
+    /// for each request of an observer.
     fn publish(&self, _record: SlotRef) {}
 }
 
-/// A provider's own connection manager (rdma_cm and the like).
+/// A provider's own connection manager (such as rdma_cm).
 pub trait NativeCm: Send + Sync {
-    /// Listens; returns the listener's id and the address with the real port.
+    /// Listens; returns the listener's id and the address with the actual port.
     fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)>;
     /// Stops listening.
     fn unlisten(&self, listener: u64) -> VpResult<()>;
     /// Connects a QP.
     fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()>;
-    /// Accepts a request onto a QP.
+    /// Accepts a request with a QP.
     fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()>;
     /// Rejects a request.
     fn reject(&self, request: u64, private_data: &[u8]) -> VpResult<()>;
     /// Disconnects.
     fn disconnect(&self, qp: QpId) -> VpResult<()>;
-    /// Next event, if any.
+    /// The next event, if any.
     fn poll_event(&self) -> Option<NativeEvent>;
     /// Waits for an event; false after the time-out.
     fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool>;

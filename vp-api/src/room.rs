@@ -1,9 +1,9 @@
-//! Fallible allocation of lists whose length a caller chooses: lack of memory is an error and does not
-//! end the process. No state.
+//! Fallible allocation of lists whose length a caller chooses: lack of memory is an error and does not end the
+//! process. No state.
 
 use crate::{VpError, VpResult, VpStatus};
 
-/// An empty list that takes `capacity` elements without allocating; `what` names the elements in the error.
+/// An empty list that takes `capacity` elements without allocating. `what` names the elements in the error.
 ///
 /// # Errors
 /// [`VpStatus::InsufficientResources`]: there is not enough memory.
@@ -11,14 +11,14 @@ pub fn list<T>(what: &str, capacity: usize) -> VpResult<Vec<T>> {
     try_list(capacity).ok_or_else(|| none::<T>(what, capacity))
 }
 
-/// As [`list`], without a text: `None` if there is no memory.
+/// As [`list`], without an error text: `None` if there is no memory.
 pub fn try_list<T>(capacity: usize) -> Option<Vec<T>> {
     let mut list = Vec::new();
     list.try_reserve_exact(capacity).ok()?;
     Some(list)
 }
 
-/// As [`filled`], without a text: `None` if there is no memory.
+/// As [`filled`], without an error text: `None` if there is no memory.
 pub fn try_filled<T: Clone>(len: usize, value: T) -> Option<Box<[T]>> {
     let mut filled = try_list(len)?;
     filled.resize(len, value);
@@ -43,7 +43,7 @@ pub fn filled<T: Clone>(what: &str, len: usize, value: T) -> VpResult<Box<[T]>> 
     try_filled(len, value).ok_or_else(|| none::<T>(what, len))
 }
 
-/// Values that are removed in any order, named by small numbers. Removing allocates nothing.
+/// A slab: values that are removed in any order, by small numbers. Removing a value does not allocate.
 #[derive(Clone, Debug)]
 pub struct Slots<T> {
     places: Vec<Option<T>>,
@@ -52,7 +52,7 @@ pub struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// For `capacity` values without allocating again; `what` names them in the error.
+    /// Creates a slab for `capacity` values, which it takes without allocating; `what` names them in the error.
     ///
     /// # Errors
     /// As [`list`].
@@ -60,10 +60,10 @@ impl<T> Slots<T> {
         Ok(Self { places: list(what, capacity)?, free: list(what, capacity)? })
     }
 
-    /// Makes sure that there is memory for `more` values; called before they are added.
+    /// Makes sure that there is memory for `more` values. Called before they are added.
     ///
     /// # Errors
-    /// [`VpStatus::InsufficientResources`]: they are more than it was made for, and there is no memory.
+    /// [`VpStatus::InsufficientResources`] if they exceed the capacity and there is no memory.
     #[inline]
     pub fn make_room(&mut self, more: usize) -> Result<(), VpStatus> {
         let places = self.used() + more;
@@ -104,7 +104,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// The error for a list of `len` elements without enough memory.
+/// The error for a list of `len` elements for which there is not enough memory.
 #[cold]
 pub fn none<T>(what: &str, len: usize) -> VpError {
     let octets = len.saturating_mul(size_of::<T>());
@@ -126,7 +126,7 @@ mod tests {
         let error = filled("places of the queue", usize::MAX / 32, [0u64; 2]).unwrap_err();
         assert_eq!(error.status, VpStatus::InsufficientResources);
         assert!(error.detail.contains(": 576460752303423487 places of the queue;"), "{error}");
-        // More than an address space, but no overflow of its numbers.
+        // More than an address space, but the numbers do not overflow.
         assert!(list::<u8>("it", 1 << 62).is_err());
     }
 

@@ -1,8 +1,8 @@
-//! Terminates: their codes, the refused segment as far as this end knows it, and their description in
-//! words. Plain values.
+//! Terminate messages: their codes, the refused segment as far as this end knows it, and a description in words.
+//! Plain values.
 //!
-//! The end that sends a Terminate knows the region and the segment; the end that receives it knows the
-//! header quoted in it, and its own work request.
+//! The end that sends a Terminate knows the region and the segment. The end that receives it knows only the header
+//! quoted in it, and its own work request.
 
 use std::fmt;
 
@@ -24,19 +24,19 @@ pub struct Terminate {
     pub refused: Option<RefusedSegment>,
 }
 
-/// The segment that a Terminate is about, from its header. Its sender is the peer if this end sent the
-/// Terminate, else this end.
+/// The segment that a Terminate is about, from its header. If this end sent the Terminate, the peer sent the
+/// segment; otherwise this end did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct RefusedSegment {
     pub operation: RefusedOperation,
-    /// Octets of the segment, or of the work request that it belongs to.
+    /// Octets of the segment, or of the work request that the segment belongs to.
     pub octets: u32,
-    /// `octets` are all of the operation.
+    /// Whether `octets` are those of the whole operation.
     pub whole: bool,
-    /// The memory that it names.
+    /// The memory that it refers to.
     pub target: Option<(Stag, u64)>,
-    /// The region, if that is valid memory of this end.
+    /// The region, if `memory` is valid memory of this end.
     pub region: Option<RefusedRegion>,
 }
 
@@ -56,14 +56,14 @@ pub enum RefusedOperation {
     Unknown,
 }
 
-/// Memory of this end that a refused segment names.
+/// Memory of this end that a refused segment refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct RefusedRegion {
     pub octets: u64,
     pub access: Access,
     pub window: bool,
-    /// The connection may use it: it belongs to its protection domain, or, as a window, to the
+    /// Whether the connection may use it: it belongs to the connection's protection domain or, as a window, to the
     /// connection.
     pub associated: bool,
 }
@@ -74,8 +74,9 @@ impl Terminate {
         Self { sent, layer, etype, code, refused: None }
     }
 
-    /// RFC 5040 4.8: a local error, or one that ends this stream or all of them: a failure of the end
-    /// that sent it, not caused by the other. If it quotes a segment, the error is about that segment.
+    /// Whether the code means (RFC 5040 4.8) a local error, or one that ends this stream or all streams: a failure
+    /// of the end that sent the Terminate, not caused by the other end. If the Terminate quotes a segment, the
+    /// error is about that segment.
     fn is_failure(&self) -> bool {
         let own = matches!(
             (self.layer, self.etype, self.code),
@@ -84,28 +85,28 @@ impl Terminate {
         own && self.refused.is_none()
     }
 
-    /// What kind of error it is.
+    /// The kind of error.
     fn kind(&self) -> &'static str {
         match (self.layer, self.etype, self.code) {
             (0, 1, _) | (1, 1, 0..=3) => "remote access violation",
             (1, 2, 2) => "no room at the receiver",
             (2, 0, 1) => "lost stream",
             (2, 0, 2 | 3) => "damaged stream",
-            // DDP's one code for both.
+            // DDP has one code for both.
             (1, 0, _) => "local failure or impossible length",
             _ if self.is_failure() => "local failure",
             _ => "protocol violation",
         }
     }
 
-    /// What is wrong with the refused segment: the predicate of a sentence.
+    /// What is wrong with the refused segment, as the predicate of a sentence.
     fn fault(&self) -> &'static str {
         match (self.layer, self.etype, self.code) {
             (0, 1, 0) | (1, 1, 0) => "names an STag that is not valid (freed, or never granted)",
             (0, 1, 1) | (1, 1, 1) => "is beyond the region",
             (0, 1, 2) => "needs a right that the region does not grant",
             (0, 1, 3) => "names a region of another protection domain",
-            // RFC 5041 7.1: DDP has no code of its own for a missing right.
+            // RFC 5041 7.1: DDP has no separate code for a missing right.
             (1, 1, 2) => match self.refused.and_then(|refused| refused.region) {
                 Some(region) if region.associated => "needs a right that the region does not grant",
                 Some(_) => "names a region of another protection domain",
@@ -228,7 +229,7 @@ impl fmt::Display for RefusedRegion {
     }
 }
 
-/// A number with commas between thousands.
+/// A number with commas between groups of thousands.
 struct Thousands(u64);
 
 impl fmt::Display for Thousands {

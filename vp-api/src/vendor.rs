@@ -1,5 +1,5 @@
-//! Vendor calls: tables of provider-specific functions, which an application requests from its adapter
-//! by name. Pointers only: the provider owns the table and its context as long as the RNIC is open.
+//! Vendor calls: tables of provider-specific functions, which an application requests from its adapter by name.
+//! Pointers only: the provider owns the table and its context, which stay valid as long as the RNIC is open.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;

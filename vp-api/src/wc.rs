@@ -2,7 +2,7 @@
 
 use crate::{QpId, Stag};
 
-/// Which operation completed.
+/// The operation that completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -37,17 +37,17 @@ pub enum WcStatus {
     InvalidWqe = 39,
     /// The QP broke while processing it.
     LocalCatastrophic = 40,
-    /// The peer's Terminate belongs to it; see Query QP.
+    /// The peer sent a Terminate because of it; see Query QP.
     RemoteTermination = 41,
     /// Outside a local region, or a message longer than its receive buffer.
     Bounds = 42,
     /// A local right is missing.
     AccessViolation = 43,
-    /// Local region of another PD, window of another QP.
+    /// A local region of another PD, or a window of another QP.
     InvalidPd = 44,
     /// TO + length overflow.
     Wrap = 45,
-    /// The peer tried to invalidate an STag that it may not.
+    /// The peer tried to invalidate an STag that it may not invalidate.
     CannotInvalidate = 46,
     /// RDMA Read or atomic with ORD 0.
     ZeroReadResources = 47,
@@ -55,24 +55,24 @@ pub enum WcStatus {
     NotPrivileged = 48,
     /// Bind or fast-register on an STag that is not invalid.
     StagNotInvalid = 49,
-    /// Bind refused: region, window, rights.
+    /// The bind was refused: region, window or rights.
     InvalidWindow = 59,
-    /// Message longer than the provider can send.
+    /// The message is longer than the provider can send.
     InvalidLength = 60,
 }
 
 /// Work completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkCompletion {
-    /// As posted.
+    /// The id of the work request, as posted.
     pub wr_id: u64,
-    /// QP that it belongs to.
+    /// The QP that it belongs to.
     pub qp: QpId,
-    /// Which operation.
+    /// The operation that completed.
     pub opcode: WcOpcode,
-    /// How it ended.
+    /// The status with which it completed.
     pub status: WcStatus,
-    /// Received with a solicited event.
+    /// Whether it was received with a solicited event.
     pub solicited: bool,
     /// Payload octets.
     pub octets: u32,
@@ -83,7 +83,7 @@ pub struct WorkCompletion {
 }
 
 impl WorkCompletion {
-    /// Room for a completion: what [`crate::Cq::poll`] overwrites.
+    /// A blank completion, which [`crate::Cq::poll`] overwrites.
     pub const BLANK: Self = Self {
         wr_id: 0,
         qp: QpId(0),

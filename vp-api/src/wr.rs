@@ -4,40 +4,40 @@ use bitflags::bitflags;
 
 use crate::{Access, Addressing, MemRange, MwId, Stag, WcOpcode};
 
-/// Local scatter/gather element: `len` octets at `to` of region `stag`. With `len` 0 nothing is
-/// checked (RDMAC 8.1.3.2).
+/// Local scatter/gather element: `len` octets at `to` of region `stag`. If `len` is 0, nothing is checked (RDMAC
+/// 8.1.3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Sge {
-    /// Region; or STag 0 on a privileged QP.
+    /// The STag of the region, or STag 0 on a privileged QP.
     pub stag: Stag,
     /// Octets.
     pub len: u32,
-    /// Tagged offset of the first octet: address or zero-based, as chosen at registration.
+    /// Tagged offset of the first octet: an address or zero-based, as chosen at registration.
     pub to: u64,
 }
 
-/// Peer's memory.
+/// Memory of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
     /// The peer's STag.
     pub stag: Stag,
-    /// Tagged offset there.
+    /// Tagged offset in the region or window of that STag.
     pub to: u64,
 }
 
 bitflags! {
-    /// Modifiers of a send-queue work request.
+    /// Flags of a send-queue work request.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct SendFlags: u32 {
-        /// Completion wanted on success too; errors always complete (RDMAC 8.1.3.1).
+        /// Signalled: a completion is wanted on success, too. Errors always complete (RDMAC 8.1.3.1).
         const SIGNALED = 1;
-        /// Wait for all earlier RDMA Reads of this QP.
+        /// Waits for all earlier RDMA Reads of this QP.
         const READ_FENCE = 2;
-        /// Wait for all earlier work requests of this QP.
+        /// Waits for all earlier work requests of this QP.
         const LOCAL_FENCE = 4;
-        /// A hint: more requests follow at once, so this one may be deferred until then. Does not cross
-        /// the C interface.
+        /// A hint: more requests follow at once, so this one may be deferred until then. Does not cross the C
+        /// interface.
         const COALESCE = 64;
     }
 }
@@ -45,9 +45,9 @@ bitflags! {
 /// Payload of a send-queue work request.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// Registered memory, in order. RDMA Read and atomics: exactly one element, the sink.
+    /// Registered memory, in order. For an RDMA Read and atomics: exactly one element, the sink.
     Sgl(&'a [Sge]),
-    /// Octets copied during the post; the caller's buffer is free afterwards.
+    /// Octets that are copied during the post; afterwards the caller may reuse the buffer.
     Inline(&'a [u8]),
 }
 
@@ -64,9 +64,9 @@ pub enum AtomicOp {
 pub struct BindMw {
     /// The window.
     pub window: MwId,
-    /// Key octet of the STag it gets.
+    /// Key octet of the STag that the window gets.
     pub key: u8,
-    /// Region to bind to.
+    /// The region to bind to.
     pub region: Stag,
     /// First octet, as a TO of the region.
     pub to: u64,
@@ -81,11 +81,11 @@ pub struct BindMw {
 /// Fast registration of an allocated, invalid STag (RDMAC 7.3.2.3); privileged QPs.
 #[derive(Clone, Debug)]
 pub struct FastRegister {
-    /// The STag: index as allocated, key as wanted.
+    /// The STag: the allocated index, with the new key.
     pub stag: Stag,
     /// The memory.
     pub range: MemRange,
-    /// TO rule.
+    /// How the octets are addressed.
     pub addressing: Addressing,
     /// Rights.
     pub access: Access,
@@ -97,21 +97,21 @@ pub struct FastRegister {
 pub enum SendOp {
     /// Send, with Solicited Event, with Invalidate.
     Send { solicited: bool, invalidate: Option<Stag> },
-    /// Send with 32 bits of immediate data besides the payload. At the peer it is a receive
+    /// Send with 32 bits of Immediate Data in addition to the payload. At the peer it completes a receive
     /// ([`WcOpcode::Recv`]) with [`crate::WorkCompletion::immediate`]. Needs
-    /// [`crate::Capabilities::SEND_IMMEDIATE`], and a stream whose ends agreed on it: otherwise it is
-    /// refused as Unsupported. If it was posted in Idle, before that is known, it ends the stream when
-    /// it would be transmitted.
+    /// [`crate::Capabilities::SEND_IMMEDIATE`], and a stream whose ends agreed on it; otherwise it is refused as
+    /// Unsupported. A request posted in Idle, before the agreement is known, ends the stream when it would be
+    /// transmitted without the agreement.
     SendImmediate { data: u32, solicited: bool },
     /// RDMA Write.
     Write { remote: Remote },
-    /// RDMA Write, then Immediate Data: one work request, one completion here, one receive there.
+    /// RDMA Write, then Immediate Data: one work request, one completion at this end, one receive at the peer.
     WriteImmediate { remote: Remote, data: u64, solicited: bool },
     /// Immediate Data alone (RFC 7306).
     Immediate { data: u64, solicited: bool },
-    /// RDMA Read into the one SGE; optionally invalidate the SGE's STag afterwards.
+    /// RDMA Read into the one SGE; optionally invalidates the SGE's STag afterwards.
     Read { remote: Remote, invalidate_sink: bool },
-    /// Atomic; the original value goes to the one SGE (8 octets, host order).
+    /// Atomic; the original value is stored in the one SGE (8 octets, host order).
     Atomic { remote: Remote, op: AtomicOp },
     /// Bind a window.
     BindMw(BindMw),
@@ -141,11 +141,11 @@ impl SendOp {
 /// Send-queue work request.
 #[derive(Clone, Debug)]
 pub struct SendWr<'a> {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
     /// The operation.
     pub op: SendOp,
-    /// Payload or sink; empty for operations without.
+    /// Payload or sink; empty for operations that have none.
     pub data: Data<'a>,
     /// Flags.
     pub flags: SendFlags,
@@ -154,9 +154,9 @@ pub struct SendWr<'a> {
 /// Receive work request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
-    /// Where the message goes.
+    /// Where the message is stored.
     pub sgl: &'a [Sge],
 }
 

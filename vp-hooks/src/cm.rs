@@ -1,4 +1,4 @@
-//! Hooked connection manager: a provider's own one, with each verb going through the hook. Any thread.
+//! Hooked connection manager: passes each verb of a provider's own one through the hook. Any thread.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Hooked datagrams: each verb goes through the hook. Owns the wrapped object. Any thread.
+//! Hooked datagrams: passes each verb through the hook. Owns the wrapped object. Any thread.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -17,27 +17,26 @@
 //! | `max_KIND=COUNT` | no more such objects at once; the RNIC's attributes have this limit |
 //! | `seed=NUMBER` | for random rules; default 0 |
 //!
-//! - `VERB`: as in the traits of [`vp_api`]; `resize_cq`, `post_srq`, `modify_srq`, `query_srq`,
-//!   `modify_qp` and `query_qp` name the object as well, and the verbs of datagram services are
-//!   `listen_service`, `resolve_service` and so on; their events are not changed. `connect` is Modify QP
-//!   to RTS with a stream (at either end of a connection) as well as the native connect.
+//! - `VERB`: named as in the traits of [`vp_api`]. `resize_cq`, `post_srq`, `modify_srq`, `query_srq`, `modify_qp`
+//!   and `query_qp` include the object's name. The verbs of datagram services are `listen_service`, `resolve_service`
+//!   and so on; their events are not changed. `connect` is both Modify QP to RTS with a stream (at either end of a
+//!   connection) and the native connect.
 //! - `STATUS`: a name of [`VpStatus`], e.g. `InvalidStream`; `QueueFull` is `TooManyWrs`.
 //! - `KIND`: `pd`, `cq`, `srq`, `qp` (of both kinds), `mr`, `mw`, `ah`.
 //! - `WHEN`: `3` the third time, `3..` from then on, `3..5` the third to the fifth time, `*4` every
 //!   fourth time, `?10` at random, one time in ten.
-//! - `#2`: only the second object that this RNIC created, of the kind that the verb is about; for
-//!   completions, the second QP. Only its calls or completions count.
+//! - `#2`: only the second object that this RNIC created, of the kind that the verb is about; for completions, the
+//!   second QP. Only calls or completions of that object count.
 //!
-//! Every rule has its own count, which begins anew for every RNIC that is opened; only `open` counts for
-//! the whole wrapper. What happens depends on the text and the order of calls, not on time; random
-//! numbers are a function of the seed. A post is one call, however many work requests it has, and is
-//! refused as a whole.
+//! Each rule has its own count, which begins anew for each RNIC that is opened; only `open` is counted for the
+//! whole wrapper. What happens depends on the text and the order of calls, not on time; random numbers are a
+//! function of the seed. A post is one call, however many work requests it has, and is refused as a whole.
 //!
-//! The order of a QP's completions never changes: those after a delayed one wait with it, and other QPs
-//! overtake. Nothing is delayed beyond the next `arm` of the CQ, because a consumer may sleep after it,
-//! nor beyond a wait: `wait` returns at once while a completion is held back.
+//! The order of a QP's completions never changes: those after a delayed one wait with it. Those of other QPs may
+//! overtake. Nothing is delayed beyond the next `arm` of the CQ, because a consumer may sleep after it, nor beyond
+//! a wait: `wait` returns at once while a completion is held back.
 //!
-//! Every fault is logged to [`Services::log`] at [`LogLevel::Info`]. No thread, no clock.
+//! Every fault is logged to [`Services::log`] at [`LogLevel::Info`]. Uses no thread and no clock.
 
 mod counts;
 mod delay_queue;
@@ -109,7 +108,7 @@ pub(crate) struct Fault {
     objects: Mutex<Objects>,
     /// Held while an object with a limit is created.
     making: Mutex<()>,
-    /// By CQ.
+    /// One delay queue for each CQ.
     queues: Mutex<BTreeMap<u32, Weak<Mutex<DelayQueue>>>>,
     events: Events,
 }
@@ -143,7 +142,7 @@ impl Fault {
         E::new(status, || detail)
     }
 
-    /// The error for one object too many.
+    /// The error for an object beyond the limit.
     fn exhausted<E: Failure>(&self, kind: Kind, limit: u32) -> Option<E> {
         if lock(&self.objects).count(kind) < limit {
             return None;
@@ -171,7 +170,7 @@ impl Fault {
         }
     }
 
-    /// No completion of a QP is returned after it was destroyed.
+    /// Drops the completions of a destroyed QP, so that none is returned afterwards.
     fn clear(&self, qp: QpId) {
         let queues = lock(&self.queues);
         queues.values().filter_map(Weak::upgrade).for_each(|queue| lock(&queue).clear(qp));
@@ -214,8 +213,8 @@ impl Fault {
     ) -> Result<usize, VpStatus> {
         let mut filled = lock(queue).poll(out);
         while filled < out.out.len() {
-            // With sources, too: a completion that is kept may be returned to a caller that asks for its
-            // source.
+            // Polled with sources, too: a completion that is kept may be returned later to a caller that asks for
+            // its source.
             let (mut completions, mut from) = ([WorkCompletion::BLANK; CHUNK], [None; CHUNK]);
             let room = CHUNK.min(out.out.len() - filled);
             match lock(queue).make_room(room) {
@@ -223,7 +222,7 @@ impl Fault {
                 Err(_) => break,
                 Ok(()) => {}
             }
-            // Without the lock: handlers run in here, and they may poll.
+            // Not under the lock: handlers run in here, and they may poll.
             let polled = match cq.poll_from(&mut completions[..room], &mut from[..room]) {
                 Ok(0) => break,
                 Ok(polled) => polled,
@@ -235,7 +234,7 @@ impl Fault {
                 queue.put((completion, from), self.fate(completion));
             }
             filled += queue.take(out, filled);
-            // An empty result says that there is nothing, so a loss must not cause one.
+            // An empty result tells the consumer that there is nothing, so a lost completion must not cause one.
             if polled < room && (filled > 0 || !queue.is_empty()) {
                 break;
             }
@@ -244,11 +243,11 @@ impl Fault {
     }
 }
 
-/// Completions polled at once.
+/// Completions polled in one call.
 const CHUNK: usize = 16;
 
 impl Hook for Fault {
-    /// Completions held back of a CQ; nothing for other objects.
+    /// The delay queue of a CQ; nothing for other objects.
     type PerObject = Option<Arc<Mutex<DelayQueue>>>;
 
     fn per_object(&self, object: Object) -> Self::PerObject {
@@ -282,7 +281,7 @@ impl Hook for Fault {
         let result = verb();
         match &result {
             Ok(value) => self.record(call, value.made()),
-            // Windows keep the region; any other failure of this verb destroys it (RDMAC 9.2.6).
+            // If windows are bound, the region stays; any other failure of this verb destroys it (RDMAC 9.2.6).
             Err(failure) if call.verb == Verb::ReregisterMr => {
                 if failure.status() != Some(VpStatus::StagInUse) {
                     lock(&self.objects).remove(call.object);

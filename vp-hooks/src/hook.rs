@@ -1,4 +1,4 @@
-//! The hook interface: every verb of an RNIC goes through a hook.
+//! The hook interface: every verb of an RNIC is passed through a hook.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -19,7 +19,7 @@ pub(crate) struct Call<'a> {
     pub(crate) object: Object,
     /// The other arguments, formatted only on demand.
     pub(crate) arguments: fmt::Arguments<'a>,
-    /// Work requests of a post, else 1.
+    /// Number of work requests of a post, else 1.
     pub(crate) items: usize,
 }
 
@@ -33,10 +33,10 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The place for polled completions.
+/// Where polled completions are stored.
 pub(crate) struct Polled<'a> {
     pub(crate) out: &'a mut [WorkCompletion],
-    /// The place for the sources of datagrams, if the consumer asks for them: at least as long.
+    /// Where the sources of datagrams are stored, if the consumer asks for them: at least as long.
     pub(crate) from: Option<&'a mut [Option<DatagramSource>]>,
 }
 
@@ -50,27 +50,27 @@ impl Polled<'_> {
     }
 }
 
-/// Makes hooks: one for every RNIC that is opened.
+/// Makes hooks: one for each RNIC that is opened.
 pub(crate) trait Layer: Send + Sync + 'static {
     type Hook: Hook;
 
-    /// The hook of a new RNIC, or why that cannot be opened.
+    /// The hook of a new RNIC, or the reason why that RNIC cannot be opened.
     fn hook(&self, names: Names<'_>, services: Arc<dyn Services>) -> VpResult<Self::Hook>;
 }
 
-/// The provider and device that is opened.
+/// The provider and the device that are opened.
 #[derive(Clone, Copy)]
 pub(crate) struct Names<'a> {
     pub(crate) provider: &'a str,
     pub(crate) device: &'a str,
 }
 
-/// Stands between an application and the verbs of one RNIC. Any thread, at any time.
+/// A hook is called between an application and the verbs of one RNIC. Any thread, at any time.
 pub(crate) trait Hook: Send + Sync + 'static {
-    /// The hook's data for each object that has verbs.
+    /// The data that the hook keeps for each object that has verbs.
     type PerObject: Send + Sync + 'static;
 
-    /// Called for an object that was just created.
+    /// Called for an object after its creation.
     fn per_object(&self, object: Object) -> Self::PerObject;
 
     /// Runs a verb, or refuses it.
@@ -104,7 +104,7 @@ pub(crate) trait Hook: Send + Sync + 'static {
     /// Changes the limits that the application sees.
     fn adapt(&self, _: &mut RnicAttrs) {}
 
-    /// The same for datagrams.
+    /// Changes the limits of datagrams that the application sees.
     fn adapt_datagrams(&self, _: &mut DatagramAttrs) {}
 
     /// The number of completions of a CQ that the hook holds back.
@@ -112,15 +112,15 @@ pub(crate) trait Hook: Send + Sync + 'static {
         0
     }
 
-    /// The CQ was armed.
+    /// Called when the CQ was armed.
     fn armed(&self, _: &Self::PerObject) {}
 
-    /// An asynchronous event is about to be delivered to the application.
+    /// Called before an asynchronous event is delivered to the application.
     fn on_event(&self, _: EventSource, _: AsyncEvent) {}
 
-    /// An event of a datagram service is about to be delivered to the application.
+    /// Called before an event of a datagram service is delivered to the application.
     fn on_service(&self, _: &ServiceEvent) {}
 
-    /// A notification is about to be delivered to the application.
+    /// Called before a notification is delivered to the application.
     fn on_completion(&self, _: CqId) {}
 }

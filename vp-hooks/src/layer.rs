@@ -1,14 +1,13 @@
-//! `layer`: a wrapper in a library of its own, of a vendor or a user (`rnicpi.h`,
-//! `warpline_provider_wrap`).
+//! `layer`: a wrapper in a shared library, from a vendor or a user (`rnicpi.h`, `warpline_provider_wrap`).
 //!
 //! ```text
 //! layer:LIBRARY
 //! layer:LIBRARY:ARGUMENTS
 //! ```
 //!
-//! `LIBRARY` is an absolute path without a colon; `ARGUMENTS` are passed to the layer. It is loaded when
-//! the provider is first asked for devices, and never unloaded. If it cannot be used, the provider
-//! cannot either: a configuration with a layer must not run without it. Any thread.
+//! `LIBRARY` is an absolute path without a colon; `ARGUMENTS` are passed to the layer. The library is loaded when
+//! the provider is first asked for devices, and never unloaded. If the layer cannot be used, the provider cannot be
+//! used either: a configuration with a layer must not run without it. Any thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -38,7 +37,7 @@ impl Spec {
     }
 }
 
-/// A provider in a layer, or one that will be.
+/// A provider wrapped in a layer, which is loaded on first use.
 pub(crate) struct Layered {
     inner: Arc<dyn Provider>,
     spec: Spec,

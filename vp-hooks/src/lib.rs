@@ -1,4 +1,4 @@
-//! Wrappers around providers: they observe or disturb every verb, and can be stacked.
+//! Wrappers around providers. They observe every verb or inject faults, and can be stacked.
 //!
 //! | wrapper | what it does |
 //! |---|---|
@@ -7,11 +7,10 @@
 //! | [`fault`] | fault injection: refuses calls, loses, repeats or delays completions, makes resources scarce |
 //! | [`layer`] | a wrapper in a library of its own |
 //!
-//! [`wrap`] makes any of them from a line of text, as in a configuration file. A wrapper has the name of
-//! the provider that it wraps. Ours pass every id through and own only their counters and the
-//! completions that they hold back, separately for each RNIC that is opened through them. Verbs run in
-//! the calling thread. When a peer dies, a wrapper sees the completions and events of the wrapped
-//! provider.
+//! [`wrap`] makes any of them from a line of text, as in a configuration file. A wrapper has the name of the
+//! provider that it wraps. The wrappers of this crate pass every id through. They own only their counters and the
+//! completions that they hold back, separately for each RNIC that is opened through them. Verbs run in the calling
+//! thread. If a peer dies, a wrapper sees the completions and events of the wrapped provider.
 //!
 //! `vp-hooks` puts hooks around any provider, with the same traits: `trace` logs verbs with arguments
 //! and result, `stats` counts and times them per object, `fault` injects faults, `layer` is a library of
@@ -47,7 +46,7 @@ use vp_api::Provider;
 
 use provider::Wrapped;
 
-/// Why no wrapper can be made of a text.
+/// Why no wrapper can be made from a text.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("wrapper `{text}`: {what}")]
 pub struct WrapError {
@@ -126,7 +125,7 @@ pub fn stack(provider: Arc<dyn Provider>, wrappers: &[Wrapper]) -> Arc<dyn Provi
     wrappers.iter().rev().fold(provider, |inner, wrapper| wrapper.around(inner))
 }
 
-/// The pairs of `KEY=VALUE,KEY,...`; empty ones are skipped.
+/// Splits `KEY=VALUE,KEY,...` into pairs; empty entries are skipped.
 fn options(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(|part| {
         match part.split_once('=') {

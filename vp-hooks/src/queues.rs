@@ -1,4 +1,4 @@
-//! Hooked CQ, SRQ and QP: each verb goes through the hook. They own the wrapped queue. Any thread.
+//! Hooked CQ, SRQ and QP: each passes its verbs through the hook, and owns the wrapped queue. Any thread.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -72,7 +72,7 @@ hooked! {
 }
 
 hooked! {
-    /// A queue pair for datagrams behind a hook, which does not distinguish it.
+    /// A queue pair for datagrams behind a hook. The hook treats it like other queue pairs.
     HookedUdQp UdQp Qp
 }
 
@@ -115,7 +115,7 @@ impl<H: Hook> Cq for HookedCq<H> {
     }
 
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
-        // Completions held back are returned by polls, so the waiter must not sleep.
+        // Polls return the completions that are held back, so the waiter must not sleep.
         let held = self.hook.held(&self.per_object) != 0;
         let wait = || if held { Ok(true) } else { self.inner.wait(spin, timeout) };
         self.call(Verb::Wait, format_args!("spin {spin:?} timeout {timeout:?}"), wait)
@@ -177,7 +177,7 @@ impl<H: Hook> Qp for HookedQp<H> {
     fn modify(&self, change: QpChange) -> VpResult<()> {
         let is_rts = matches!(change, QpChange::Rts(_));
         let verb = if is_rts { Verb::Connect } else { Verb::ModifyQp };
-        // The change moves into the verb, so its text is made before.
+        // The change is moved into the verb, so its text is made first.
         let shown = show::change(&change);
         self.call(verb, format_args!("{shown}"), || self.inner.modify(change))
     }

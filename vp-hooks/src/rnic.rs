@@ -1,5 +1,5 @@
-//! Hooked RNIC: each privileged verb goes through the hook. Owns the wrapped RNIC and returns wrapped
-//! queues. Any thread.
+//! Hooked RNIC: passes each privileged verb through the hook. Owns the wrapped RNIC and returns wrapped queues. Any
+//! thread.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -70,7 +70,7 @@ impl<H: Hook> HookedRnic<H> {
     }
 }
 
-/// Passes events to the hook before the application.
+/// Passes events to the hook, and then to the application.
 pub(crate) struct Tap<H, A: ?Sized> {
     pub(crate) hook: Arc<H>,
     pub(crate) handler: Arc<A>,
@@ -215,7 +215,7 @@ impl<H: Hook> Rnic for HookedRnic<H> {
         self.datagrams.clone()
     }
 
-    /// Calls through the table are between the application and the vendor: no hook sees them.
+    /// Calls through the table go directly from the application to the vendor: no hook sees them.
     fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
         let ask = || self.inner.vendor_calls(name);
         self.make(Verb::VendorCalls, format_args!("{name:?}"), ask)

@@ -1,4 +1,4 @@
-//! Work requests and changes as text for logs; never the octets that an application sends.
+//! Formats work requests and changes for logs. Never shows payload.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -7,7 +7,7 @@ use vp_api::{
     StreamParams, UdSendWr, WcStatus, WorkCompletion,
 };
 
-/// Entries shown of a list; further ones are only counted.
+/// Maximum number of entries shown of a list; the others are only counted.
 const SHOWN: usize = 8;
 
 fn list<T>(

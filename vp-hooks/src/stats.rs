@@ -1,4 +1,4 @@
-//! `stats`: counts and times verbs, for each object and each verb.
+//! `stats`: counts and times verbs, for each object.
 //!
 //! ```text
 //! stats[:every=N]
@@ -54,25 +54,25 @@ impl Options {
 pub struct VerbStats {
     /// Its name, as in the traits.
     pub verb: &'static str,
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
     /// Calls that returned an error.
     pub refused: u64,
     /// Work requests accepted by posts, completions returned by polls; for other verbs, calls that
     /// succeeded.
     pub items: u64,
-    /// Completions returned by polls that were not successes.
+    /// Unsuccessful completions returned by polls.
     pub failed: u64,
     /// Calls that were timed.
     pub timed: u64,
-    /// Their total time, in nanoseconds.
+    /// The total time of these calls, in nanoseconds.
     pub total_ns: u64,
-    /// The longest of them, in nanoseconds.
+    /// The time of the longest of them, in nanoseconds.
     pub max_ns: u64,
 }
 
 impl VerbStats {
-    /// Nanoseconds per call, over the timed ones.
+    /// Nanoseconds per call, averaged over the timed calls.
     pub fn mean_ns(&self) -> u64 {
         self.total_ns.checked_div(self.timed).unwrap_or(0)
     }
@@ -101,7 +101,7 @@ impl fmt::Display for VerbStats {
 pub struct ObjectStats {
     /// The object.
     pub object: Object,
-    /// Those of its verbs that were called.
+    /// The verbs of the object that were called.
     pub verbs: Vec<VerbStats>,
 }
 
@@ -112,7 +112,7 @@ pub struct Snapshot {
     pub provider: String,
     /// Name of the device.
     pub device: String,
-    /// Every verb that was called, over all objects, including destroyed ones.
+    /// Every verb that was called, summed over all objects, including destroyed ones.
     pub verbs: Vec<VerbStats>,
     /// The present objects; empty if there is no memory for the list.
     pub objects: Vec<ObjectStats>,
@@ -139,8 +139,8 @@ impl ObjectStats {
 
 static REGISTRIES: Mutex<Vec<Weak<Registry>>> = Mutex::new(Vec::new());
 
-/// The counters of all open RNICs, oldest first; of fewer if there is no memory for the list. Of RNICs
-/// in several `stats` wrappers: the innermost first.
+/// The counters of all open RNICs, oldest first; of fewer RNICs if there is no memory for the list. For RNICs in
+/// several `stats` wrappers, the innermost comes first.
 pub fn snapshots() -> Vec<Snapshot> {
     let registries = {
         let registries = REGISTRIES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,14 +4,14 @@
 //! trace[:every=N][,empty]
 //! ```
 //!
-//! - `every=N`: on the data path (post, poll, arm) only every N-th call of each object, from the first;
-//!   0: none. Default 1. Refused calls and failed completions are always logged, but those in between
-//!   are not timed.
-//! - `empty`: also empty polls, and waits that time out; without it they are not counted.
+//! - `every=N`: on the data path (post, poll, arm) only every N-th call of each object is logged, beginning with
+//!   the first; 0 means none. Default 1. Refused calls and failed completions are always logged; the times of those
+//!   that are not the N-th are not measured.
+//! - `empty`: logs empty polls, and waits that time out, too; without it they are not counted.
 //!
-//! Lines go to [`Services::log`]: verbs of the data path at [`LogLevel::Trace`], all others, and
-//! asynchronous events, at [`LogLevel::Debug`]. Payload and private data are never logged. Listing
-//! devices is not logged: there are no services before an RNIC is opened.
+//! Lines go to [`Services::log`]: verbs of the data path at [`LogLevel::Trace`], all others, and asynchronous
+//! events, at [`LogLevel::Debug`]. Payload and private data are never logged. Listing devices is not logged,
+//! because there are no services before an RNIC is opened.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -117,7 +117,7 @@ impl Trace {
 }
 
 impl Hook for Trace {
-    /// Calls of the data path so far.
+    /// Number of calls of the data path so far.
     type PerObject = AtomicU32;
 
     fn per_object(&self, _: Object) -> AtomicU32 {

@@ -1,4 +1,4 @@
-//! Results of verbs, as far as a wrapper examines them. Plain data.
+//! Results of verbs, as far as a wrapper needs to examine them. Plain data.
 
 use std::convert::Infallible;
 use std::fmt::{self, Debug};
@@ -30,7 +30,7 @@ pub(crate) trait Failure: Sized + fmt::Display {
     fn new(status: VpStatus, detail: impl FnOnce() -> String) -> Option<Self>;
     /// Its status, if it has one.
     fn status(&self) -> Option<VpStatus>;
-    /// Work requests that were accepted nevertheless.
+    /// Work requests that were accepted before the failure.
     fn posted(&self) -> usize {
         0
     }
@@ -148,7 +148,7 @@ named_by_id! {
     AhId, "ah", ah => ah.0;
 }
 
-/// Named by its index; the key is shown as well.
+/// Named by its index; the key is shown, too.
 impl Value for Stag {
     fn made(&self) -> Option<u32> {
         Some(self.index())

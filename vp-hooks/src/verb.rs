@@ -1,4 +1,4 @@
-//! The verbs: their names, and the objects that they belong to. Plain data.
+//! Names of the verbs, and the objects that they belong to. Plain data.
 
 use std::fmt;
 
@@ -23,8 +23,7 @@ pub enum Kind {
 pub struct Object {
     /// Its kind.
     pub kind: Kind,
-    /// Its id; the index of its STag for a region; 0 for the RNIC, its connection manager and
-    /// its datagrams.
+    /// Its id. For a region, the index of its STag; for the RNIC, its connection manager and its datagrams, 0.
     pub id: u32,
 }
 
@@ -57,14 +56,14 @@ impl fmt::Display for Object {
 
 macro_rules! verbs {
     ($($verb:ident $name:literal $owner:ident $target:ident;)+) => {
-        /// A verb. Those of one owner are adjacent.
+        /// A verb. The verbs of one owner are adjacent.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Verb { $($verb,)+ }
 
         impl Verb {
             pub(crate) const ALL: &[Self] = &[$(Self::$verb,)+];
 
-            /// Its name, as in the traits, with the object where it would be ambiguous.
+            /// Its name, as in the traits; includes the object where the name would be ambiguous.
             pub(crate) fn name(self) -> &'static str {
                 match self { $(Self::$verb => $name,)+ }
             }
@@ -141,7 +140,7 @@ verbs! {
 }
 
 impl Verb {
-    /// On the data path: may be called millions of times a second.
+    /// Whether it is on the data path: it may be called millions of times a second.
     pub(crate) fn is_data(self) -> bool {
         use Verb::*;
         matches!(self, Poll | Arm | PostSrq | PostSend | PostRecv | PollEvent)

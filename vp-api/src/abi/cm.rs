@@ -4,10 +4,10 @@ use super::types::Sized32;
 use super::{codes, grow, net, text, types as c};
 use crate::{NativeEvent, NativeParams, QpId, RnicAttrs};
 
-/// Octets of private data of a device that does not declare how many it carries.
+/// Octets of private data assumed for a device that does not declare how many it carries.
 const MPA: u32 = 512;
 
-/// Valid as long as `params` is.
+/// Converts parameters; the result is valid as long as `params` is.
 pub(super) fn params_to(params: &NativeParams) -> c::CmParams {
     c::CmParams {
         ird: params.ird.into(),
@@ -80,7 +80,7 @@ pub(super) struct Most {
     reject: u32,
 }
 
-/// An event whose private data is longer than the device declares.
+/// The error for an event whose private data is longer than the device declares.
 pub(super) struct Broken {
     pub(super) request: bool,
     pub(super) id: u64,
@@ -105,7 +105,7 @@ impl Most {
         let most = match event.kind {
             codes::cm::REQUEST => self.connect,
             codes::cm::REJECTED => self.reject,
-            // The accepting side gets the request's private data.
+            // The accepting side receives the request's private data.
             _ => self.accept.max(self.connect),
         };
         if event.params.is_null() {
@@ -126,7 +126,7 @@ impl Most {
     }
 }
 
-/// The error: private data longer than declared. `None`: an event that this version does not know.
+/// An error means private data longer than declared; `None` an event that this version does not know.
 ///
 /// # Safety
 ///

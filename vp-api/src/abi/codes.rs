@@ -1,4 +1,4 @@
-//! The numeric codes of the header and our enums: each table once, both directions.
+//! Tables of the header's numeric codes and the Rust enums: each table once, for both directions.
 
 use crate::{
     Addressing, Capabilities, Carrier, ConnectionModel, LocalSide, LogLevel, MwKind, QpState, Role,
@@ -29,7 +29,7 @@ codes! {
         CannotChange = 26, InvalidStag = 27, StagInUse = 30, InvalidAccess = 33,
         NotPrivileged = 75, StillFlushing = 76, InvalidStream = 77, CqOverrun = 78, Os = 79,
         Defect = 80,
-        // A code that crossed once as an unknown number crosses again as a defect.
+        // A code that already crossed as an unknown number crosses again as a defect.
         ; _ => 80
     }
     WcOpcode wc_opcode_code wc_opcode {
@@ -56,10 +56,10 @@ codes! {
     QpState state_code state { Idle = 1, Rts = 2, Closing = 3, Terminate = 4, Error = 5, }
 }
 
-/// Number of [`Addressing::Based`].
+/// The number of [`Addressing::Based`].
 pub(super) const BASED: u32 = 2;
 
-/// How octets are addressed; only one kind uses `base`.
+/// How octets are addressed; only [`Addressing::Based`] uses `base`.
 pub(super) fn addressing(code: u32, base: u64) -> Option<Addressing> {
     match code {
         0 => Some(Addressing::Absolute),
@@ -69,7 +69,7 @@ pub(super) fn addressing(code: u32, base: u64) -> Option<Addressing> {
     }
 }
 
-/// The number, and the base.
+/// The number and the base of an addressing.
 pub(super) fn addressing_code(addressing: Addressing) -> (u32, u64) {
     match addressing {
         Addressing::Absolute => (0, 0),
@@ -95,15 +95,15 @@ pub(super) fn transport_code(transport: Transport) -> u32 {
     }
 }
 
-/// The capabilities that this version knows. Those of a newer provider are ignored, and bits of an older
-/// header have the meaning that they had there.
+/// The capabilities that this version knows. Unknown bits of a newer provider are ignored. Bits of an older header
+/// have the meaning that they had there.
 pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
     let mut all = Capabilities::from_bits_truncate(bits);
     if minor < 2 && all.contains(Capabilities::MW) {
         all |= Capabilities::NARROW_MW | Capabilities::WIDE_MW;
         all.set(Capabilities::READ_SINK_STAG, all.contains(Capabilities::INVALIDATE));
     }
-    // Reserved before.
+    // Reserved in earlier versions.
     all.set(Capabilities::UD, minor >= 3 && all.contains(Capabilities::UD));
     all.set(Capabilities::BASED, minor >= 4 && all.contains(Capabilities::BASED));
     all.set(Capabilities::HOLD, minor >= 4 && all.contains(Capabilities::HOLD));
@@ -125,7 +125,7 @@ pub(super) mod change {
     pub(in crate::abi) const LIMITS: u32 = 6;
     pub(in crate::abi) const DRAIN: u32 = 7;
     pub(in crate::abi) const ALLOW: u32 = 8;
-    /// Bits for the limits: ORD, IRD, send depth, receive depth, receive limit.
+    /// Bits that say which limits change: ORD, IRD, send depth, receive depth, receive limit.
     pub(in crate::abi) const WHICH: [u32; 5] = [1, 2, 4, 8, 16];
 }
 

@@ -1,6 +1,5 @@
-//! Tests that everything crosses the C interface unchanged: each verb of a provider that is exported and
-//! imported again within this process, so that Miri can check it. No library, no thread, no other
-//! process.
+//! Tests that each verb crosses the C interface unchanged. A provider is exported and imported again within this
+//! process, so that Miri can check it: there is no library, no thread and no other process.
 
 mod datagrams;
 mod echo;
@@ -70,7 +69,7 @@ impl Side {
         side
     }
 
-    /// The oldest log line that was not checked yet.
+    /// The oldest log line that has not been checked yet.
     fn logged(&self, expected: &str) {
         assert_eq!(self.host.0.lock().unwrap().remove(0), expected);
     }
@@ -430,11 +429,11 @@ fn connection_managers_cross() {
     assert_eq!(events, samples::native_events());
 }
 
-/// Fields that a struct of an older minor version lacks are zero, or not written.
+/// Fields that a struct of an older minor version lacks are zero, or are not written.
 #[test]
 fn shorter_structs_are_read_and_written_as_far_as_they_go() {
     let whole = CAttrs { max_qp: 7, max_private_reject: 8, ..CAttrs::blank() };
-    // As old as the first version: without the last four fields.
+    // As long as in the first version: without the last four fields.
     let old = std::mem::offset_of!(CAttrs, max_private_connect);
     let mut octets = [0u64; 18];
     assert_eq!(size_of_val(&octets), old);

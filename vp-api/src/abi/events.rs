@@ -1,4 +1,4 @@
-//! Asynchronous events, both ways. No state.
+//! Conversion of asynchronous events between Rust and C. No state.
 
 use super::types as c;
 use super::types::Sized32;
@@ -43,13 +43,13 @@ pub(super) fn to(source: EventSource, event: AsyncEvent) -> c::AsyncEvent {
             11
         }
         AsyncEvent::Catastrophic => 12,
-        // It has no number, since no provider says it.
+        // It has no number in C, because no provider reports it.
         AsyncEvent::ListenShortage { .. } => 0,
     };
     out
 }
 
-/// `None`: an event that this version does not know.
+/// `None` for an event that this version does not know.
 pub(super) fn from(event: &c::AsyncEvent) -> Option<(EventSource, AsyncEvent)> {
     let source = match event.source {
         1 => EventSource::Qp(QpId(event.id)),

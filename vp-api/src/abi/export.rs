@@ -1,7 +1,7 @@
-//! Providers for C: the tables behind [`crate::export_provider`].
+//! Exports Rust providers to C: the function tables behind [`crate::export_provider`].
 //!
-//! A handle is a box around an `Arc` of the object; the host's `release` drops it. Every entry
-//! catches panics, which become `RI_DEFECT`. Any thread.
+//! A handle is a box around an `Arc` of the object; the host's `release` drops it. Every entry catches panics and
+//! returns `RI_DEFECT` for them. Any thread.
 
 pub mod layer;
 mod objects;
@@ -18,9 +18,8 @@ use super::types::Sized32;
 use super::{grow, net, text, types as c};
 use crate::{LogLevel, Provider, Services, Unavailable, VpError, VpResult, VpStatus};
 
-/// Makes a provider's shared library of the crate that calls it (`crate-type = ["cdylib"]`): the
-/// two symbols of `rnicpi.h`. The provider is made when it is first asked for; the version is that
-/// of the crate.
+/// Turns the crate that calls it into a provider's shared library (`crate-type = ["cdylib"]`), with the two symbols
+/// of `rnicpi.h`. The provider is created when it is first asked for. Its version is the crate's.
 ///
 /// ```ignore
 /// vp_api::export_provider!("acme", Capabilities::SRQ, acme::Provider::new());
@@ -30,7 +29,7 @@ macro_rules! export_provider {
     ($name:literal, $capabilities:expr, $provider:expr) => {
         $crate::provider_descriptor!($name, $capabilities);
 
-        /// The provider's functions.
+        /// The function table of the provider.
         #[unsafe(no_mangle)]
         pub extern "C" fn warpline_provider_get_ops(
             _host_minor: u32,
@@ -48,7 +47,7 @@ macro_rules! export_provider {
 #[macro_export]
 macro_rules! provider_descriptor {
     ($name:literal, $capabilities:expr) => {
-        /// The identity of this library, readable before any of its code runs.
+        /// The descriptor of this library, readable before any of its code runs.
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals)] // the header's name
         pub static warpline_provider: $crate::abi::types::ProviderDescriptor =
@@ -95,12 +94,12 @@ impl Default for Exported {
 }
 
 impl Exported {
-    /// Nothing created yet.
+    /// Creates nothing yet.
     pub const fn new() -> Self {
         Self(OnceLock::new())
     }
 
-    /// A table that is never freed.
+    /// Leaks a table: it is never freed.
     pub(in crate::abi) fn for_ever(provider: Arc<dyn Provider>) -> *const c::ProviderOps {
         static ALL: Mutex<Vec<&'static Exported>> = Mutex::new(Vec::new());
         let exported: &'static Self = Box::leak(Box::new(Self::new()));
@@ -133,7 +132,7 @@ impl Drop for ExportedTable {
     }
 }
 
-/// Makes a handle of an object.
+/// Makes a handle for an object.
 fn hand_out<T: ?Sized>(object: Arc<T>) -> *mut c_void {
     Box::into_raw(Box::new(object)).cast()
 }
@@ -161,7 +160,7 @@ unsafe fn object<'a, T: ?Sized>(handle: *mut c_void) -> &'a T {
 
 const PANICKED: &str = "the provider panicked";
 
-/// Runs a verb and passes its result, or that of a panic, to the host.
+/// Runs a verb and passes its result to the host; a panic becomes an error.
 ///
 /// # Safety
 ///
@@ -218,7 +217,7 @@ impl<T: Sized32> In for *const T {
     }
 }
 
-/// A place for a result.
+/// A pointer to where a result is stored.
 trait Out<T> {
     /// # Safety
     ///
@@ -240,7 +239,7 @@ impl<T: Sized32> Out<T> for *mut T {
     }
 }
 
-/// Entries of a table: handle, arguments, place for the result, error.
+/// Declares entries of a table: handle, arguments, place for the result, error.
 macro_rules! verbs {
     ($($name:ident($this:ident: $object:ty $(, $arg:ident: $ty:ty)* $(=> $out:ty)?) $body:block)+)
     => {$(

@@ -1,15 +1,15 @@
-//! Reading and writing structs of another minor version: fields that both sides know are copied, others
-//! are zero.
+//! Reads and writes structs of another minor version: fields that both sides know are copied, other fields are
+//! zero.
 
 use std::ptr::copy_nonoverlapping;
 
 use super::types::Sized32;
 
-/// The struct at `from`, as far as both sides know it.
+/// Copies the struct at `from`, as far as both sides know it.
 ///
 /// # Safety
 ///
-/// `from` points to as many readable octets as its first four say.
+/// `from` points to as many readable octets as its first four octets say.
 pub(super) unsafe fn read<T: Sized32>(from: *const T) -> T {
     // SAFETY: the caller's promise; the struct begins with its size.
     let theirs = unsafe { from.cast::<u32>().read() };
@@ -37,7 +37,7 @@ pub(super) unsafe fn read_as<T: Sized32>(from: *const T, theirs: u32) -> T {
 ///
 /// # Safety
 ///
-/// `to` points to as many writable octets as its first four say.
+/// `to` points to as many writable octets as its first four octets say.
 pub(super) unsafe fn write<T: Sized32>(to: *mut T, value: &T) {
     // SAFETY: the caller's promise.
     let room = unsafe { to.cast::<u32>().read() };

@@ -1,9 +1,8 @@
-//! Tests that the C header has not drifted: sizes, offsets, types and order of all fields, signatures
-//! and constants are the same in this crate, in the header as the C compiler sees it, and in the
-//! committed list `abi.txt`.
+//! Tests that the C header has not drifted. Sizes, offsets, types and order of all fields, signatures and constants
+//! must be the same in this crate, in the header as the C compiler sees it, and in the committed list `abi.txt`.
 //!
-//! `frozen` has the list of every released minor version. The header still has all of each, unchanged;
-//! it may grow at the end of structs and tables, with a new minor version.
+//! `frozen` has the list of every released minor version. The header must still have everything in each list,
+//! unchanged. It may grow only at the end of structs and tables, with a new minor version.
 
 mod compiler;
 mod header;
@@ -51,13 +50,13 @@ fn the_header_matches_the_committed_list() {
     }
 }
 
-/// Works without a compiler, too.
+/// Needs no compiler.
 #[test]
 fn the_committed_list_names_what_the_header_does() {
     assert!(COMMITTED.starts_with(&header().text()), "see the_header_matches_the_committed_list");
 }
 
-/// A list by its lines: what each names, with the rest of the line.
+/// Splits a list by its lines: what each line names, with the rest of the line.
 struct List<'a> {
     fields: BTreeMap<&'a str, Vec<(&'a str, &'a str)>>,
     numbers: BTreeMap<&'a str, &'a str>,
@@ -139,7 +138,7 @@ fn what_was_released_has_not_changed() {
     }
 }
 
-/// The check finds what it is made for.
+/// The check finds the changes that it is made for.
 #[test]
 fn a_change_that_breaks_older_builds_is_found() {
     let (_, then) = frozen().pop().unwrap();
@@ -158,13 +157,13 @@ fn a_change_that_breaks_older_builds_is_found() {
     assert_eq!(change("  stag: uint32_t\n", "  stag: uint64_t\n"), 1);
     assert_eq!(change("offset ri_wc.status 20", "offset ri_wc.status 24"), 1);
     assert_eq!(change("size ri_wc 48", "size ri_wc 40"), 1);
-    // A fixed struct may not grow; others may, at their end.
+    // A fixed-size struct may not grow; other structs may, at their end.
     assert_eq!(change("size ri_sge 16", "size ri_sge 24"), 1);
     assert_eq!(change("size ri_wc 48", "size ri_wc 56"), 0);
     assert_eq!(change("  size: uint32_t\n", "  size: uint32_t\n  new: uint32_t\n"), 1);
 }
 
-/// Without blanks, which the compiler places as it likes.
+/// Removes blanks, whose positions the compiler chooses.
 fn solid(text: &str) -> String {
     text.split_whitespace().collect()
 }

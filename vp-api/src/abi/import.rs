@@ -1,7 +1,7 @@
-//! Imported providers: makes a [`Provider`] of a C library, or of a descriptor and its function.
+//! Imports providers from C: makes a [`Provider`] of a C library, or of a descriptor and its function.
 //!
-//! Every imported object owns its handle and releases it when dropped; it keeps its RNIC open. Libraries are
-//! never unloaded. Any thread. What a provider returns is checked as far as possible: an unknown number is
+//! Every imported object owns its handle and releases it when dropped; it keeps its RNIC open. Libraries are never
+//! unloaded. Any thread. What a provider returns is checked as far as possible; an unknown number becomes
 //! [`VpStatus::Defect`].
 
 mod calls;
@@ -30,7 +30,7 @@ use crate::{
 };
 use calls::{table_of, verb};
 
-/// A provider behind its table.
+/// A provider behind its C function table.
 struct Imported {
     name: Cow<'static, str>,
     version: &'static str,
@@ -90,8 +90,8 @@ impl Provider for Imported {
             value: text::lend(value),
         };
         let settings: Vec<c::Setting> = host.0.settings().iter().map(lent).collect();
-        // A caller without settings passes the struct of an older host, which also shows whether the
-        // provider reads beyond its size.
+        // A caller without settings passes the struct of an older host. This also detects a provider that reads
+        // beyond the struct's size.
         let unread = [c::Setting {
             key: text::lend("behind the size of ri_services"),
             value: text::lend(""),
@@ -116,13 +116,13 @@ impl Provider for Imported {
 
 /// The minor version that added settings.
 const SETTINGS: u16 = 4;
-/// Size of the host's services before that.
+/// Size of the services struct before that version.
 const OLDER_SERVICES: u32 = std::mem::offset_of!(c::Services, settings) as u32;
 
-/// Services as a provider of C calls them.
+/// The host's services, in the form that a C provider calls.
 struct Host(Arc<dyn Services>);
 
-/// # Safety
+/// `context` is a live `Host`.
 ///
 /// `context` is a `Host` that is kept.
 unsafe fn host<'a>(context: *mut c_void) -> &'a dyn Services {

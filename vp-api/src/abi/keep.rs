@@ -1,11 +1,11 @@
-//! Reference counts across the C interface, for what is used beyond a call.
+//! Reference counts across the C interface, for objects that are used after a call has returned.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::types as c;
 
-/// One reference to something of the other side; released when dropped.
+/// One reference to an object of the other side; released when dropped.
 pub(super) struct Kept(c::Keep);
 
 // SAFETY: the header lets every function be called from any thread; so the two of a keep.
@@ -14,11 +14,11 @@ unsafe impl Send for Kept {}
 unsafe impl Sync for Kept {}
 
 impl Kept {
-    /// Retains it.
+    /// Retains the object.
     ///
     /// # Safety
     ///
-    /// `keep` obeys the header: alive now, and until its last use is released.
+    /// `keep` obeys the header: the object is alive now, and until its last reference is released.
     pub(super) unsafe fn new(keep: c::Keep) -> Self {
         if let Some(retain) = keep.retain {
             // SAFETY: the caller's promise.
@@ -27,7 +27,7 @@ impl Kept {
         Self(keep)
     }
 
-    /// First argument of the functions that go with it.
+    /// First argument of the functions that belong to it.
     pub(super) fn context(&self) -> *mut c_void {
         self.0.context
     }
@@ -46,7 +46,7 @@ impl Drop for Kept {
 pub(super) const NOTHING: c::Keep =
     c::Keep { context: std::ptr::null_mut(), retain: None, release: None };
 
-/// Lends `value`: good while `value` is borrowed, and longer if retained.
+/// Lends `value`: valid while `value` is borrowed, and longer if retained.
 pub(super) fn lend<T: Send + Sync + 'static>(value: &Arc<T>) -> c::Keep {
     c::Keep {
         context: Arc::as_ptr(value).cast_mut().cast(),

@@ -1,5 +1,5 @@
-//! Conversion of memory ranges, regions and windows between Rust and C. No state of its own: a range
-//! that came from the other side keeps its owner.
+//! Conversion of memory ranges, regions and windows between Rust and C. The only state: a range that came from the
+//! other side keeps its owner.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::types::Sized32;
 use super::{codes, types as c};
 use crate::{Access, MemRange, MrInfo, MrInit, MwId, MwInfo, PdId, Stag};
 
-/// A lent range: if it has an owner, with the reference count that the header calls `owner`.
+/// A range lent for a call; if it has an owner, with the reference count that the header calls `owner`.
 pub(super) struct Lent {
     range: MemRange,
     owner: Option<Arc<MemRange>>,
@@ -49,7 +49,7 @@ pub(super) unsafe fn range(range: &c::Range) -> Option<MemRange> {
     Some(unsafe { MemRange::owned(addr, len, owner) })
 }
 
-/// For the call, with the range lent.
+/// Converts the attributes for a call, with the range lent.
 pub(super) fn init_to(init: &MrInit, lent: &Lent) -> c::MrInit {
     let (addressing, base) = codes::addressing_code(init.addressing);
     c::MrInit {
@@ -64,7 +64,7 @@ pub(super) fn init_to(init: &MrInit, lent: &Lent) -> c::MrInit {
     }
 }
 
-/// `None`: an unknown number.
+/// `None` for an unknown number.
 ///
 /// # Safety
 ///

@@ -1,9 +1,9 @@
-//! The provider interface in C (`include/rnicpi.h`), both directions: [`crate::export_provider`] makes a
-//! shared library of a [`crate::Provider`], [`import`] makes a provider of a library.
+//! The provider interface in C (`include/rnicpi.h`), in both directions: [`crate::export_provider`] makes a shared
+//! library of a [`crate::Provider`], [`import`] makes a provider of a library.
 //!
-//! All `unsafe` of the crate except [`crate::MemRange`]'s is here. State: an imported object owns its
-//! handle of the library, an exported handle is an `Arc`; libraries are never unloaded. Any thread.
-//! Peers play no part in this layer.
+//! All `unsafe` of the crate is here, except [`crate::MemRange`]'s. State: an imported object owns its handle of
+//! the library, an exported handle is an `Arc`; libraries are never unloaded. Any thread. Peers have no influence
+//! on this layer.
 //!
 //! | file | what |
 //! |---|---|
@@ -20,14 +20,14 @@
 //!
 //! `rnicpi.h`, written by hand, is the provider interface in C; `vp-api/src/abi` implements it in both
 //! directions. `export_provider!` makes a library of a Rust provider, `import::load` a provider of a
-//! library. A small crate of its own (`vp-softrdma/dylib`) has the two exported symbols, which a program
-//! that links the provider must not have twice. How to write a provider: `spec/provider-guide.md`.
+//! library. A separate small crate (`vp-softrdma/dylib`) exports the two symbols, because a program that links the
+//! provider must not contain them twice. How to write a provider: `spec/provider-guide.md`.
 //!
-//! - Structs begin with their size and grow at their end; fields that one side does not know are zero.
-//!   `abi.txt` has every offset; rustc and the C compiler are both compared with it, and a library built
-//!   with the first header still passes.
-//! - Services belong to `open` and not to `get_ops`, so that they live as long as the RNIC. What
-//!   outlives a call is a context with retain and release: memory, handlers, services.
+//! - Structs begin with their size and grow at their end; fields that one side does not know are zero. `abi.txt`
+//!   has every offset. rustc and the C compiler are both compared with it. A library built with the first header
+//!   still works.
+//! - Services are passed to `open` and not to `get_ops`, so that they live as long as the RNIC. Whatever is used
+//!   after a call is passed as a context with retain and release: memory, handlers, services.
 //! - Libraries are named by `[providers]` (`libraries`, `order`, `disabled`), by manifests in
 //!   `providers.d` beside the configuration, and by `$WARPLINE_PROVIDER_PATH`; a setuid program ignores
 //!   its environment. They are loaded on first use. One that cannot be used is listed with the reason.
@@ -68,5 +68,5 @@ mod work;
 pub const MAGIC: u32 = 0x5249_5650;
 /// Must be equal on both sides.
 pub const MAJOR: u16 = 1;
-/// The smaller of both sides' versions applies.
+/// The smaller of both sides' minor versions applies.
 pub const MINOR: u16 = 4;

@@ -111,7 +111,7 @@ fn lend_ports(
     });
 }
 
-/// Receives devices: `receiver` is a `Vec<DeviceInfo>`.
+/// Callback that receives devices: `receiver` is a `Vec<DeviceInfo>`.
 pub(super) unsafe extern "C" fn take_device(receiver: *mut c_void, device: *const c::Device) {
     _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: the provider passes on the receiver that it was called with, while that call
@@ -131,7 +131,7 @@ pub(super) unsafe extern "C" fn take_device(receiver: *mut c_void, device: *cons
     }));
 }
 
-/// Receives ports: `receiver` is a `Vec<PortInfo>`.
+/// Callback that receives ports: `receiver` is a `Vec<PortInfo>`.
 pub(super) unsafe extern "C" fn take_port(receiver: *mut c_void, from: *const c::Port) {
     _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: as in `take_device`.
@@ -159,7 +159,7 @@ macro_rules! limits {
             }
         }
 
-        /// A copy, of a provider with a header of this minor version; `None` if the connection model
+        /// Copies the attributes of a provider whose header has this minor version; `None` if the connection model
         /// is unknown.
         ///
         /// # Safety

@@ -1,5 +1,5 @@
-//! Conversion of queue pairs and shared receive queues between Rust and C: attributes, changes and
-//! state. No state.
+//! Conversion of queue pairs and shared receive queues between Rust and C: attributes, changes and state.
+//! Stateless.
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -174,11 +174,11 @@ fn lend_stream<R>(stream: LlpStream, with: impl FnOnce(&c::QpChange) -> R) -> R 
     with(&c::QpChange { kind: codes::change::RTS, stream: &lent, ..c::QpChange::blank() })
 }
 
-/// The change; takes over the socket of a stream in any case.
+/// Converts a change. Takes ownership of the socket of a stream in any case.
 ///
 /// # Safety
 ///
-/// `change` points to one as the header demands; the socket in it is the caller's to give away.
+/// `change` points to one as the header demands; the caller must own the socket in it.
 pub(super) unsafe fn change_from(change: *const c::QpChange) -> VpResult<QpChange> {
     // SAFETY: the caller's promise.
     let change = unsafe { grow::read(change) };
@@ -265,11 +265,11 @@ unsafe fn stream_from(stream: *const c::Stream) -> Option<LlpStream> {
     Some(LlpStream { socket, received, last_message, params, local })
 }
 
-/// The shared memory of a stream; takes over its descriptors in any case.
+/// The shared memory of a stream. Takes ownership of its descriptors in any case.
 ///
 /// # Safety
 ///
-/// Those that are not negative are open, and the caller's to give away.
+/// Descriptors that are not negative are open, and the caller owns them.
 unsafe fn local_from(s: &c::Stream) -> Option<LocalStream> {
     let taken = |fd: RawFd| {
         // SAFETY: the caller's promise.
@@ -315,14 +315,14 @@ macro_rules! same_fields {
             }
         }
 
-        /// `None`: an unknown state.
+        /// `None` for an unknown state.
         pub(super) fn info_from(info: &c::QpInfo) -> Option<QpInfo> {
             let small = |number: u32| number.min(u16::MAX.into()) as u16;
             Some(QpInfo {
-                // Not in the C interface: asynchronous events report it.
+                // Not in the C interface; asynchronous events report it.
                 ended: None,
-                // Nor does a local stream cross.
-                // One that is not known here is another kind of TCP.
+                // A local stream does not cross, either. A carrier that this version does not know is another kind
+                // of TCP.
                 carrier: codes::carrier(info.carrier).unwrap_or_default(),
                 id: QpId(info.id),
                 state: codes::state(info.state)?,

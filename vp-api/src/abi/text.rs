@@ -13,7 +13,7 @@ pub(super) fn lend(text: &str) -> c::String {
     c::String { data: text.as_ptr().cast(), len: text.len() }
 }
 
-/// A copy for messages: one line, whatever the other side put into it.
+/// Copies a text for messages into one line, whatever the other side put into it.
 ///
 /// # Safety
 ///
@@ -23,7 +23,7 @@ pub(super) unsafe fn line(text: c::String) -> String {
     printable(&unsafe { copy(text) })
 }
 
-/// Replaces control characters, which a terminal would obey, by blanks.
+/// Replaces control characters by blanks, because a terminal would interpret them.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -52,13 +52,13 @@ pub(super) unsafe fn octets(data: *const u8, len: u64) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(data, len as usize) }.to_vec()
 }
 
-/// The text in a fixed array, up to its first zero.
+/// The text in a fixed array, up to its first zero octet.
 fn fixed(array: &[c_char]) -> String {
     let octets = array.iter().take_while(|&&o| o != 0).map(|&o| o as u8);
     printable(&String::from_utf8_lossy(&octets.collect::<Vec<u8>>()))
 }
 
-/// Cuts `text` to the array with its final zero, between characters.
+/// Copies `text` to the array, cut between characters so that a final zero fits.
 fn fit(array: &mut [c_char], text: &str) {
     let most = text.len().min(array.len() - 1);
     let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! `rnicpi.h` in Rust: every struct and function table, field by field. Plain data, no state.
+//! The structs and function tables of `rnicpi.h` in Rust, field by field. Plain data, no state.
 //!
 //! The header is the source of truth and documents the fields; `abi.txt` holds the layout of both.
 
@@ -25,9 +25,9 @@ pub unsafe trait Plain: Copy {
 ///
 /// The first field is `size: u32`.
 pub unsafe trait Sized32: Plain {
-    /// Size of this side's version.
+    /// Size of the struct in this side's version.
     const SIZE: u32 = size_of::<Self>() as u32;
-    /// All zeros but the size.
+    /// All zeros except the size.
     fn blank() -> Self;
 }
 

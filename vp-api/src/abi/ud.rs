@@ -1,5 +1,4 @@
-//! Conversion of datagrams between Rust and C: addresses, paths, sources, requests and the events of
-//! services. No state.
+//! Conversion of datagrams between Rust and C: addresses, paths, sources, requests and service events. No state.
 
 use std::slice;
 
@@ -57,11 +56,11 @@ pub(super) fn source_from(source: &c::UdSource) -> Option<DatagramSource> {
     })
 }
 
-/// Valid as long as `wr` is.
+/// Converts a request; the result is valid as long as `wr` is.
 pub(super) fn send_to(wr: &UdSendWr<'_>) -> c::UdSendWr {
     let mut out = c::UdSendWr::blank();
     (out.wr_id, out.ah, out.to) = (wr.wr_id, wr.ah.0, address_to(wr.to));
-    // As for connected queue pairs, the hint does not cross.
+    // As for connected queue pairs, the hint does not cross the interface.
     out.flags = (wr.flags - SendFlags::COALESCE).bits();
     (out.data, out.count) = match wr.data {
         Data::Sgl(sgl) => (sgl.as_ptr().cast(), sgl.len() as u32),
@@ -78,7 +77,7 @@ pub(super) fn send_to(wr: &UdSendWr<'_>) -> c::UdSendWr {
     out
 }
 
-/// The request; `None` if it is invalid. Borrows what `wr` names.
+/// Converts a request; `None` if it is invalid. Borrows what `wr` points to.
 ///
 /// # Safety
 ///
@@ -171,7 +170,7 @@ pub(super) fn info_to(info: &UdQpInfo) -> c::UdQpInfo {
     }
 }
 
-/// `None`: an unknown state.
+/// `None` for an unknown state.
 pub(super) fn info_from(info: &c::UdQpInfo) -> Option<UdQpInfo> {
     Some(UdQpInfo {
         id: QpId(info.id),
@@ -221,7 +220,7 @@ pub(super) fn lend_event(event: &ServiceEvent, with: impl FnOnce(&c::ServiceEven
     with(&out);
 }
 
-/// `None`: an event that this version does not know.
+/// `None` for an event that this version does not know.
 ///
 /// # Safety
 ///

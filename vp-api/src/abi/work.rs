@@ -1,5 +1,5 @@
-//! Conversion of work requests and completions between Rust and C; the data path. No state, and nothing
-//! is allocated except for fast registration.
+//! Conversion of work requests and completions between Rust and C; the data path. No state. Allocates only for fast
+//! registration.
 
 use std::ffi::c_void;
 use std::slice;
@@ -16,7 +16,7 @@ use codes::op;
 // SAFETY (of the casts between them below): both are {u32, u32, u64} in this order.
 const _: () = assert!(size_of::<Sge>() == size_of::<c::Sge>());
 
-/// Data of a request that does not fit into its struct.
+/// Data of a request for which its struct has no room.
 pub(super) enum Extra {
     Atomic(c::Atomic),
     Bind(c::BindMw),
@@ -24,7 +24,7 @@ pub(super) enum Extra {
 }
 
 impl Extra {
-    /// True for the requests that have such data.
+    /// Whether a request has such data.
     pub(super) fn has(operation: &SendOp) -> bool {
         matches!(operation, SendOp::Atomic { .. } | SendOp::BindMw(_) | SendOp::FastRegister(_))
     }
@@ -102,7 +102,7 @@ fn bind_to(bind: &BindMw) -> c::BindMw {
     }
 }
 
-/// The request, valid as long as `wr` and what `extra` points to are.
+/// Converts a request; the result is valid as long as `wr` and what `extra` points to are.
 #[inline]
 pub(super) fn send_to(wr: &SendWr<'_>, extra: *const c_void) -> c::SendWr {
     let mut out = c::SendWr::blank();
@@ -163,7 +163,7 @@ fn at(opcode: u32, remote: Remote) -> (u32, u32, u64) {
     (opcode, remote.stag.0, remote.to)
 }
 
-/// The request; `None` if it is invalid. Borrows what `wr` names.
+/// Converts a request; `None` if it is invalid. Borrows what `wr` points to.
 ///
 /// # Safety
 ///
@@ -216,7 +216,7 @@ unsafe fn data_from<'a>(wr: &c::SendWr) -> Data<'a> {
     Data::Sgl(unsafe { slice::from_raw_parts(wr.data.cast(), count) })
 }
 
-/// Operations that need more data than the request has room for.
+/// Converts operations that need more data than the request has room for.
 ///
 /// # Safety
 ///
@@ -274,7 +274,7 @@ fn atomic_from(atomic: &c::Atomic) -> Option<AtomicOp> {
     }
 }
 
-/// Valid as long as `wr` is.
+/// Converts a receive; the result is valid as long as `wr` is.
 pub(super) fn recv_to(wr: &RecvWr<'_>) -> c::RecvWr {
     c::RecvWr {
         count: wr.sgl.len() as u32,
@@ -284,7 +284,7 @@ pub(super) fn recv_to(wr: &RecvWr<'_>) -> c::RecvWr {
     }
 }
 
-/// Borrows the list that `wr` names.
+/// Borrows the list that `wr` points to.
 ///
 /// # Safety
 ///
@@ -332,7 +332,7 @@ pub(super) fn completion_to(wc: &WorkCompletion) -> c::Wc {
     }
 }
 
-/// The error: an unknown operation or status.
+/// The error is an unknown operation or status.
 #[inline]
 pub(super) fn completion_from(wc: &c::Wc) -> Result<WorkCompletion, VpStatus> {
     Ok(WorkCompletion {

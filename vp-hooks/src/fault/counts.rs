@@ -1,4 +1,4 @@
-//! Counters of the rules: how often each applied. Owned by a hook or a layer; any thread counts.
+//! Counts how often each fault rule applied. Owned by a hook or a layer; any thread counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ impl Counts {
         Self(spec.rules.iter().map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Counts in all rules that apply; returns the first that takes effect.
+    /// Counts in all rules that apply; returns the first rule that takes effect.
     pub(super) fn first<'a>(
         &self,
         spec: &'a Spec,
@@ -31,7 +31,7 @@ impl Counts {
     }
 }
 
-/// A number that looks random and depends on its arguments only (the finalizer of SplitMix64).
+/// A pseudo-random number that depends only on its arguments (the finalizer of SplitMix64).
 fn chance(seed: u64, rule: u64, count: u64) -> u64 {
     let mut z = seed
         .wrapping_add(rule.wrapping_mul(0xd1b5_4a32_d192_ed03))

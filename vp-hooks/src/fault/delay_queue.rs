@@ -11,7 +11,7 @@ use crate::hook::Polled;
 struct Kept {
     completion: WorkCompletion,
     from: Option<DatagramSource>,
-    /// Number of the poll that may return it.
+    /// Number of the first poll that may return it.
     due: u64,
 }
 
@@ -19,21 +19,21 @@ struct Kept {
 #[derive(Default)]
 pub(crate) struct DelayQueue {
     kept: VecDeque<Kept>,
-    /// For [`DelayQueue::take`]: the QPs of completions that stay; with room for all of them.
+    /// For [`DelayQueue::take`]: the QPs of completions that stay. Has room for all of them.
     blocked: Vec<QpId>,
     /// Number of polls so far.
     polls: u64,
 }
 
 impl DelayQueue {
-    /// One more poll: moves due completions to `out`; returns how many.
+    /// Counts a poll and moves due completions to `out`; returns how many.
     pub(super) fn poll(&mut self, out: &mut Polled<'_>) -> usize {
         self.polls += 1;
         self.take(out, 0)
     }
 
-    /// Moves due completions to `out`, after `before` others, keeping the order of each QP; returns how
-    /// many.
+    /// Moves due completions to `out`, after the `before` completions that are there, and keeps the order of each
+    /// QP; returns how many.
     pub(super) fn take(&mut self, out: &mut Polled<'_>, before: usize) -> usize {
         let (mut filled, now) = (before, self.polls);
         let Self { kept, blocked, .. } = self;
@@ -58,8 +58,7 @@ impl DelayQueue {
         filled - before
     }
 
-    /// Makes sure that there is memory for `more` completions, each of them twice; called before they
-    /// are polled.
+    /// Makes sure that there is memory for `more` completions, each of them twice. Called before they are polled.
     pub(super) fn make_room(&mut self, more: usize) -> Result<(), VpStatus> {
         let (more, none) = (2 * more, |_| VpStatus::InsufficientResources);
         self.kept.try_reserve(more).map_err(none)?;

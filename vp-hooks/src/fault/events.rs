@@ -1,5 +1,5 @@
-//! Delay queue of connection events. Owned by the hook of one RNIC, under a lock, in which the provider
-//! is polled, so that the order is kept; any thread.
+//! Delay queue of connection events. Owned by the hook of one RNIC, under a lock. The provider is polled under this
+//! lock, so that the order is kept. Any thread.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,13 +9,13 @@ use vp_api::NativeEvent;
 use super::lock;
 use super::spec::Fate;
 
-/// Events that were taken from the provider and not yet returned to the consumer, and how many polls
-/// each still has to wait.
+/// Events that were taken from the provider and not yet returned to the consumer, each with the number of polls
+/// that it still has to wait.
 #[derive(Default)]
 pub(super) struct Events(Mutex<VecDeque<(u32, NativeEvent)>>);
 
 impl Events {
-    /// One poll of the consumer: events held back come first, and those after them wait.
+    /// One poll of the consumer: events that are held back come first, and events after them wait.
     pub(super) fn next(
         &self,
         poll: impl Fn() -> Option<NativeEvent>,
@@ -43,7 +43,7 @@ impl Events {
         }
     }
 
-    /// No event is held back.
+    /// Whether no event is held back.
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.0).is_empty()
     }

@@ -1,4 +1,4 @@
-//! Names in rules: statuses, and kinds of objects with a limit. Plain data.
+//! Names used in fault rules: statuses, and kinds of objects with a limit. Plain data.
 
 use vp_api::VpStatus;
 

@@ -1,5 +1,5 @@
-//! The objects of an RNIC, numbered as they were created. Owned by the hook, under a lock. B-trees,
-//! which grow in small pieces.
+//! The objects of an RNIC, numbered in the order of creation. Owned by the hook, under a lock. Stored in B-trees,
+//! which grow by small allocations.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl Objects {
         }
     }
 
-    /// It keeps its number.
+    /// A changed object keeps its number.
     pub(super) fn rename(&mut self, object: Object, to: Object) {
         if let Some(number) = self.numbers.remove(&object) {
             self.numbers.insert(to, number);
@@ -41,7 +41,7 @@ impl Objects {
         self.numbers.get(&object).copied()
     }
 
-    /// How many of a kind exist.
+    /// How many objects of a kind exist.
     pub(super) fn count(&self, kind: Kind) -> u32 {
         self.there.get(&kind).copied().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! The rules of `fault`, and parsing them. Plain data.
+//! Parses the rules of `fault`. Plain data.
 
 use vp_api::VpStatus;
 
@@ -18,7 +18,7 @@ pub(crate) struct Spec {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Rule {
     pub(super) text: String,
-    /// Only for the object with this number.
+    /// The rule applies only to the object with this number.
     pub(super) number: Option<u32>,
     pub(super) when: When,
     pub(super) effect: Effect,
@@ -37,13 +37,13 @@ pub(super) enum Fate {
     Pass,
     Drop,
     Twice,
-    /// This many polls later.
+    /// It is returned this many polls later.
     Later(u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum When {
-    /// From the first to the last of these.
+    /// Effective from the first to the last of these times.
     Between(u64, u64),
     Every(u64),
     OneIn(u64),

@@ -1,8 +1,7 @@
-//! Counters of each object, and the sums of those of closed objects.
+//! Counters of each object, and the sums of the counters of destroyed objects.
 //!
-//! Counters are owned by their object and written by any thread, without locks. The registry of an RNIC,
-//! which its hook owns, finds them; its lock is taken when objects are created and destroyed, and by
-//! readers.
+//! Each object owns its counters; any thread writes them, without locks. The registry of an RNIC, which its hook
+//! owns, finds them. The registry's lock is taken when objects are created and destroyed, and by readers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +11,7 @@ use super::{ObjectStats, Snapshot, VerbStats, as_many};
 use crate::hook::Names;
 use crate::verb::{Object, Verb};
 
-/// Counters of one verb of one object. Each is exact; they are read at about the same time.
+/// Counters of one verb of one object. Each is exact, but they are not read at the same instant.
 #[derive(Default)]
 pub(crate) struct Tally {
     calls: AtomicU64,
@@ -24,7 +23,7 @@ pub(crate) struct Tally {
     max_ns: AtomicU64,
 }
 
-/// Adds, unless the amount is 0: the branch saves an atomic addition.
+/// Adds an amount, unless it is 0: the branch saves an atomic addition.
 fn add(counter: &AtomicU64, amount: usize) {
     if amount != 0 {
         counter.fetch_add(amount as u64, Ordering::Relaxed);
@@ -32,7 +31,7 @@ fn add(counter: &AtomicU64, amount: usize) {
 }
 
 impl Tally {
-    /// Counts a call; returns its number, from 0.
+    /// Counts a call; returns its number, counted from 0.
     pub(super) fn call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed)
     }
@@ -75,7 +74,7 @@ impl Tally {
 /// The counters of one object.
 pub(crate) struct Counters {
     object: Object,
-    /// The first verb of its kind: that of `tallies[0]`.
+    /// The first verb of this kind of object: the verb of `tallies[0]`.
     first: usize,
     tallies: Box<[Tally]>,
     registry: Weak<Registry>,
@@ -142,7 +141,7 @@ impl Registry {
             let open = as_many(objects.open.len(), objects.open.values().filter_map(Weak::upgrade));
             (objects.closed.clone(), open)
         };
-        // Without the lock: the last owner of counters closes them, and that may be this function.
+        // Dropped without the lock: the last owner of counters closes them, and that may be this function.
         let read = |counters: &Arc<Counters>| ObjectStats {
             object: counters.object,
             verbs: counters.read(),

@@ -1,4 +1,4 @@
-//! Tests that datagrams cross: a provider that echoes its arguments, and the expected results.
+//! Tests that datagrams cross the C interface: a provider that returns its arguments, and the expected results.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,5 @@
-//! A provider that only reports to the host, by its log, how it was called, and returns what the tests
-//! expect. It keeps what a real provider keeps: ranges until deregistration, handlers until they are
-//! replaced.
+//! A test provider that logs how it was called and returns what the tests expect. It keeps what a real provider
+//! keeps: ranges until deregistration, and handlers until they are replaced.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -71,7 +70,7 @@ impl crate::Rnic for Rnic {
         *self.handler.lock().unwrap() = handler;
     }
     fn alloc_pd(&self) -> VpResult<PdId> {
-        // Calls of services cross in the other direction.
+        // Calls of the host's services cross in the other direction.
         let (memory, now) = ([0u8; 8], self.log.0.now_ns());
         let pinned = self.log.0.pin(memory.as_ptr().addr(), 8).map_err(|e| e.to_string());
         self.log.0.unpin(memory.as_ptr().addr(), 8);

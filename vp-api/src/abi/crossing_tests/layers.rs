@@ -1,4 +1,4 @@
-//! A layer of Rust around a provider, each behind tables.
+//! Tests a layer in Rust around a provider, each of them behind C tables.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{Host, samples};
 use crate::import::Layer;
 use crate::*;
 
-/// Has one device less than what it wraps.
+/// A layer that lists one device less than the provider that it wraps.
 struct Fewer(Arc<dyn Provider>);
 
 impl Provider for Fewer {

@@ -1,4 +1,4 @@
-//! Values with no two fields the same, so that a mix-up shows.
+//! Test values in which no two fields are equal, so that a mix-up is noticed.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub(super) fn mr_info() -> MrInfo {
     }
 }
 
-/// Bound, or not for window 1.
+/// Bound, except window 1, which is unbound.
 pub(super) fn mw_info(id: MwId) -> MwInfo {
     let bound = id != MwId(1);
     MwInfo {

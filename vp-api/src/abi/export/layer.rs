@@ -1,5 +1,5 @@
-//! Layers for C: makes a shared library of a Rust function that wraps providers ([`crate::export_layer`]). The
-//! wrapped provider and the result are never freed, as the header demands. Any thread.
+//! Exports layers to C: makes a shared library of a Rust function that wraps providers ([`crate::export_layer`]).
+//! The wrapped provider and the result are never freed, as the header demands. Any thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::Provider;
 use crate::abi::import;
 use crate::abi::types as c;
 
-/// Makes a layer's shared library of the crate that calls it (`crate-type = ["cdylib"]`): the two
-/// symbols of `rnicpi.h`. The function is called once for each provider that is to be wrapped, with the
-/// arguments of the configuration; its error is shown to the user.
+/// Turns the crate that calls it into a layer's shared library (`crate-type = ["cdylib"]`), with the two symbols of
+/// `rnicpi.h`. The function is called once for each provider to be wrapped, with the arguments of the
+/// configuration. Its error is shown to the user.
 ///
 /// ```ignore
 /// fn wrap(inner: Arc<dyn Provider>, arguments: &str) -> Result<Arc<dyn Provider>, String> { ... }
@@ -42,7 +42,7 @@ macro_rules! export_layer {
     };
 }
 
-/// Wraps the provider behind a table with `make`; null, and why, if it refuses.
+/// Wraps the provider behind a table with `make`. If `make` refuses, returns null and the reason.
 ///
 /// # Safety
 ///

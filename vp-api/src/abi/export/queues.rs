@@ -14,7 +14,7 @@ use crate::{
     WorkCompletion,
 };
 
-/// Requests and completions that are translated at a time, on the stack.
+/// Requests and completions that are converted at a time, on the stack.
 const BATCH: usize = 8;
 
 const CQ: c::CqOps = c::CqOps {
@@ -59,7 +59,7 @@ unsafe extern "C" fn release_qp(qp: *mut c_void) {
     unsafe { take_back::<dyn Qp>(qp) };
 }
 
-/// A call whose refusal is a status without a text.
+/// A call that reports a refusal as a status without text.
 pub(super) fn short(verb: impl FnOnce() -> Result<(), VpStatus>) -> u32 {
     match catch_unwind(AssertUnwindSafe(verb)).unwrap_or(Err(VpStatus::Defect)) {
         Ok(()) => codes::OK,
@@ -154,7 +154,7 @@ unsafe extern "C" fn poll_from(
     code
 }
 
-/// An array of the host's.
+/// An array that the host provides.
 struct Place<T> {
     first: *mut T,
     stride: u32,
@@ -266,8 +266,8 @@ impl<T: Sized32> List<T> {
     }
 }
 
-/// Posts a list in batches; `post` posts from its argument on and returns how many requests of the batch
-/// were accepted.
+/// Posts a list in batches. `post` posts the requests from its argument on and returns how many of the batch were
+/// accepted.
 pub(super) fn in_batches(
     count: u32,
     posted: &mut u32,

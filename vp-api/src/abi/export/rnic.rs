@@ -67,7 +67,7 @@ unsafe extern "C" fn ports(rnic: *mut c_void, receiver: *mut c_void, f: Option<c
     _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: the host has not closed the RNIC.
         let rnic = unsafe { super::object::<dyn Rnic>(rnic) };
-        // The C function cannot return an error: an empty list.
+        // The C function cannot return an error, so the list is empty.
         for port in rnic.ports().unwrap_or_default() {
             net::lend_port(&port, |lent| {
                 if let Some(f) = f {

@@ -15,7 +15,7 @@ use crate::{
     UdAddress, UdQp, UdSendWr, VpStatus,
 };
 
-/// Requests that are translated at a time, on the stack.
+/// Requests that are converted at a time, on the stack.
 const BATCH: usize = 8;
 
 const UD: c::UdOps = c::UdOps {

@@ -1,6 +1,5 @@
-//! Parser of the header's declarations: structs with fields and their types, types of functions,
-//! constants. It reads only the C that the header uses; the C compiler, which is asked about everything
-//! found here, shows that it reads correctly.
+//! Parser of the header's declarations: structs with fields and their types, types of functions, constants. It
+//! reads only the C that the header uses. The C compiler checks everything found here, and so checks the parser.
 
 use std::fmt::Write as _;
 
@@ -59,7 +58,7 @@ impl Header {
         }
     }
 
-    /// Everything, as text in the header's names.
+    /// Everything found, as text with the header's names.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for Struct { name, fields } in &self.structs {

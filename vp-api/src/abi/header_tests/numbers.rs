@@ -1,5 +1,5 @@
-//! Tests of the numeric constants of this crate against those of the header: each has a name there, and
-//! every constant of the header is compared with one.
+//! Tests that compare this crate's numeric constants with the header's: each has a name there, and no constant of
+//! the header is left out.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -8,7 +8,7 @@ use super::super::{MAGIC, MAJOR, MINOR, codes, events, types};
 use super::{COMMITTED, list};
 use crate::{Access, Capabilities, GRH_OCTETS, SendFlags};
 
-/// The constants that were not compared yet.
+/// The constants that have not been compared yet.
 struct UncheckedConstants(BTreeMap<String, String>);
 
 impl UncheckedConstants {
@@ -81,7 +81,7 @@ fn every_constant_is_the_headers() {
     left.decoded("RI_CARRIER_", codes::carrier);
     left.named("RI_CAP_", Capabilities::all().iter_names().map(|(n, c)| (n, c.bits())));
     left.named("RI_ACCESS_", Access::all().iter_names().map(|(n, a)| (n, a.bits().into())));
-    // A hint within the host, which does not cross the interface.
+    // A hint used only within the host; it does not cross the interface.
     let sent = SendFlags::all() - SendFlags::COALESCE;
     left.named("RI_SEND_", sent.iter_names().map(|(n, f)| (n, f.bits().into())));
     let transports = ["OTHER", "IWARP", "INFINIBAND"];

@@ -1,6 +1,6 @@
 //! Maps a C type of the header to the Rust type that `types.rs` must have for it.
 
-/// Types that the host only passes back.
+/// Opaque types, which the host only passes back.
 const HANDLES: &[&str] = &["ri_rnic", "ri_cq", "ri_srq", "ri_qp", "ri_cm", "ri_ud", "ri_ud_qp"];
 
 /// The type, as `stringify` writes it, without blanks.
@@ -32,7 +32,7 @@ fn unnamed(argument: &str) -> String {
 fn value(c: &str) -> String {
     let c = c.trim();
     if let Some(pointed) = c.strip_suffix('*').map(str::trim_end) {
-        // A const after the star is the pointer's own.
+        // A const after the star belongs to the pointer.
         if let Some(inner) = pointed.strip_suffix("const").filter(|p| p.trim_end().ends_with('*')) {
             return format!("*const {}", value(inner));
         }

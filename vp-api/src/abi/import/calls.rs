@@ -36,7 +36,7 @@ macro_rules! quick {
 }
 pub(super) use quick;
 
-/// A table of the provider, if it has all required entries.
+/// The provider's table, if it has all required entries.
 macro_rules! table_of {
     ($made:expr, $handle:ident, $table:literal: $($entry:ident)+) => {{
         // SAFETY: a table as the header demands, or null.

@@ -36,7 +36,7 @@ impl Drop for ImportedCm {
     }
 }
 
-/// The connection manager that the provider made, checked.
+/// Checks the connection manager that the provider returned.
 pub(super) fn take(
     made: &c::CmMade,
     rnic: &Arc<Handle>,
@@ -47,7 +47,7 @@ pub(super) fn take(
     Ok(Arc::new(ImportedCm { handle: made.cm, ops, most: Most::of(attrs), rnic: rnic.clone() }))
 }
 
-/// Receives an event of the provider.
+/// Receives an event from the provider.
 struct Receiver<'a> {
     most: &'a Most,
     called: bool,
@@ -111,12 +111,13 @@ impl NativeCm for ImportedCm {
                 Ok(event) => return event,
                 Err(Broken { request: true, id, why }) => {
                     self.rnic.services.log(LogLevel::Error, "vp_api", &why);
-                    // Nothing else replies to the peer; the provider may not know the request either.
+                    // If this fails, no other code replies to the peer; the provider may not know the request,
+                    // either.
                     let _ = self.reject(id, &[]);
                 }
                 Err(Broken { id, why, .. }) => {
                     let qp = QpId(id as u32);
-                    // The connection may have ended by itself.
+                    // The connection may have ended in the meantime.
                     let _ = self.disconnect(qp);
                     return Some(NativeEvent::Failed { qp, reason: why });
                 }

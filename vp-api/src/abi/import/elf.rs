@@ -1,5 +1,5 @@
-//! Why a file is not a library for this machine, for cases where the loader's message misleads: for a
-//! library of another processor it says that the file does not exist. Reads the first octets; no state.
+//! Explains why a file is not a library for this machine, because the loader's message can mislead: for a library
+//! of another processor it says that the file does not exist. Reads the first octets; no state.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Loading a provider's library: open it, check the descriptor, check the function table.
+//! Loads a provider's shared library: opens it, checks the descriptor, and checks the function table.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -18,7 +18,7 @@ const DESCRIPTOR: &CStr = c"warpline_provider";
 const GET_OPS: &CStr = c"warpline_provider_get_ops";
 const WRAP: &CStr = c"warpline_provider_wrap";
 
-/// A library that is not a usable provider, and why.
+/// The error for a library that is not a usable provider.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{path}: {fault}", path = path.display())]
 pub struct LoadError {
@@ -63,20 +63,20 @@ pub enum Fault {
     Refused(String),
 }
 
-/// Tries a library in another process, so that a crash does no harm; an error says what happened there.
+/// Loads a library in another process, so that a crash does no harm; an error says what happened there.
 pub type Probe = fn(&Path) -> Result<(), String>;
 
 static PROBE: OnceLock<Probe> = OnceLock::new();
 
-/// From now on every library is tried by `probe` before it is loaded into this process. Only the first
-/// call has an effect.
+/// From now on `probe` tries every library before it is loaded into this process. Only the first call has an
+/// effect.
 pub fn probe_with(probe: Probe) {
-    // A second probe is as good as the first.
+    // Another probe was set before, and stays.
     let _ = PROBE.set(probe);
 }
 
-/// Loads a provider's library (RTLD_NOW, RTLD_LOCAL), checks its descriptor and its table, and keeps
-/// it for ever. Its constructors run: a library that crashes takes the process with it.
+/// Loads a provider's library (RTLD_NOW, RTLD_LOCAL), checks its descriptor and its table, and never unloads it.
+/// Its constructors run: a library that crashes ends this process.
 pub fn load(path: &Path) -> Result<Arc<dyn Provider>, LoadError> {
     let named = |fault| LoadError { path: path.to_owned(), fault };
     let library = open(path).map_err(named)?;
@@ -85,7 +85,7 @@ pub fn load(path: &Path) -> Result<Arc<dyn Provider>, LoadError> {
     let descriptor = descriptor.map_err(named)?;
     // SAFETY: and that this name is the function.
     let get_ops = unsafe { symbol::<c::GetOpsFn>(&library, GET_OPS) }.map_err(named)?;
-    // Whatever the checks find: its code may have started threads.
+    // Leaked whatever the checks find: its code may have started threads.
     std::mem::forget(library);
     // SAFETY: both are from one library, which is never unloaded.
     let provider = unsafe { from_descriptor(descriptor, get_ops) }.map_err(named)?;
@@ -111,7 +111,7 @@ fn open(path: &Path) -> Result<Library, Fault> {
         .map_err(|why| Fault::NotALibrary(elf::fault(path).unwrap_or_else(|| because(&why, path))))
 }
 
-/// The loader's message without the path in front; the error shows the path itself.
+/// The loader's message without the leading path, which the error shows separately.
 fn because(error: &libloading::Error, path: &Path) -> String {
     let words =
         std::error::Error::source(error).map_or_else(|| error.to_string(), |e| e.to_string());
@@ -129,11 +129,11 @@ unsafe fn symbol<T: Copy>(library: &Library, name: &CStr) -> Result<T, Fault> {
     found.map(|symbol| *symbol).map_err(missing)
 }
 
-/// A provider of this process: from its descriptor and its function.
+/// Makes a provider of a descriptor and a function in this process.
 ///
 /// # Safety
 ///
-/// Both obey `rnicpi.h` and stay good for ever.
+/// Both obey `rnicpi.h` and stay valid for ever.
 pub unsafe fn from_descriptor(
     descriptor: *const c::ProviderDescriptor,
     get_ops: c::GetOpsFn,
@@ -147,12 +147,12 @@ pub unsafe fn from_descriptor(
     Ok(Arc::new(Imported { ops, ..identity }))
 }
 
-/// The provider that a layer is to wrap: the one behind a table, whose host has this minor version. The
-/// host knows its name.
+/// The provider that a layer wraps: it is behind a table of a host with the minor version `host_minor`. Only
+/// the host knows the provider's name.
 ///
 /// # Safety
 ///
-/// `ops` obeys the header and stays good for ever.
+/// `ops` obeys the header and stays valid for ever.
 pub(in crate::abi) unsafe fn inner(
     host_minor: u32,
     ops: *const c::ProviderOps,
@@ -164,7 +164,7 @@ pub(in crate::abi) unsafe fn inner(
     Ok(Arc::new(Imported { name: Cow::Borrowed("inner"), version: "", minor, capabilities, ops }))
 }
 
-/// The descriptor, checked; without a table.
+/// Checks the descriptor, but not the table.
 ///
 /// # Safety
 ///
@@ -230,7 +230,7 @@ unsafe fn check_table(ops: *const c::ProviderOps) -> Result<c::ProviderOps, Faul
 }
 
 impl LoadError {
-    /// The library is not a provider but may be a layer.
+    /// The library is not a provider, but may be a layer.
     pub fn may_be_layer(&self) -> bool {
         matches!(&self.fault, Fault::MissingSymbol(name) if GET_OPS.to_bytes() == name.as_bytes())
     }
@@ -264,11 +264,11 @@ impl Layer {
         Ok(Self { path: path.to_owned(), ..layer })
     }
 
-    /// A layer of this process: from its descriptor and its function.
+    /// Makes a layer of a descriptor and a function in this process.
     ///
     /// # Safety
     ///
-    /// Both obey `rnicpi.h` and stay good for ever.
+    /// Both obey `rnicpi.h` and stay valid for ever.
     pub unsafe fn from_descriptor(
         descriptor: *const c::ProviderDescriptor,
         wrap: c::WrapFn,

@@ -1,5 +1,5 @@
-//! Checks of the device names that a provider lists: they go to terminals and logs, and each must name
-//! one device. No state.
+//! Checks the device names that a provider lists. They are printed to terminals and logs, and each must name one
+//! device. No state.
 
 use crate::DeviceInfo;
 

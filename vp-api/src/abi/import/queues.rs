@@ -1,5 +1,5 @@
-//! Imported completion queues, shared receive queues and queue pairs: the data path. A post or poll is
-//! one call through a function pointer, with translation on the stack.
+//! Imported completion queues, shared receive queues and queue pairs: the data path. A post or a poll is one call
+//! through a function pointer, with conversion on the stack.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::{
     SrqInfo, VpResult, VpStatus, WorkCompletion,
 };
 
-/// Requests and completions that are translated at a time, on the stack.
+/// Requests and completions that are converted at a time, on the stack.
 const BATCH: usize = 8;
 
-/// A list element followed by extra room, as lists of a later minor version have. Every list is made of
-/// these, so that a provider that steps by its own `sizeof` is found at once.
+/// A list element followed by extra octets, as in lists of a later minor version. All lists are made of these, so
+/// that a provider that steps by its own `sizeof` fails at once.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Roomy<T> {
@@ -61,7 +61,7 @@ macro_rules! imported {
             }
         }
 
-        /// The object that the provider made, checked.
+        /// Checks the object that the provider returned.
         pub(super) fn $take(made: &c::$made, rnic: &Arc<Handle>) -> VpResult<Arc<dyn $object>> {
             let ops = table_of!(made, $handle, $table: release $($entry)+)?;
             let (id, handle) = ($id(made.id), made.$handle);
@@ -158,7 +158,7 @@ impl Cq for ImportedCq {
                         break;
                     }
                 }
-                // The next poll returns it again, with nothing before it.
+                // The next poll returns the error again, with no completions before it.
                 Err(_) if done > 0 => break,
                 Err(status) => return Err(status),
             }
@@ -185,7 +185,7 @@ impl Cq for ImportedCq {
                         break;
                     }
                 }
-                // The next poll returns it again, with nothing before it.
+                // The next poll returns the error again, with no completions before it.
                 Err(_) if done > 0 => break,
                 Err(status) => return Err(status),
             }
@@ -229,7 +229,7 @@ pub(super) fn in_batches<T>(
         let result = post(some, &mut posted);
         let posted = posted as usize;
         done += posted.min(some.len());
-        // All, or fewer with an error; never more than there were.
+        // All were taken, or fewer with an error; never more than were passed.
         let counts = if result.is_ok() { posted == some.len() } else { posted <= some.len() };
         let result = if counts { result } else { Err(VpStatus::Defect) };
         result.map_err(|status| PostFailure { posted: done, status })?;
@@ -289,7 +289,7 @@ impl Qp for ImportedQp {
     }
 
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
-        // Operations that need more than a request has room for are rare, and posted one by one.
+        // Operations that need more octets than a request has are rare, and posted one by one.
         let plain = wrs.len() > 1 && !wrs.iter().any(|wr| Extra::has(&wr.op));
         in_batches(wrs, if plain { BATCH } else { 1 }, |some, posted| {
             if let [wr] = some {

@@ -19,9 +19,9 @@ use crate::*;
 pub(super) struct Handle {
     pub(super) rnic: *mut c_void,
     pub(super) ops: c::RnicOps,
-    /// Octets of the longest message that the device declares, as completions report them.
+    /// Octets of the longest message that the device declares: a limit for completions.
     pub(super) max_octets: u32,
-    /// The device has [`Capabilities::BASED`]; one without may take the number for another.
+    /// Whether the device has [`Capabilities::BASED`]. A device without it may take the number for another.
     pub(super) based: bool,
     /// Where defects are reported that are not the result of a call.
     pub(super) services: Arc<dyn Services>,
@@ -59,8 +59,8 @@ struct ImportedRnic {
     datagrams: Option<Arc<dyn Datagrams>>,
 }
 
-/// The RNIC that `open` returned, checked; `minor` and `most`: from the descriptor. Its connection
-/// manager and its datagrams are requested here, once, so that `open` fails if they are incomplete.
+/// Checks the RNIC that `open` returned; `minor` and `most` are from the descriptor. Its connection manager and its
+/// datagrams are requested here, once, so that `open` fails if they are incomplete.
 pub(super) fn take(
     made: &c::RnicMade,
     minor: u16,
@@ -110,10 +110,9 @@ pub(super) fn take(
 
 type Attrs = unsafe extern "C" fn(*mut c_void, *mut c::RnicAttrs);
 
-/// Passes a struct smaller than this header's, as an older host does: what follows it must stay
-/// unchanged.
+/// Passes a struct smaller than this header's, as an older host does. The octets after it must stay unchanged.
 fn keeps_to_its_room(rnic: *mut c_void, attrs: Attrs) -> VpResult<()> {
-    // As before 1.2.
+    // As in versions before 1.2.
     const ROOM: u32 = std::mem::offset_of!(c::RnicAttrs, max_private_connect) as u32;
     const BEHIND: u32 = 0x5eed_5eed;
     let mut older = c::RnicAttrs { size: ROOM, ..c::RnicAttrs::blank() };
@@ -153,7 +152,7 @@ fn datagrams(handle: &Arc<Handle>) -> VpResult<Arc<dyn Datagrams>> {
     ud::take(&made, handle)
 }
 
-/// The host's handlers as a provider of C calls them.
+/// The host's handlers, in the form that a C provider calls.
 struct OnEvent(Arc<dyn AsyncHandler>);
 struct OnCompletion(Arc<dyn CqHandler>);
 

@@ -17,7 +17,7 @@ use crate::{
     VpResult,
 };
 
-/// Requests that are translated at a time, on the stack.
+/// Requests that are converted at a time, on the stack.
 const BATCH: usize = 8;
 
 imported! { ImportedUdQp UdQpOps take_qp UdQpMade qp UdQp QpId "ri_ud_qp_ops": address post_send
@@ -45,7 +45,7 @@ impl Drop for ImportedUd {
     }
 }
 
-/// The datagrams that the provider made, checked.
+/// Checks the datagrams that the provider returned.
 pub(super) fn take(made: &c::UdMade, rnic: &Arc<Handle>) -> VpResult<Arc<dyn Datagrams>> {
     let ops = table_of!(made, ud, "ri_ud_ops": release attrs max_payload create_qp destroy_qp
         create_ah query_ah destroy_ah set_service_handler listen unlisten resolve cancel accept
@@ -59,7 +59,7 @@ pub(super) fn take(made: &c::UdMade, rnic: &Arc<Handle>) -> VpResult<Arc<dyn Dat
     Ok(Arc::new(ImportedUd { handle: made.ud, ops, attrs, rnic: rnic.clone() }))
 }
 
-/// The host's handler as a provider of C calls it.
+/// The host's handler, in the form that a C provider calls.
 struct OnService {
     handler: Arc<dyn ServiceHandler>,
     most: DatagramAttrs,
