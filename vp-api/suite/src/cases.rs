@@ -1,5 +1,5 @@
-//! The cases, one file per kind. A case knows the rules of RDMAC Verbs and of the provider traits,
-//! and nothing of the provider.
+//! The cases of the provider suite, one file per topic. A case knows the rules of RDMAC Verbs and of the provider
+//! traits, and nothing about the provider.
 
 mod anew;
 mod atomics;
@@ -59,10 +59,10 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
     groups.into_iter().flatten()
 }
 
-/// The promises that the listing checks.
+/// The promises that are checked when devices are listed.
 pub(crate) const LISTING_KEEPS: [&str; 2] = ["RI-28", "RI-29"];
 
-/// The device to use.
+/// Selects the device to use.
 pub(crate) fn listing(provider: &Arc<dyn Provider>, wanted: Option<&str>) -> Result<String, Fail> {
     let devices = provider.devices().map_err(|why| Fail(why.to_string()))?;
     for (n, device) in devices.iter().enumerate() {

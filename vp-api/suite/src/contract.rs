@@ -1,5 +1,5 @@
-//! The contract by id: the promise that stands before `[RI-41]` in the header or in the guide. Text
-//! only, no state.
+//! Finds a promise of the contract by its id: the text before `[RI-41]` in the header or in the guide. Text only,
+//! no state.
 
 const TEXTS: [&str; 5] = [
     include_str!("rnicpi.h"),
@@ -9,7 +9,7 @@ const TEXTS: [&str; 5] = [
     include_str!("provider-guide.md"),
 ];
 
-/// The promise of that id, to be shown with a failure.
+/// The promise with that id, to be shown with a failure.
 pub(crate) fn quote(id: &str) -> String {
     let mark = format!("[{id}]");
     let found = TEXTS.iter().find_map(|text| text.split_once(&mark));
@@ -20,7 +20,7 @@ pub(crate) fn quote(id: &str) -> String {
 /// The last sentence of a text; for a comment after a declaration, with the declaration.
 fn sentence(before: &str) -> String {
     let line = before.rsplit('\n').next().unwrap_or_default();
-    // A remark beside a declaration is about it.
+    // A comment beside a declaration is about that declaration.
     let begin = match line.find("/*") {
         Some(_) => before.len() - line.len(),
         None => before.rfind("/*").map_or(0, |at| at + 2).max(before.rfind("\n\n").unwrap_or(0)),
@@ -28,7 +28,7 @@ fn sentence(before: &str) -> String {
     let text = &before[begin..];
     let begin = text.rfind(". ").map_or(0, |at| at + 2);
     let words = text[begin..].split_whitespace().filter(|word| !matches!(*word, "*" | "/*" | "*/"));
-    // Other marks of the sentence go.
+    // Other ids in the sentence are removed.
     let words = words.map(|word| match word.strip_prefix("[RI-").and_then(|w| w.split_once(']')) {
         Some((_, rest)) => rest,
         None => word,

@@ -1,4 +1,4 @@
-//! Why a case failed.
+//! The failure of a case, and checks that return one.
 
 use vp_api::{PostFailure, VpError, VpStatus};
 
@@ -24,7 +24,7 @@ macro_rules! reasons {
 
 reasons! { &str VpError VpStatus PostFailure std::io::Error kal_shim::OutOfRange }
 
-/// Fails unless both are the same.
+/// Fails unless both values are equal.
 pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
     what: &str,
     found: T,
@@ -48,7 +48,7 @@ pub(crate) fn refused<T, E: Into<Refusal>>(
     }
 }
 
-/// The status of any kind of refusal.
+/// The status in any kind of refusal.
 pub(crate) struct Refusal(VpStatus);
 
 impl From<VpError> for Refusal {

@@ -1,4 +1,4 @@
-//! The host's services, with a book of what is pinned. The suite owns it, and a provider keeps it as
+//! The host's services for the suite, with a record of pinned ranges. The suite owns it, and a provider keeps it as
 //! long as its device is open. Any thread.
 
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use kal_shim::HostServices;
 use vp_api::{LogLevel, Services};
 
-/// Services of the process that remember the ranges that are pinned.
+/// Services of the process that record the pinned ranges.
 #[derive(Default)]
 pub(crate) struct Ledger {
     host: HostServices,
@@ -16,7 +16,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// With settings for the provider.
+    /// Creates services with settings for the provider.
     pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         Self { settings: settings.iter().map(own).collect(), ..Self::default() }

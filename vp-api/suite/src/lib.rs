@@ -1,14 +1,13 @@
-//! The provider suite: what every verbs provider must do, built in or loaded, ours or a vendor's.
+//! The provider suite: tests what every verbs provider must do, built in or loaded, ours or a vendor's.
 //!
-//! [`run`] opens the device anew for every case and connects QPs of one RNIC with each other: over
-//! TCP on 127.0.0.1, or by the provider's own connection manager. A case that needs what the device
-//! does not offer is skipped and says so. Each case has a thread of its own and a bound: what does
-//! not come back is left behind and has failed. A provider that crashes ends the process, so
-//! the reporter is called before each case.
+//! [`run`] opens the device anew for every case and connects QPs of one RNIC with each other: over TCP on
+//! 127.0.0.1, or by the provider's own connection manager. A case that needs what the device does not offer is
+//! reported as skipped. Each case has its own thread and a time limit: a call that does not return is left behind,
+//! and the case has failed. A provider that crashes ends the process, so the reporter is called before each case.
 //!
 //! The contract is `rnicpi.h` and the guide for vendors. Their promises have ids (`[RI-41]`); a case names the
-//! promises that it tests, and its failure quotes them. That each case sees what it is for is shown with seeded
-//! faults (`vp-api/suite/seeded`), and `spec --check` holds all three together.
+//! promises that it tests, and its failure quotes them. Seeded faults (`vp-api/suite/seeded`) show that each case
+//! finds what it is made for, and `spec --check` keeps all three consistent.
 #![forbid(unsafe_code)]
 
 mod cases;
@@ -31,7 +30,7 @@ use rig::Rig;
 /// How a case ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// As it must be.
+    /// It passed.
     Passed,
     /// The device does not offer what it needs.
     Skipped(String),
@@ -47,7 +46,7 @@ pub trait Reporter {
     fn ended(&mut self, case: &str, verdict: &Verdict);
 }
 
-/// How many cases ended how.
+/// How many cases ended in each way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Summary {
@@ -67,7 +66,7 @@ enum Needs {
 /// A case of the suite.
 struct Case {
     name: &'static str,
-    /// Ids of the promises that it checks, with spaces between.
+    /// Ids of the promises that it checks, separated by blanks.
     keeps: &'static str,
     needs: Needs,
     play: fn(&Rig) -> Result<(), Fail>,
@@ -97,7 +96,7 @@ impl Case {
         self.keeps.split(' ').any(|kept| kept == id)
     }
 
-    /// Plays the case in a thread of its own, which is left behind if it does not return.
+    /// Runs the case in its own thread, which is left behind if it does not return.
     fn verdict(
         &'static self,
         provider: &Arc<dyn Provider>,
@@ -107,7 +106,7 @@ impl Case {
         let (to, from) = channel();
         let (provider, device) = (provider.clone(), device.to_owned());
         let play = move || {
-            // A failure is reported before the device is closed: the close may show a defect, too.
+            // A failure is reported before the device is closed, because the close may show a defect, too.
             let report = |verdict| drop(to.send(verdict));
             match Rig::open(&provider, &device, manner) {
                 Err(Fail(why)) => report(Verdict::Failed(self.quote(&format!("open: {why}")))),
@@ -146,7 +145,7 @@ impl Case {
         }
     }
 
-    /// What was seen, and what the contract says.
+    /// What was observed, and what the contract says.
     fn quote(&self, why: &str) -> String {
         let ids = self.keeps.split(' ').filter(|id| !id.is_empty());
         ids.fold(why.to_owned(), |text, id| text + "\n    " + &contract::quote(id))
@@ -169,10 +168,10 @@ impl Case {
     }
 }
 
-/// How many times the longest wait a case may take.
+/// The time limit of a case, as a multiple of the longest wait.
 const HUNG: u32 = 4;
 
-/// What is played, and how patiently.
+/// Which cases are run, and how long they wait.
 #[derive(Clone, Debug)]
 pub struct Suite<'a> {
     device: Option<&'a str>,
@@ -183,9 +182,9 @@ pub struct Suite<'a> {
 /// How cases wait and connect.
 #[derive(Clone, Copy, Debug)]
 struct Manner {
-    /// What is due and does not come within this time has failed.
+    /// Whatever does not happen within this time has failed.
     wait: Duration,
-    /// By local streams, where the device takes them.
+    /// Whether to connect by local streams, where the device takes them.
     local: bool,
 }
 
@@ -197,28 +196,28 @@ impl Default for Suite<'_> {
 }
 
 impl<'a> Suite<'a> {
-    /// Every case on the device of that name, or on the provider's first one.
+    /// Runs every case on the device of that name, or on the provider's first one.
     pub fn on(device: Option<&'a str>) -> Self {
         Self { device, ..Self::default() }
     }
 
-    /// Only the cases that check this promise of the contract, e.g. `RI-41`.
+    /// Runs only the cases that check this promise of the contract, e.g. `RI-41`.
     pub fn keeping(self, id: &'a str) -> Self {
         Self { id: Some(id), ..self }
     }
 
-    /// What is due and does not come within this time has failed; 20 s if nothing is said.
+    /// Whatever does not happen within this time has failed; the default is 20 s.
     pub fn waiting(self, wait: Duration) -> Self {
         Self { manner: Manner { wait, ..self.manner }, ..self }
     }
 
-    /// Connects by local streams (shared memory) where the device takes them, instead of TCP alone. Cases that
-    /// are about TCP keep to it.
+    /// Connects by local streams (shared memory) where the device takes them, instead of only by TCP. Cases about
+    /// TCP still use TCP.
     pub fn by_local_streams(self) -> Self {
         Self { manner: Manner { local: true, ..self.manner }, ..self }
     }
 
-    /// Plays.
+    /// Runs the cases.
     pub fn run(&self, provider: &Arc<dyn Provider>, to: &mut dyn Reporter) -> Summary {
         let mut summary = Summary::default();
         let mut count = |case: &str, verdict: &Verdict, to: &mut dyn Reporter| {

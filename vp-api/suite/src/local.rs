@@ -1,16 +1,16 @@
-//! Both ends of a local stream: the memory of two rings and the doorbells of either side.
+//! Creates both ends of a local stream: the memory of two rings, and the doorbells of each side.
 //!
-//! Owner: the pair belongs to the two QPs that it is given to. No peer but the device under test.
+//! Owner: the pair belongs to the two QPs that get it. The only peer is the device under test.
 
 use kal_shim::same_host::doorbells;
 use vp_api::{LocalSide, LocalStream};
 
 use crate::fail::Fail;
 
-/// Octets of either ring: the default of connections.
+/// Octets of each ring: the default of connections.
 const RING: u32 = 256 << 10;
 
-/// For the end that made the memory, and for the other.
+/// The streams for the end that made the memory, and for the other.
 pub(crate) fn pair() -> Result<(LocalStream, LocalStream), Fail> {
     let memory = shm_ring::create(RING)?;
     let [doorbell, peer_doorbell] = doorbells()?;

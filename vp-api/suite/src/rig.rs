@@ -1,4 +1,4 @@
-//! An open device, and connected ends on it. Waiting is always bounded.
+//! The test rig: an open device, and connected ends on it. All waits are bounded.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -23,14 +23,14 @@ pub(crate) struct Rig {
     pub(crate) rnic: Arc<dyn Rnic>,
     pub(crate) attrs: RnicAttrs,
     pub(crate) events: Arc<Events>,
-    /// What the provider does with the host's services.
+    /// The host's services, as the provider uses them.
     pub(crate) host: Arc<Ledger>,
-    /// What is due and does not come within this time has failed.
+    /// Whatever does not happen within this time has failed.
     pub(crate) wait: Duration,
     manner: Manner,
 }
 
-/// Asynchronous events, to wait for.
+/// Queue of asynchronous events, with waiting.
 pub(crate) struct Events {
     seen: Mutex<VecDeque<(EventSource, AsyncEvent)>>,
     bell: Condvar,
@@ -66,7 +66,7 @@ impl Events {
         }
     }
 
-    /// How many events of `source` are there that were not taken.
+    /// How many events of `source` are queued and not taken.
     pub(crate) fn waiting(&self, source: EventSource) -> usize {
         self.lock().iter().filter(|(from, _)| *from == source).count()
     }
@@ -91,7 +91,7 @@ impl Rig {
         Ok(Self { provider, device, attrs, rnic, events, host, wait, manner })
     }
 
-    /// The device opened once more.
+    /// Opens the device once more.
     pub(crate) fn another(&self) -> Result<Self, Fail> {
         Self::open(&self.provider, &self.device, self.manner)
     }
@@ -101,7 +101,7 @@ impl Rig {
         self.provider.open(&self.device, Arc::new(Ledger::with(settings)))
     }
 
-    /// Waits until `done`, or fails saying what did not come.
+    /// Waits until `done`, or fails with the name of what did not happen.
     pub(crate) fn until(
         &self,
         what: &str,
@@ -133,7 +133,7 @@ impl Rig {
         rights
     }
 
-    /// A QP's wishes, within the limits of the device.
+    /// The parameters of a QP, within the limits of the device.
     pub(crate) fn qp_init(&self, pd: PdId, cq: CqId) -> QpInit {
         let limits = &self.attrs;
         let mut init = QpInit::new(pd, cq, cq);
@@ -192,7 +192,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Connects two ends by a stream, and does not wait. They agree on Sends with Immediate where they can.
+    /// Connects two ends by a stream, and does not wait. They agree on Sends with Immediate if they can.
     pub(crate) fn link(&self, near: &End<'_>, far: &End<'_>) -> Result<(), Fail> {
         self.link_with(near, far, self.offers(Capabilities::SEND_IMMEDIATE))
     }
@@ -216,7 +216,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Asynchronous events that were not taken are none any more, and those of connections.
+    /// Discards asynchronous events that were not taken, and events of connections.
     pub(crate) fn forget_events(&self) {
         self.events.lock().clear();
         while let Some(Some(_)) = self.rnic.native_cm().map(|cm| cm.poll_event()) {}
@@ -251,7 +251,7 @@ impl Rig {
     }
 }
 
-/// A native connection manager, and how long it may take.
+/// A native connection manager, and how long its events may take.
 pub(crate) struct Cm(pub(crate) Arc<dyn NativeCm>, Duration);
 
 pub(crate) fn params(data: &[u8], init: (u16, u16)) -> NativeParams {
@@ -273,7 +273,7 @@ impl Cm {
         }
     }
 
-    /// The next event that is no end of an earlier connection.
+    /// The next event that is not the end of an earlier connection.
     fn next_but_ends(&self) -> Result<NativeEvent, Fail> {
         loop {
             match self.next()? {
@@ -342,7 +342,7 @@ impl End<'_> {
         let (ird, ord) = (info.ird, info.ord);
         let mut params = StreamParams { ird, ord, rtr, send_immediates, ..StreamParams::new(role) };
         if local.is_some() {
-            // As the connection manager has it where both ends are on one host.
+            // As the connection manager configures it if both ends are on one host.
             (params.crc, params.markers_tx, params.markers_rx) = (false, false, false);
         }
         let stream = LlpStream {
@@ -355,7 +355,7 @@ impl End<'_> {
         Ok(self.qp.modify(QpChange::Rts(Box::new(stream)))?)
     }
 
-    /// From Error to Idle. What is being flushed takes its time.
+    /// From Error to Idle. Flushing may take some time.
     pub(crate) fn idle(&self) -> Result<(), Fail> {
         let change = || self.qp.modify(QpChange::Idle).map_err(|error| error.status);
         self.rig.until("Idle again", || match change() {
@@ -400,7 +400,7 @@ impl End<'_> {
         Ok(self.qp.post_recv(&[RecvWr { wr_id, sgl }])?)
     }
 
-    /// The next completion, whatever it is.
+    /// The next completion, with any status.
     pub(crate) fn completion(&self) -> Result<WorkCompletion, Fail> {
         next(&*self.cq, self.rig.wait)
     }

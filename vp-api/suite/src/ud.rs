@@ -1,4 +1,4 @@
-//! Ends for datagrams, and their services. Waiting is always bounded.
+//! Ends for datagrams, and their services. All waits are bounded.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ impl<'a> Post<'a> {
         Ok(Self { rig, ud, heard })
     }
 
-    /// Uses of its handler, this one included.
+    /// Number of uses of its handler, including this one.
     pub(crate) fn uses(&self) -> usize {
         Arc::strong_count(&self.heard)
     }
@@ -68,7 +68,7 @@ impl<'a> Post<'a> {
         init
     }
 
-    /// The port that services are asked through.
+    /// The port at which services are requested.
     fn port(&self) -> u32 {
         let address = self.rig.address();
         let ports = self.rig.rnic.ports().unwrap_or_default();
@@ -116,7 +116,7 @@ impl<'a> Post<'a> {
         }
     }
 
-    /// Asks the service of token 1, and waits for the request there.
+    /// Sends a request to the service with token 1, and waits until it arrives there.
     pub(crate) fn request(&self, token: u64, at: SocketAddr, data: &[u8]) -> Result<Asked, Fail> {
         self.ud.resolve(token, at, data)?;
         match self.event()? {
@@ -139,7 +139,7 @@ impl<'a> Post<'a> {
         }
     }
 
-    /// A handle for `from`, and the address of `to`, found through a service.
+    /// An address handle for `from`, and the address of `to`, found through a service.
     pub(crate) fn way(&self, from: &UdEnd<'_>, to: &UdEnd<'_>) -> Result<Way, Fail> {
         let at = self.listen(1)?;
         let asked = self.request(2, at, b"where")?;
@@ -151,7 +151,7 @@ impl<'a> Post<'a> {
     }
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
     pub(crate) ah: AhId,
@@ -204,7 +204,7 @@ impl UdEnd<'_> {
         Ok((out[0], from[0]))
     }
 
-    /// The end of a send, which must be a success.
+    /// The completion of a send, which must be a success.
     pub(crate) fn sent(&self, wr_id: u64, opcode: WcOpcode) -> Result<(), Fail> {
         let (wc, from) = self.completion()?;
         let found = (wc.wr_id, wc.opcode, wc.status, wc.qp);
@@ -212,7 +212,7 @@ impl UdEnd<'_> {
         same("source of a send", from, None)
     }
 
-    /// The end of a receive, which must be a success with so many octets of message.
+    /// The completion of a receive, which must be a success with this many octets of message.
     pub(crate) fn received(
         &self,
         wr_id: u64,

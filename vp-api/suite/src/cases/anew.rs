@@ -1,4 +1,4 @@
-//! Queue pairs that begin anew: what their earlier stream leaves behind.
+//! Cases about queue pairs that are reset and reused: what remains of their earlier stream.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -16,10 +16,10 @@ pub(crate) const CASES: &[Case] =
         .keeps("RI-153")
         .only(ConnectionModel::LlpStream)];
 
-/// How long the handler takes, and a provider that does not wait for it is given to show that.
+/// How long the handler runs, and how long a provider that does not wait for it has to show that.
 const WHILE: Duration = Duration::from_millis(250);
 
-/// A handler that takes its time, unless the QP is in Idle meanwhile.
+/// A handler that runs for a while, unless the QP reaches Idle meanwhile.
 struct Slow {
     idle: Mutex<Receiver<()>>,
     returned: AtomicBool,

@@ -1,4 +1,4 @@
-//! Atomics in their corners: 64 bits, masks, rights, alignment.
+//! Corner cases of atomics: 64 bits, masks, rights, alignment.
 
 use vp_api::*;
 
@@ -40,7 +40,7 @@ const fn swap(compare: u64, swap: u64) -> AtomicOp {
     AtomicOp::CmpSwap { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX }
 }
 
-/// Original, and what is there then.
+/// Compares the original value, and the value in memory afterwards.
 fn done(rig: &Rig, before: u64, op: AtomicOp, expected: u64) -> Result<(), Fail> {
     same("original and result", super::extras::run(rig, before, op)?, (before, expected))
 }
@@ -86,7 +86,7 @@ fn not_allowed(rig: &Rig) -> Result<(), Fail> {
     breaks(&near, SendOp::Atomic { remote: there.remote(0), op: add(1, 0) }, &[here.all()])
 }
 
-/// A bit of the mask ends a field: nothing is carried across it.
+/// A bit of the mask ends a field: no carry passes it.
 fn masked_add(rig: &Rig) -> Result<(), Fail> {
     done(rig, 0x00ff_00ff, add(0x0001_0001, 0x8000_8000), 0x0100_0100)?;
     done(rig, 0x00ff_ffff, add(0x0001_0001, 0x0000_8000), 0x0100_0000)

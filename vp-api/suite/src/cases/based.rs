@@ -1,5 +1,5 @@
-//! Regions whose tagged offsets begin at a base of the host's choice: where it lies for peers, for
-//! elements and for windows, and bases that fit into no tagged offset.
+//! Cases about regions whose tagged offsets begin at a base chosen by the host: where the base applies for peers,
+//! for scatter/gather elements and for windows, and bases for which the offsets exceed 64 bits.
 
 use vp_api::*;
 
@@ -9,7 +9,7 @@ use crate::fail::{refused, same};
 use crate::rig::{End, Memory, Rig, SEND, pattern};
 use crate::{Case, Fail};
 
-/// A base that is no address of a process, and is aligned for atomics.
+/// A base that is not an address of any process, and is aligned for atomics.
 const BASE: u64 = 0xba5e << 48;
 
 const ALL: Access = Access::LOCAL.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE);
@@ -39,7 +39,7 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::BASED),
 ];
 
-/// Writes `octets` octets, and knows that they arrived.
+/// Writes `octets` octets, and waits until they have arrived.
 fn write(near: &End<'_>, far: &End<'_>, remote: Remote, octets: usize) -> Result<(), Fail> {
     let source = near.pattern(octets, 0x21)?;
     far.recv(9, &[])?;

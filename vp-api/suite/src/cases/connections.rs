@@ -1,4 +1,4 @@
-//! A provider's own connection manager: requests, replies, private data, and refusals.
+//! Cases about a provider's own connection manager: requests, replies, private data, and refusals.
 
 use std::net::SocketAddr;
 
@@ -33,7 +33,7 @@ fn nobody(rig: &Rig) -> Result<(), Fail> {
     let (near, cm) = (rig.end()?, rig.cm()?);
     let (listener, address) = cm.0.listen(SocketAddr::new(rig.address(), 0), 1)?;
     cm.0.unlisten(listener)?;
-    // At once, or when the network says so.
+    // Fails at once, or when the network reports it.
     if cm.0.connect(near.qp.id(), address, params(b"", (1, 1))).is_ok() {
         match cm.next()? {
             NativeEvent::Failed { qp, reason } if !reason.is_empty() => {
@@ -50,7 +50,7 @@ fn octets(len: u32) -> Vec<u8> {
     (0..len).map(|n| 0xa0 ^ n as u8).collect()
 }
 
-/// Fails unless `found` begins with what was sent; some transports pad.
+/// Fails unless `found` begins with what was sent; some transports add padding.
 fn arrived(what: &str, found: &[u8], sent: &[u8]) -> Result<(), Fail> {
     match found.starts_with(sent) {
         true => Ok(()),
@@ -63,7 +63,7 @@ fn private(rig: &Rig) -> Result<(), Fail> {
     let (ask, answer) = (rig.attrs.max_private_connect, rig.attrs.max_private_accept);
     let (listener, address) = cm.0.listen(SocketAddr::new(rig.address(), 0), 4)?;
     let with = |len| params(&octets(len), (1, 1));
-    // 0: it does not say.
+    // 0 means that the provider does not report it.
     if ask != 0 {
         let beyond = cm.0.connect(near.qp.id(), address, with(ask + 1));
         refused("one octet too many", beyond, VpStatus::InvalidModifier)?;
@@ -144,7 +144,7 @@ fn rejected(rig: &Rig) -> Result<(), Fail> {
         other => return Err(format!("{other:?} where rejected is expected").into()),
     }
     cm.0.unlisten(listener)?;
-    // The QP can be used for another try.
+    // The QP can be used for another attempt.
     let far = rig.end()?;
     let again = cm.request(&near)?;
     cm.0.accept(again.1, far.qp.id(), params(b"", (1, 1)))?;

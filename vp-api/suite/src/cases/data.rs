@@ -1,4 +1,4 @@
-//! Moving octets: Send, RDMA Write, RDMA Read, of all sizes.
+//! Cases about data transfer: Send, RDMA Write and RDMA Read, of all sizes.
 
 use vp_api::*;
 
@@ -12,7 +12,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("send: order of a list is kept", order),
     Case::new("send: gathered and scattered", gathered).keeps("RI-141 RI-142"),
     Case::new("send: inline octets are copied at once", inline).keeps("RI-67"),
-    // rdma-core's completions do not say it.
+    // rdma-core's completions do not report it.
     Case::new("send: a solicited one says so", solicited)
         .keeps("RI-66")
         .only(ConnectionModel::LlpStream),
@@ -133,7 +133,7 @@ fn write(rig: &Rig) -> Result<(), Fail> {
         let (source, sink) = (near.pattern(size, n as u8)?, far.memory(size + 16)?);
         near.post(1, SendOp::Write { remote: sink.remote(8) }, &[source.all()])?;
         near.done(1, WcOpcode::Write)?;
-        // Behind a write, a read sees it.
+        // A read after a write sees the written data.
         let back = near.memory(size + 16)?;
         near.post(
             2,
@@ -176,7 +176,7 @@ fn fenced(rig: &Rig) -> Result<(), Fail> {
     (1..=4).try_for_each(|round| behind_a_read(rig, SendFlags::READ_FENCE, round))
 }
 
-/// A Send of what is being read. Without a fence it mostly, not always, leaves too early.
+/// Sends what is being read. Without a fence it usually, but not always, is sent too early.
 pub(super) fn behind_a_read(rig: &Rig, fence: SendFlags, seed: u8) -> Result<(), Fail> {
     let rig = &rig.another()?;
     let (near, far) = rig.pair()?;
@@ -209,7 +209,7 @@ fn threads(rig: &Rig) -> Result<(), Fail> {
     const ROUNDS: u64 = 200;
     let (near, far) = rig.pair()?;
     let (here, there) = (near.memory(64)?, far.memory(64)?);
-    // One receive is always there before the message that it waits for.
+    // A receive is always posted before the message that needs it.
     near.recv(0, &[here.sge(32, 32)])?;
     far.recv(0, &[there.sge(32, 32)])?;
     std::thread::scope(|scope| {
@@ -228,7 +228,7 @@ fn threads(rig: &Rig) -> Result<(), Fail> {
     })
 }
 
-/// One in eight is signalled: an unsignaled send occupies its slot until a later completion was polled.
+/// One in eight is signaled: an unsignaled send occupies its slot until a later completion was polled.
 fn send_next(end: &End<'_>, n: u64, memory: &Memory) -> Result<(), Fail> {
     let flags = if n % 8 == 7 { SendFlags::SIGNALED } else { SendFlags::empty() };
     let sgl = [memory.sge(0, 32)];

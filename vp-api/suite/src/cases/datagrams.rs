@@ -1,5 +1,5 @@
-//! Unreliable datagrams: queue pairs, address handles, what arrives and what is dropped. What is
-//! dropped is seen by what arrives after it; within one device nothing is lost otherwise.
+//! Cases about unreliable datagrams: queue pairs, address handles, what arrives and what is dropped. A datagram
+//! counts as dropped if a later one arrives instead; within one device no datagram is lost otherwise.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,14 +51,14 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::UD),
 ];
 
-/// Memory with a pattern that depends on `seed`.
+/// Registers memory with a pattern that depends on `seed`.
 fn filled(end: &UdEnd<'_>, len: usize, seed: u8) -> Result<Memory, Fail> {
     let memory = end.memory(len)?;
     memory.region.write_at(0, &pattern(len, seed))?;
     Ok(memory)
 }
 
-/// Two ends, and the way from the first to the second.
+/// Two ends, and the path from the first to the second.
 fn pair<'a>(post: &'a Post<'a>) -> Result<(UdEnd<'a>, UdEnd<'a>, Way), Fail> {
     let (near, far) = (post.end()?, post.end()?);
     let way = post.way(&near, &far)?;
@@ -148,7 +148,7 @@ fn both_ways(rig: &Rig) -> Result<(), Fail> {
     let (_, from) = far.received(2, LEN)?;
     far_room.holds("question", GRH_OCTETS, &pattern(LEN, 1))?;
     same("source", from.qpn, near.qp.address().qpn)?;
-    // A program polls without sources, too.
+    // A program may also poll without sources.
     let path = from.path.ok_or("the source has no path")?;
     let back = Way { ah: post.ud.create_ah(far.pd, &path)?, to: near.qp.address() };
     far.qp.post_send(&[back.send(4, &[answer.all()])])?;
@@ -258,7 +258,7 @@ fn longest(rig: &Rig) -> Result<(), Fail> {
     sink.holds("longest", GRH_OCTETS, &pattern(most, 6))
 }
 
-/// A send that must not arrive, and one that must.
+/// Posts a send that must not arrive, and one that must.
 fn second_arrives(near: &UdEnd<'_>, far: &UdEnd<'_>, lost: Way, way: Way) -> Result<(), Fail> {
     let (source, sink) = (filled(near, 20, 3)?, far.memory(GRH_OCTETS + 20)?);
     near.qp.post_send(&[lost.send(1, &[source.sge(0, 5)])])?;
@@ -329,7 +329,7 @@ fn quiet(rig: &Rig) -> Result<(), Fail> {
         (1..depth).try_for_each(|_| near.qp.post_send(&[silent(&way)]))?;
         near.qp.modify(UdState::Error)?;
         near.qp.post_send(&[way.send(round, &[])])?;
-        // What had not been sent is flushed, too.
+        // Sends that were not transmitted are flushed, too.
         let last = |wc: &WorkCompletion| (wc.wr_id, wc.status) == (round, WcStatus::Flushed);
         while !last(&near.completion()?.0) {}
         rig.until("Operational again", || match near.qp.modify(UdState::Operational) {
@@ -348,7 +348,7 @@ fn handles(rig: &Rig) -> Result<(), Fail> {
     same("PD", info.pd, near.pd)?;
     let sink = far.memory(GRH_OCTETS)?;
     far.recv(1, &[sink.all()])?;
-    // While the device may still need it.
+    // Destroyed while the device may still need it.
     near.qp.post_send(&[way.send(2, &[])])?;
     post.ud.destroy_ah(way.ah)?;
     near.sent(2, WcOpcode::Send)?;

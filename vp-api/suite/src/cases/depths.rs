@@ -1,4 +1,4 @@
-//! Depths and limits of queues: what is agreed holds, and the most that is said works.
+//! Cases about depths and limits of queues: the agreed values hold, and the reported maxima work.
 
 use std::time::Duration;
 
@@ -48,10 +48,10 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("qp: counts what is outstanding", outstanding).keeps("RI-112"),
 ];
 
-/// More than this is not tried.
+/// More objects than this are not tried.
 const PLENTY: u32 = 300;
 
-/// A wait sleeps at once.
+/// A wait that sleeps at once, without spinning.
 const NOW: Duration = Duration::ZERO;
 
 fn most_qps(rig: &Rig) -> Result<(), Fail> {
@@ -71,7 +71,7 @@ fn most_qps(rig: &Rig) -> Result<(), Fail> {
     made.iter().try_for_each(|qp| Ok(rig.rnic.destroy_qp(qp.id())?))
 }
 
-/// Memory may be short; any other refusal of what was said to be possible is wrong.
+/// Memory may be short; any other refusal of a reported maximum is an error.
 fn possible<T>(what: &str, made: VpResult<T>) -> Result<Option<T>, Fail> {
     match made {
         Ok(made) => Ok(Some(made)),
@@ -104,7 +104,7 @@ fn largest_qp(rig: &Rig) -> Result<(), Fail> {
 fn largest_cq(rig: &Rig) -> Result<(), Fail> {
     let most = rig.attrs.max_cqe;
     let made = rig.rnic.create_cq(&CqInit { depth: most, handler: None });
-    // So little memory is there.
+    // A CQ of less than 2^21 entries must fit into memory.
     let made = if most < 1 << 21 { Some(made?) } else { possible("max_cqe", made)? };
     made.map_or(Ok(()), |cq| Ok(rig.rnic.destroy_cq(cq.id())?))
 }
@@ -119,13 +119,13 @@ fn largest_srq(rig: &Rig) -> Result<(), Fail> {
 }
 
 fn sends(rig: &Rig) -> Result<(), Fail> {
-    // In Idle nothing is processed, so the queue fills up.
+    // In Idle no request is processed, so the queue fills up.
     let end = rig.end()?;
     let depth = end.qp.query()?.send_depth as usize;
     let (data, flags) = (Data::Sgl(&[][..]), SendFlags::SIGNALED);
     let list = vec![SendWr { wr_id: 1, op: SEND, data, flags }; depth + 1];
     let failure = end.qp.post_send(&list).err().ok_or("more than the queue holds was taken")?;
-    // Not every RNIC takes requests before it is connected.
+    // Not every RNIC accepts requests before it is connected.
     if failure.status == VpStatus::InvalidState {
         return Ok(());
     }
@@ -147,13 +147,13 @@ fn slots(rig: &Rig) -> Result<(), Fail> {
     (1..=depth).try_for_each(|n| near.done(n, WcOpcode::Write).map(drop))
 }
 
-/// Posts a Write of nothing to nowhere, signaled or not.
+/// Posts a zero-length Write, signaled or not.
 fn write(end: &End<'_>, wr_id: u64, flags: SendFlags) -> Result<(), PostFailure> {
     let op = SendOp::Write { remote: Remote { stag: Stag(0x100), to: 0 } };
     end.qp.post_send(&[SendWr { wr_id, op, data: Data::Sgl(&[]), flags }])
 }
 
-/// What a peer's memory gets by a last unsignaled request.
+/// What the last unsignaled request writes to the peer's memory.
 const LAST: [u8; 8] = [7; 8];
 
 /// Posts `count` unsignaled requests, and returns when they are done.
@@ -202,7 +202,7 @@ fn unsignaled_anew(rig: &Rig) -> Result<(), Fail> {
             rig.until("Error, or what follows it", || Ok(end.qp.query()?.state != QpState::Rts))?;
             end.idle()?;
         }
-        // What the peer has not acknowledged, though it has the octets, is flushed and occupies its slot.
+        // What the peer received but has not acknowledged is flushed and occupies its slot.
         while near.cq.poll(&mut [WorkCompletion::BLANK])? != 0 {}
         rig.forget_events();
     }
@@ -216,7 +216,7 @@ fn full_in_error(rig: &Rig) -> Result<(), Fail> {
     let depths = near.qp.query()?;
     let recv = || near.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]);
     let send = || write(&near, 2, SendFlags::SIGNALED);
-    // Some before, the others in Error.
+    // Some are posted before, the others in Error.
     recv()?;
     send()?;
     near.qp.modify(QpChange::Error)?;
@@ -232,7 +232,7 @@ fn full_in_error(rig: &Rig) -> Result<(), Fail> {
     (0..depths.recv_depth + depths.send_depth).try_for_each(|_| near.completion().map(drop))
 }
 
-/// Posts until the queue is full, which is `depth` deep; how many it took.
+/// Posts until the queue, which is `depth` deep, is full; returns how many posts it accepted.
 fn fill(depth: u32, mut post: impl FnMut() -> Result<(), PostFailure>) -> Result<u32, Fail> {
     for n in 0..=depth {
         match post() {
@@ -300,7 +300,7 @@ fn elements(rig: &Rig) -> Result<(), Fail> {
     let (here, there) = (near.memory(64)?, far.memory(64)?);
     let too_many =
         |memory: &crate::rig::Memory, most: u32| vec![memory.sge(0, 1); most as usize + 1];
-    // Providers round up; beyond the device's own limit none can.
+    // Providers round up, but none can go beyond the device's own limit.
     let recv =
         far.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &too_many(&there, rig.attrs.max_sge_recv) }]);
     refused("a receive of too many elements", recv, VpStatus::InvalidSgl)?;
@@ -335,7 +335,7 @@ fn srq_elements(rig: &Rig) -> Result<(), Fail> {
     refused("a receive of too many elements", posted, VpStatus::InvalidSgl)
 }
 
-/// Takes one receive of the SRQ.
+/// Takes one receive from the SRQ.
 fn take(rig: &Rig, pd: PdId, srq: &dyn Srq) -> Result<(), Fail> {
     let end = rig.end_with(None, |init| (init.pd, init.srq) = (pd, Some(srq.id())))?;
     let peer = rig.end()?;
@@ -373,7 +373,7 @@ fn srq_disarmed(rig: &Rig) -> Result<(), Fail> {
     srq.modify(None, Some(4))?;
     same("limit", srq.modify(None, Some(0))?.limit, 0)?;
     take(rig, pd, &*srq)?;
-    // The next event is of the next limit.
+    // The next event belongs to the next limit.
     let source = EventSource::Srq(srq.id());
     same("events of a limit that was taken back", rig.events.waiting(source), 0)?;
     srq.modify(None, Some(3))?;
@@ -411,7 +411,7 @@ fn srq_slots(rig: &Rig) -> Result<(), Fail> {
         srq.post_recv(&[RECV])?;
         refused("a receive more", srq.post_recv(&[RECV]), VpStatus::TooManyWrs)?;
     }
-    // With the QP its completions go, and what they took.
+    // Destroying the QP removes its completions, and frees the slots that they occupied.
     peers.0.post(2, SEND, &[])?;
     rig.until("the receive", || Ok(one.cq.wait(NOW, Some(rig.wait))?))?;
     rig.rnic.destroy_qp(one.qp.id())?;

@@ -1,4 +1,4 @@
-//! Edges of completion queues: overruns, errors that count as solicited, sizes that do not fit.
+//! Corner cases of completion queues: overruns, errors that count as solicited, depths that do not fit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::CQ_RESIZE),
 ];
 
-/// `count` receives that are flushed and not polled.
+/// Makes `count` receives that are flushed and not polled.
 fn flush(end: &End<'_>, count: u64) -> Result<(), Fail> {
     (0..count).try_for_each(|n| end.recv(n, &[]))?;
     Ok(end.qp.modify(QpChange::Error)?)
@@ -102,7 +102,7 @@ fn wait_ends(rig: &Rig) -> Result<(), Fail> {
     let (near, far) = rig.pair()?;
     far.recv(1, &[])?;
     near.post(2, SEND, &[])?;
-    // The completion may be there at once, or come while this waits.
+    // The completion may be there at once, or arrive during the wait.
     if !far.cq.wait(Duration::ZERO, Some(rig.wait))? {
         return Err(
             format!("a receive is due, and a wait of {:?} says nothing came", rig.wait).into()
@@ -118,7 +118,7 @@ fn queued(rig: &Rig) -> Result<(), Fail> {
     }
     near.cq.wait(Duration::ZERO, Some(rig.wait))?;
     flush(&far, 3)?;
-    // 0 is what a provider of 1.0 says.
+    // A provider of version 1.0 returns 0.
     let found = far.cq.queued();
     (0..3).try_for_each(|_| far.completion().map(|_| ()))?;
     match found {
@@ -137,7 +137,7 @@ fn shrink(rig: &Rig) -> Result<(), Fail> {
             same("resize to 4 with 20 waiting", status, VpStatus::CqTooSmall)?;
             same("depth after a resize that was refused", far.cq.depth(), before)?;
         }
-        // A device may give more than was asked for.
+        // A device may give more than was requested.
         Ok(actual) if actual >= 20 => {}
         Ok(actual) => return Err(format!("20 wait, and the CQ was made to hold {actual}").into()),
     }

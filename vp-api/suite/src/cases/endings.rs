@@ -1,4 +1,4 @@
-//! How connections end: by a close, by an error, by destruction. Every request completes.
+//! Cases about the end of connections: by a close, by an error, by destruction. Every request completes.
 
 use vp_api::*;
 
@@ -35,7 +35,7 @@ pub(crate) const CASES: &[Case] = &[
         .only(ConnectionModel::Native),
 ];
 
-/// The next `count` completions, none a success.
+/// The next `count` completions, none of which may be a success.
 fn all_flushed(end: &End<'_>, count: usize) -> Result<(), Fail> {
     let mut ids = Vec::new();
     for _ in 0..count {
@@ -93,7 +93,7 @@ fn destroyed(rig: &Rig) -> Result<(), Fail> {
     same("completions after it", near.cq.poll(&mut out)?, 0)
 }
 
-/// Enough data that some is still in flight when the last request has completed.
+/// Enough data that some of it is still in flight when the last request has completed.
 fn arrives(rig: &Rig) -> Result<(), Fail> {
     const COUNT: u64 = 8;
     const LEN: usize = 1 << 20;
@@ -121,17 +121,17 @@ fn closes(rig: &Rig) -> Result<(), Fail> {
     same("the peer's event", far.event()?, AsyncEvent::CloseComplete)
 }
 
-/// Reads so much that it is under way for a while.
+/// Reads so much that it stays in progress for a while.
 fn long_read(near: &End<'_>, far: &End<'_>) -> Result<(), Fail> {
     const LEN: usize = 16 << 20;
     let (source, sink) = (far.memory(LEN)?, near.memory(LEN)?);
     near.post(1, SendOp::Read { remote: source.remote(0), invalidate_sink: false }, &[sink.all()])
 }
 
-/// So often it is tried: the read may have ended before the connection was.
+/// Number of attempts: the read may have ended before the connection did.
 const TRIES: u32 = 8;
 
-/// Whether an event says that a stream did not end in order.
+/// Whether an event says that a stream did not end in an orderly way.
 fn is_abrupt(event: AsyncEvent) -> bool {
     use AsyncEvent::{BadClose, ConnectionLost, ConnectionReset};
     matches!(event, ConnectionReset | ConnectionLost | BadClose)
@@ -161,10 +161,10 @@ fn bad_close(rig: &Rig) -> Result<(), Fail> {
     Err("a QP was closed while it read, and the event is none of a bad close".into())
 }
 
-/// QPs that are destroyed one after the other, with a CQ that is not polled.
+/// Destroys QPs one after the other, with a CQ that is not polled.
 const IN_TURN: usize = 32;
 
-/// Receives flushed of each; fewer if the device has no room for them.
+/// Flushed receives of each QP; fewer if the device has no room for them.
 const LEFT: u32 = 16;
 
 fn left(rig: &Rig) -> Result<(), Fail> {
@@ -220,7 +220,7 @@ fn drained(rig: &Rig) -> Result<(), Fail> {
     near.done(1, WcOpcode::Read)?;
     near.done(2, WcOpcode::Send)?;
     match posted {
-        // It closed already.
+        // It has closed already.
         Ok(()) => same("a post behind a drain", near.completion()?.status, WcStatus::Flushed)?,
         still => refused("a post behind a drain", still, VpStatus::InvalidState)?,
     }

@@ -1,4 +1,4 @@
-//! Atomics and Immediate Data (RFC 7306).
+//! Cases about atomics and Immediate Data (RFC 7306).
 
 use vp_api::*;
 
@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::IMMEDIATE),
 ];
 
-/// Runs one atomic on `before`; returns what it brought, and what is there then.
+/// Runs one atomic on `before`; returns its result, and the value in memory afterwards.
 pub(super) fn run(rig: &Rig, before: u64, op: AtomicOp) -> Result<(u64, u64), Fail> {
     let (near, far) = rig.pair()?;
     let (here, there) = (near.memory(8)?, far.memory(8)?);
@@ -118,7 +118,7 @@ fn write_immediate(rig: &Rig) -> Result<(), Fail> {
     sink.holds("written", 0, &pattern(5000, 2))
 }
 
-/// iWARP's has 8 octets; a transport whose immediate has 4 refuses more.
+/// iWARP's Immediate Data has 8 octets; a transport that has 4 refuses more.
 fn wide_immediate(rig: &Rig) -> Result<(), Fail> {
     let data = 0x1122_3344_5566_7788;
     let (near, far) = rig.pair()?;

@@ -1,4 +1,4 @@
-//! Receives that come late: a QP that was made for it keeps what came before them.
+//! Cases about late receives: a QP created to hold Sends keeps those that arrived before a receive was posted.
 
 use std::time::Duration;
 
@@ -27,17 +27,17 @@ pub(crate) const CASES: &[Case] = &[
 
 const LEN: usize = 100;
 
-/// A long time, and room enough.
+/// A long time, and enough octets.
 const PATIENT: Unready = Unready::Hold { octets: 64 << 10, time: Duration::from_secs(60) };
 
-/// Two connected ends, the second one made to wait.
+/// Two connected ends, the second of which holds Sends.
 fn pair(rig: &Rig, unready: Unready) -> Result<(End<'_>, End<'_>), Fail> {
     let ends = (rig.end()?, rig.end_with(None, |init| init.unready = unready)?);
     rig.connect(&ends.0, &ends.1)?;
     Ok(ends)
 }
 
-/// Reads from the peer, twice: what that has sent before the second one is here then.
+/// Reads from the peer, twice: what the peer sent before the second read has arrived then.
 fn read_behind(end: &End<'_>, peer: &End<'_>) -> Result<(), Fail> {
     let (source, sink) = (peer.pattern(LEN, 9)?, end.memory(LEN)?);
     for n in [100, 101] {

@@ -1,4 +1,4 @@
-//! Life times: what is held and for how long, ids, the order of destruction, the end of a device.
+//! Cases about lifetimes: what is held and for how long, ids, the order of destruction, closing a device.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl Caller {
     fn call(&self) {
         let Some(rnic) = self.rnic.upgrade() else { return };
         if let Some(cq) = self.cq.get().and_then(std::sync::Weak::upgrade) {
-            // What is polled here is lost: the case looks for none.
+            // Completions polled here are lost: the case does not need them.
             let _ = cq.poll(&mut [WorkCompletion::BLANK]);
             let _ = cq.arm(false);
         }
@@ -208,7 +208,7 @@ fn destroyed_in_call(rig: &Rig) -> Result<(), Fail> {
         let called = rig.until("the notification", || Ok(slow.called()));
         scope.spawn(move || {
             let destroyed = rnic.destroy_qp(qp).and_then(|()| rnic.destroy_cq(cq));
-            // The case has failed and does not wait any more.
+            // The case has failed and no longer waits.
             let _ = done.send(destroyed);
         });
         let destroyed = called.and_then(|()| {
@@ -257,7 +257,7 @@ fn pins(rig: &Rig) -> Result<(), Fail> {
     let init = MrInit { pin: true, ..mr(pd, &region, Access::LOCAL) };
     let stag = match rig.rnic.register_mr(&init) {
         Ok(stag) => stag,
-        // The process may pin nothing.
+        // The process may not pin memory.
         Err(why) if why.status == VpStatus::Os => return Ok(()),
         Err(why) => return Err(why.into()),
     };
@@ -265,13 +265,13 @@ fn pins(rig: &Rig) -> Result<(), Fail> {
     rig.rnic.dealloc_stag(stag)?;
     same("pins of the host's that were not undone, by the same range", rig.host.pinned(), 0)?;
     match rig.attrs.connection_model {
-        // An adapter's driver pins by itself.
+        // An adapter's driver pins memory by itself.
         ConnectionModel::Native => Ok(()),
         ConnectionModel::LlpStream => same("pins of the host's while registered", pinned, 1),
     }
 }
 
-/// Allocates and frees; fails if an id is reused.
+/// Allocates and frees objects; fails if an id is reused.
 fn distinct(what: &str, mut next: impl FnMut() -> Result<u32, Fail>) -> Result<(), Fail> {
     let mut seen = Vec::new();
     for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! Events of a native connection manager: each once, in order, to the right object.
+//! Cases about events of a native connection manager: each is reported once, in order, for the right object.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn request(rig: &Rig) -> Result<(), Fail> {
             same("listener", at, listener)?;
             same("private data", params.private_data.starts_with(b"who"), true)?;
             same("peer", peer.ip(), rig.address())?;
-            // Each end's ORD is what the other has to serve.
+            // Each end's ORD is what the other end must serve.
             let depths = (params.ird, params.ord);
             same("IRD and ORD are said", depths.0 != 0 && depths.1 != 0, true)?;
         }
@@ -60,7 +60,7 @@ fn places(rig: &Rig) -> Result<(), Fail> {
         NativeEvent::Request { request, local, .. } => (request, local),
         other => return Err(format!("{other:?} where a request is expected").into()),
     };
-    // A provider that does not report it is not wrong.
+    // A provider that does not report it is not in error.
     same("where the peer connected to", local.unwrap_or(at), at)?;
     cm.0.accept(request, far.qp.id(), params(b"", (1, 1)))?;
     for _ in 0..2 {

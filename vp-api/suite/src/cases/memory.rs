@@ -1,4 +1,4 @@
-//! Regions: rights, bounds, life times.
+//! Cases about memory regions: rights, bounds, lifetimes.
 
 use vp_api::*;
 
@@ -31,7 +31,7 @@ pub(crate) const CASES: &[Case] = &[
         .with(INVALIDATE_REGIONS),
 ];
 
-/// A region that cannot become valid again through the queue is not made invalid there either.
+/// If the queue cannot make a region valid again, it is not invalidated through the queue, either.
 const INVALIDATE_REGIONS: Capabilities =
     Capabilities::INVALIDATE.union(Capabilities::FAST_REGISTER);
 
@@ -59,7 +59,7 @@ fn key(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
     for key in [0, 0x5a, 0xff] {
         let stag = rig.rnic.register_mr(&init(&end, Access::LOCAL, key)?)?;
-        // Where the hardware chooses, the region says so itself.
+        // If the hardware chooses the key, the region reports it.
         if let Ok(info) = rig.rnic.query_mr(stag) {
             same("STag of the region", info.stag, stag)?;
             same("octets of the region", info.len, 64)?;
@@ -69,8 +69,8 @@ fn key(rig: &Rig) -> Result<(), Fail> {
     Ok(())
 }
 
-/// A request that must break the stream and leave memory as it was. A write may complete before its
-/// refusal is returned; the receive that is posted before is flushed then.
+/// Posts a request that must break the stream and leave memory unchanged. A write may complete before its refusal
+/// is returned; then the receive that was posted before is flushed.
 pub(super) fn breaks(near: &End<'_>, op: SendOp, sgl: &[Sge]) -> Result<(), Fail> {
     near.recv(0, &[])?;
     near.post(1, op, sgl)?;

@@ -1,4 +1,4 @@
-//! Objects: limits, life times, stale ids.
+//! Cases about verbs objects: limits, lifetimes, stale ids.
 
 use vp_api::*;
 
@@ -195,7 +195,7 @@ fn unknown_setting(rig: &Rig) -> Result<(), Fail> {
     refused("open with it", opened.map(drop), VpStatus::InvalidModifier)
 }
 
-/// What a refusal says looks like the name of a table: it has a slash and a version after it.
+/// The text of a refusal that looks like the name of a table: a word with a slash and a version after it.
 fn named(refusal: &str) -> Option<&str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let versioned = |word: &&str| {

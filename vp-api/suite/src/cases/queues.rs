@@ -1,4 +1,4 @@
-//! Queues: completions and their notification, full queues, lists that break off.
+//! Cases about queues: completions and their notification, full queues, lists that are refused in part.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -58,25 +58,25 @@ fn depth(rig: &Rig) -> Result<(), Fail> {
 
 fn wait_times_out(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
-    // Some time-outs end early with "there may be one": a poll finds out.
+    // Some waits end before the time-out and return true; a poll then finds out.
     let mut out = [WorkCompletion::BLANK];
     let waited = end.cq.wait(Duration::ZERO, Some(Duration::from_millis(1)))?;
     same("completions", end.cq.poll(&mut out)?, 0)?;
     same("something to poll", waited, false)
 }
 
-/// Both of two waits are ended; the threads are left behind if they are not.
+/// Two waits must both be interrupted; if they are not, their threads are left behind.
 fn interrupted(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
     let (to, ended) = channel();
     for _ in 0..2 {
         let (cq, to) = (end.cq.clone(), to.clone());
-        // Longer than the suite is patient: a time-out is no interrupt.
+        // Longer than the suite waits: a time-out does not count as an interrupt.
         let most = rig.wait * 10;
         std::thread::spawn(move || to.send(cq.wait(Duration::ZERO, Some(most))));
     }
     let (begin, mut left) = (Instant::now(), 2);
-    // Only present waits are ended, so until both were.
+    // Only waits in progress are interrupted, so this is repeated until both were.
     while left > 0 {
         end.cq.interrupt();
         match ended.recv_timeout(Duration::from_millis(1)) {
@@ -92,7 +92,7 @@ fn interrupted(rig: &Rig) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Makes a descriptor readable once so many CQs have notified.
+/// Makes a descriptor readable once this many CQs have notified.
 struct Channel {
     open: Mutex<(Vec<CqId>, std::io::PipeWriter)>,
     cqs: usize,
@@ -108,7 +108,7 @@ impl CqHandler for Channel {
     }
 }
 
-/// Messages for two armed CQs, sent while this thread leads, or before.
+/// Messages for two armed CQs, sent while this thread serves the device, or before.
 fn leads(rig: &Rig) -> Result<(), Fail> {
     let (until, write) = std::io::pipe()?;
     let channel = Arc::new(Channel { open: Mutex::new((Vec::new(), write)), cqs: 2 });
@@ -249,7 +249,7 @@ fn unsignaled(rig: &Rig) -> Result<(), Fail> {
 }
 
 fn full(rig: &Rig) -> Result<(), Fail> {
-    // In Idle nothing is processed, so the queue fills up.
+    // In Idle no request is processed, so the queue fills up.
     let end = rig.end()?;
     let depth = end.qp.query()?.send_depth as usize;
     let wr = SendWr { wr_id: 1, op: SEND, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
@@ -301,7 +301,7 @@ fn broken_list(rig: &Rig) -> Result<(), Fail> {
     let failure = failure.ok_or_else(|| Fail("a list of too many elements was taken".into()))?;
     same("requests taken before", failure.posted, 2)?;
     same("refusal", failure.status, VpStatus::InvalidSgl)?;
-    // Behind what was refused nothing is posted: the next one is the third.
+    // Nothing after the refused request is posted: the next one is the third.
     near.post(5, SEND, &[])?;
     for (id, recv) in [(1, 0), (2, 1), (5, 2)] {
         near.done(id, WcOpcode::Send)?;
@@ -359,7 +359,7 @@ fn own_limit(rig: &Rig) -> Result<(), Fail> {
     for n in 0..3 {
         far.recv(n, &[])?;
     }
-    // Two are taken, and their completions not polled: more than one.
+    // Two receives are taken, and their completions not polled: more than the limit of one.
     for n in 0..2 {
         near.post(n, SEND, &[])?;
         near.done(n, WcOpcode::Send)?;

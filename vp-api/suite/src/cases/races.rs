@@ -1,4 +1,4 @@
-//! Two threads at one object.
+//! Cases in which two threads use one object at the same time.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -33,7 +33,7 @@ fn both<'a>(one: impl Fn(u64) -> Result<(), Fail> + Sync + 'a) -> Result<(), Fai
     })
 }
 
-/// Receives, all of one octet.
+/// Receives, each of one octet.
 fn receives(far: &End<'_>, count: u64) -> Result<(), Fail> {
     (0..count).try_for_each(|n| far.recv(n, &[]))
 }
@@ -73,7 +73,7 @@ fn polling(rig: &Rig) -> Result<(), Fail> {
         })
     })?;
     let mut seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // One more look each: what comes now was seen before.
+    // Each polls once more: what arrives now was there before.
     let mut out = [WorkCompletion::BLANK; 4];
     let n = far.cq.poll(&mut out)?;
     seen.extend(out[..n].iter().map(|wc| wc.wr_id));
@@ -149,7 +149,7 @@ fn closing(rig: &Rig) -> Result<(), Fail> {
     })
 }
 
-/// Repetitions, each with both calls begun at once.
+/// Number of repetitions; in each, both calls begin at the same time.
 const ROUNDS: u32 = 500;
 
 fn destroyed(rig: &Rig) -> Result<(), Fail> {

@@ -1,4 +1,4 @@
-//! Regions that share memory or are registered anew, keys, windows in their corners.
+//! Cases about regions that share memory or are reregistered, about keys, and corner cases of windows.
 
 use kal_shim::Region;
 use vp_api::*;
@@ -71,7 +71,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("mw: says what it is", window_says).keeps("RI-52").with(Capabilities::MW),
 ];
 
-/// Writes, and knows that it arrived.
+/// Writes, and waits until the data has arrived.
 fn write(near: &End<'_>, far: &End<'_>, remote: Remote, octets: usize) -> Result<(), Fail> {
     let source = near.pattern(octets, 0x21)?;
     far.recv(9, &[])?;
@@ -100,7 +100,7 @@ fn wanted_key(rig: &Rig) -> Result<(), Fail> {
     let (range, addressing) = (region.mem_range(), Addressing::Absolute);
     let init = MrInit { pd: end.pd, range, addressing, access: ALL, key: 0xa7, pin: false };
     let stag = rig.rnic.register_mr(&init)?;
-    // Where the hardware chooses, it says so: no windows bound by key, no fast registration.
+    // Where the hardware chooses keys, the device reports it: no windows bound by key, no fast registration.
     if rig.offers(Capabilities::FAST_REGISTER) || rig.attrs.capabilities.is_empty() {
         same("key of the STag", stag.key(), 0xa7)?;
     }
@@ -265,7 +265,7 @@ fn shared_own(rig: &Rig) -> Result<(), Fail> {
     same("PD", info.pd, other.pd)?;
     same("PD of the first one", rig.rnic.query_mr(first.stag)?.pd, one.pd)?;
     match rig.attrs.connection_model {
-        // An adapter picks the keys of its regions.
+        // An adapter chooses the keys of its regions.
         ConnectionModel::Native => Ok(()),
         ConnectionModel::LlpStream => same("key", stag.key(), 9),
     }
@@ -300,7 +300,7 @@ fn anew_pd(rig: &Rig) -> Result<(), Fail> {
     let region = Region::new(32)?;
     let Some(stag) = again(rig, &old, other.pd, &region, Access::LOCAL)? else { return Ok(()) };
     same("PD", rig.rnic.query_mr(stag)?.pd, other.pd)?;
-    // Nothing of it is left in the old one.
+    // Nothing of it remains in the old region.
     rig.rnic.destroy_qp(one.qp.id())?;
     Ok(rig.rnic.dealloc_pd(one.pd)?)
 }
@@ -314,7 +314,7 @@ fn anew_zero(rig: &Rig) -> Result<(), Fail> {
     write(&near, &far, Remote { stag, to: 0 }, 32)
 }
 
-/// Registers anew, or `None` where it cannot be done.
+/// Reregisters the region; `None` where that is not possible.
 fn again(
     rig: &Rig,
     old: &Memory,
@@ -325,7 +325,7 @@ fn again(
     again_at(rig, old, pd, region, access, Addressing::Absolute)
 }
 
-/// The same, with its addressing.
+/// As above, with the given addressing.
 fn again_at(
     rig: &Rig,
     old: &Memory,
@@ -410,7 +410,7 @@ fn anew_window(rig: &Rig) -> Result<(), Fail> {
 
 fn windows_counted(rig: &Rig) -> Result<(), Fail> {
     let (_near, far, memory, window) = window(rig)?;
-    // Where it is not the provider that counts, it cannot be asked.
+    // If the provider does not count the uses, it cannot be asked.
     let Ok(info) = rig.rnic.query_mr(memory.stag) else { return Ok(()) };
     same("windows, before", info.bound_windows, 0)?;
     bind(&far, window, &memory, 3)?;

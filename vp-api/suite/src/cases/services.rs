@@ -1,4 +1,4 @@
-//! Datagram services: requests, replies, rejects, and calls that are refused at once.
+//! Cases about datagram services: requests, replies, rejects, and calls that are refused at once.
 
 use std::net::Ipv4Addr;
 
@@ -49,7 +49,7 @@ fn answered(rig: &Rig) -> Result<(), Fail> {
     if answer.path.remote_gid == [0; 16] && answer.path.remote_lid == 0 {
         return Err("the path leads nowhere".into());
     }
-    // The service goes on, under either token.
+    // The service continues, under either token.
     let asked = post.request(1, at, b"")?;
     post.ud.accept(asked.request, address, b"")?;
     post.wait_reply(1)?;
@@ -78,7 +78,7 @@ fn nobody(rig: &Rig) -> Result<(), Fail> {
     let post = Post::open(rig)?;
     let at = post.listen(1)?;
     post.ud.unlisten(1)?;
-    // At once, or when the network says so.
+    // Fails at once, or when the network reports it.
     if post.ud.resolve(2, at, b"").is_err() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Shapes of lists: gathered and scattered, of no octets, many at once; and what waits for what.
+//! Cases about scatter/gather lists: gathered, scattered, zero-length, many at once; and about ordering.
 
 use vp_api::*;
 
@@ -24,7 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("fence: a local one waits for all before", local_fence).keeps("RI-65"),
 ];
 
-/// Pieces of a list that this device can have.
+/// Number of elements that a list of this device can have.
 fn pieces(rig: &Rig) -> usize {
     rig.attrs.max_sge_send.min(rig.attrs.max_sge_recv).min(4) as usize
 }
@@ -88,7 +88,7 @@ fn received(rig: &Rig, lens: &[usize], octets: usize) -> Result<(), Fail> {
     let (source, sink) = (near.pattern(octets.max(1), 5)?, far.memory(400)?);
     let lens = &lens[..lens.len().min(rig.attrs.max_sge_recv as usize)];
     let octets = octets.min(lens.iter().sum());
-    // From the end of the memory to its begin, so that the order shows.
+    // From the end of the memory to its beginning, so that a wrong order is noticed.
     let at = |n: usize| 300 - n * 100;
     let list: Vec<Sge> = lens.iter().enumerate().map(|(n, len)| sink.sge(at(n), *len)).collect();
     far.recv(1, &list)?;
@@ -123,7 +123,7 @@ fn local_key(rig: &Rig) -> Result<(), Fail> {
     let (source, sink) = (near.pattern(8, 6)?, far.memory(8)?);
     far.recv(1, &[sink.all()])?;
     let stag = Stag::new(source.stag.index(), source.stag.key() ^ 0x55);
-    // Refused at once, or completed as an error.
+    // It is refused at once, or completes with an error.
     if near.post(2, SEND, &[Sge { stag, ..source.all() }]).is_err() {
         return Ok(());
     }
@@ -188,7 +188,7 @@ fn many_completions(rig: &Rig) -> Result<(), Fail> {
     }
     let mut seen = Vec::new();
     let mut out = [WorkCompletion::BLANK; 8];
-    // What came last is there, so all are.
+    // The last one has arrived, so all have.
     rig.until("completions of a list", || {
         let n = near.cq.poll(&mut out)?;
         seen.extend(out[..n].iter().map(|wc| wc.wr_id));
@@ -197,7 +197,7 @@ fn many_completions(rig: &Rig) -> Result<(), Fail> {
     same("order of completions", seen, (1000..1000 + count as u64).collect())
 }
 
-/// All are sent before the first receive is polled, so that there are several to choose from.
+/// All are sent before the first receive is polled, so that several are there at once.
 fn in_order(rig: &Rig) -> Result<(), Fail> {
     let (near, far) = rig.pair()?;
     let count = many(&near, &far)? as u64;

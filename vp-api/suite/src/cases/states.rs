@@ -1,4 +1,4 @@
-//! States of queue pairs, and their streams: events, flushes, and reuse.
+//! Cases about states of queue pairs, and their streams: events, flushes, and reuse.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -161,7 +161,7 @@ fn idle_again(rig: &Rig) -> Result<(), Fail> {
     far.done(1, WcOpcode::Recv).map(|_| ())
 }
 
-/// Whether it was sent, layer, type, code.
+/// Whether this end sent it, layer, type, code.
 type Codes = (bool, u8, u8, u8);
 
 fn codes(of: Terminate) -> Codes {
@@ -186,7 +186,7 @@ fn terminated(rig: &Rig) -> Result<(), Fail> {
     other_terminate(rig)
 }
 
-/// A Terminate that says more: a Write to what is not there.
+/// A Terminate with details: a Write to memory that does not exist.
 fn other_terminate(rig: &Rig) -> Result<(), Fail> {
     let (near, far) = rig.pair()?;
     let source = near.memory(8)?;
@@ -255,7 +255,7 @@ fn received(rig: &Rig) -> Result<(), Fail> {
     let (theirs, _ours) = sockets()?;
     theirs.set_nonblocking(true)?;
     end.recv(1, &[])?;
-    // A Send of no octets, as an FPDU without CRC: 18 octets of DDP, none of payload.
+    // A zero-length Send, as an FPDU without CRC: 18 octets of DDP, none of payload.
     let mut fpdu = vec![0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     fpdu.extend([0; 4]);
     let params = StreamParams { crc: false, ..StreamParams::new(Role::Responder) };

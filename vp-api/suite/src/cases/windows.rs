@@ -1,4 +1,4 @@
-//! Memory windows: what they open, for whom, and how they close.
+//! Cases about memory windows: what they allow, to whom, and how they are invalidated.
 
 use vp_api::*;
 
@@ -63,7 +63,7 @@ fn unbindable(rig: &Rig) -> Result<(), Fail> {
     let (to, region) = (memory.remote(8).to, memory.stag);
     let (addressing, access) = (Addressing::Absolute, Access::REMOTE_WRITE);
     let op = BindMw { window, key: 3, region, to, len: 16, addressing, access };
-    // At once, or by its completion.
+    // It fails at once, or by its completion.
     if far.post(1, SendOp::BindMw(op), &[]).is_err() {
         return Ok(());
     }
@@ -77,7 +77,7 @@ fn kind(rig: &Rig) -> MwKind {
     if rig.offers(Capabilities::NARROW_MW) { MwKind::Narrow } else { MwKind::Wide }
 }
 
-/// Writes 16 octets through the window, and knows that they arrived.
+/// Writes 16 octets through the window, and waits until they have arrived.
 fn write(near: &End<'_>, far: &End<'_>, remote: Remote, seed: u8) -> Result<(), Fail> {
     let source = near.pattern(16, seed)?;
     far.recv(3, &[])?;
@@ -153,7 +153,7 @@ fn rebound(rig: &Rig) -> Result<(), Fail> {
     let new = bind(&far, window, &second, 5)?;
     write(&near, &far, new, 11)?;
     second.holds("through the window", 8, &pattern(16, 11))?;
-    // Nothing holds the first region any more.
+    // No window is bound to the first region any more.
     rig.rnic.dealloc_stag(first.stag)?;
     forbidden(&near, old)
 }
@@ -171,7 +171,7 @@ fn unbound(rig: &Rig) -> Result<(), Fail> {
     closed(&near, &far, window, &memory, remote)
 }
 
-/// Nothing comes through, and nothing holds the region.
+/// Access through the window is refused, and the region is not kept in use.
 fn closed(
     near: &End<'_>,
     far: &End<'_>,
