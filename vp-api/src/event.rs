@@ -98,7 +98,7 @@ impl fmt::Display for AsyncEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Established => "its stream can be used",
-            Self::CloseComplete => "its stream was closed in order",
+            Self::CloseComplete => "its stream was closed in an orderly way",
             Self::TerminateReceived(terminate) => {
                 return write!(f, "the peer terminated its stream: {terminate}");
             }
@@ -109,13 +109,13 @@ impl fmt::Display for AsyncEvent {
             Self::ConnectionLost => "the peer sent nothing in time",
             Self::BadClose => "its stream was closed with work outstanding",
             Self::CqOverrun => "a queue of completions or events had no room, and some were lost",
-            Self::SrqLimit => "fewer receives are left than the low watermark says",
-            Self::RecvLimit => "more receives are in use than the high watermark says",
+            Self::SrqLimit => "fewer receives are left than the low watermark",
+            Self::RecvLimit => "more receives are in use than the high watermark",
             Self::PortState { online: true } => "it can be used, or has new addresses",
             Self::PortState { online: false } => "it cannot be used any more",
             Self::Catastrophic => "the device failed; see the log",
             Self::ListenShortage { listener, lacks } => {
-                let on = "it goes on by itself";
+                let on = "it resumes by itself";
                 return write!(
                     f,
                     "the listener of {listener} cannot accept connections: {lacks}; {on}"

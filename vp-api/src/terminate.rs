@@ -129,7 +129,7 @@ impl Terminate {
             },
             (1, 2, 3) => "is out of sequence (MSN)",
             (1, 2, 4) => "has a wrong message offset",
-            (1, 2, 5) => "is longer than the receive that it met",
+            (1, 2, 5) => "is longer than its receive",
             _ => "broke a rule",
         }
     }
@@ -137,11 +137,11 @@ impl Terminate {
     /// The meaning of the codes if no segment is quoted.
     fn meaning(&self) -> &'static str {
         match (self.layer, self.etype, self.code) {
-            (0, 0, _) => "a work request of it could not be carried out",
+            (0, 0, _) => "it could not execute one of its work requests",
             (1, 0, _) => {
                 "a buffer of it could not be used, or that the length of an FPDU cannot be"
             }
-            (0, 2, 7) => "it could not go on with this connection",
+            (0, 2, 7) => "it could not continue this connection",
             (0, 2, 8) => "its whole adapter failed",
             (2, 0, 1) => "TCP was closed or lost",
             (2, 0, 2) => "the CRC of an FPDU is wrong: octets changed on their way",

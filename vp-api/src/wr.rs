@@ -4,8 +4,8 @@ use bitflags::bitflags;
 
 use crate::{Access, Addressing, MemRange, MwId, Stag, WcOpcode};
 
-/// Local scatter/gather element: `len` octets at `to` of region `stag`. If `len` is 0, nothing is checked (RDMAC
-/// 8.1.3.2).
+/// Local scatter/gather element: `len` octets at `to` of region `stag`. If `len` is 0, nothing is checked
+/// (RDMAC 8.1.3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Sge {

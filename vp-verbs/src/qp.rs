@@ -243,10 +243,10 @@ impl VerbsQp {
         self.leaves(self.life(), QpState::Idle, QpState::Rts)
     }
 
-    /// Sends the first message for an acceptor that may not send before it has received something (RFC 5044 section
-    /// 7.1.2), like RFC 6581's ready-to-receive: a zero-length RDMA Write, which needs no STag. If the connection
-    /// ends before the Write is done, its completion takes an entry of the device's CQ besides those of the posted
-    /// requests. So the CQ must be one entry deeper than its queues if these are full by then.
+    /// Sends the first message for an acceptor that may not send before it has received something
+    /// (RFC 5044 section 7.1.2), like RFC 6581's ready-to-receive: a zero-length RDMA Write, which needs no STag.
+    /// If the connection ends before the Write is done, its completion takes an entry of the device's CQ besides
+    /// those of the posted requests. So the CQ must be one entry deeper than its queues if these are full by then.
     pub(crate) fn send_ready(&self) {
         let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
         let wr = SendWr { wr_id: 0, op, data: Data::Sgl(&[]), flags: SendFlags::empty() };

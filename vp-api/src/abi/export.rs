@@ -175,7 +175,7 @@ unsafe fn report(error: *mut c::Error, verb: impl FnOnce() -> VpResult<()>) -> u
 }
 
 fn meaningless(what: &str) -> VpError {
-    VpError::new(VpStatus::InvalidModifier, format!("{what}: a number of it means nothing"))
+    VpError::new(VpStatus::InvalidModifier, format!("{what}: a number in it is unknown"))
 }
 
 /// An argument as the host passes it.

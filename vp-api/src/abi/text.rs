@@ -101,10 +101,10 @@ pub(super) fn outcome(code: u32, error: &c::Error) -> VpResult<()> {
     }
     let detail = fixed(&error.detail);
     let Some(status) = codes::status(code) else {
-        let detail = if detail.is_empty() { "it says no more".to_owned() } else { detail };
+        let detail = if detail.is_empty() { "it gives no detail".to_owned() } else { detail };
         return Err(VpError::new(VpStatus::NoStatus(code), detail));
     };
-    let detail = if detail.is_empty() { "the provider says no more".to_owned() } else { detail };
+    let detail = if detail.is_empty() { "the provider gives no detail".to_owned() } else { detail };
     Err(VpError::new(status, detail))
 }
 

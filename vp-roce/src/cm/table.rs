@@ -159,9 +159,9 @@ impl Exchange {
             Event::Rejected { reason, .. } => {
                 let reason = match reason {
                     RejectReason::INVALID_SERVICE_ID => {
-                        format!("nobody listens at {} for RoCE", self.peer)
+                        format!("there is no RoCE listener at {}", self.peer)
                     }
-                    _ => format!("{} refuses: reason {reason}", self.peer),
+                    _ => format!("{} rejected the request: reason {reason}", self.peer),
                 };
                 self.fail(engine, |qp| NativeEvent::Failed { qp, reason }, touched);
             }

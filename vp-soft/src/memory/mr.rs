@@ -193,7 +193,7 @@ impl Regions {
         let wraps = addr.checked_add(range.len()).is_none();
         if wraps || range.len() as u64 > MAX_REGION_OCTETS {
             let detail =
-                format!("{} octets at {addr:#x} are no range of this process", range.len());
+                format!("{} octets at {addr:#x} are not a range of this process", range.len());
             return Err(VpError::new(VpStatus::InvalidAddress, detail));
         }
         let write = init.access.contains(Access::LOCAL_WRITE);

@@ -1,5 +1,5 @@
-//! Outstanding receives of a QP: receives that were taken from a queue and whose completions are not polled (RDMAC
-//! 6.3); and the limit event on their number.
+//! Outstanding receives of a QP: receives that were taken from a queue and whose completions are not polled
+//! (RDMAC 6.3); and the limit event on their number.
 //!
 //! There is one per QP that ever had a limit, shared with the CQ of its receives. The QP increments and arms under
 //! its lock; pollers decrement. A dead peer's flushed receives count like others.

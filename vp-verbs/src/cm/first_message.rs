@@ -1,5 +1,5 @@
-//! The first message of an iWARP connection. The acceptor must not send before the initiator has sent (RFC 5044
-//! section 7.1.2): some peers lose octets that arrive right after an MPA reply. The kernel reports a connection as
+//! The first message of an iWARP connection. The acceptor must not send before the initiator has sent, see RFC 5044
+//! section 7.1.2: some peers lose octets that arrive right after an MPA reply. The kernel reports a connection as
 //! established as soon as it has replied, and does not report the first message. So the consumer gets the event
 //! when a receive has completed, or else when there was time for the zero-length Write, which this provider's
 //! initiator sends, to arrive.

@@ -5,8 +5,8 @@
 
 pub(crate) use roce_proto::cm::private::{REJECT, REPLY, REQUEST, TRAILER, pack, unpack};
 
-/// Octets of private data in any message of iWARP: rdma_cm's length fits into an octet, less MPA's 4 octets (RFC
-/// 6581 section 5).
+/// Octets of private data in any message of iWARP: rdma_cm's length fits into an octet, less MPA's 4 octets
+/// (RFC 6581 section 5).
 pub(super) const IWARP: usize = 251;
 
 /// Octets of private data that a consumer can give to connect, accept and reject.

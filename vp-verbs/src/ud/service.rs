@@ -166,7 +166,8 @@ impl Services {
         let mut table = lock(&self.table);
         let is_asked = table.all.get(&request).is_some_and(|entry| entry.what == What::Asked);
         is_asked.then(|| table.all.remove(&request)).flatten().ok_or_else(|| {
-            let detail = format!("there is no service request {request:#x}, or it was replied to");
+            let detail =
+                format!("there is no service request {request:#x}, or it has a reply already");
             VpError::new(VpStatus::InvalidHandle, detail)
         })
     }
@@ -282,7 +283,7 @@ fn resolved(
 ) -> Option<ServiceEvent> {
     let (private_data, ours) = reply::unpack(seen.private_data);
     let (Some(ud), Ok(port)) = (seen.ud, port) else {
-        let reason = "the port of the answer is gone".into();
+        let reason = "the port of the reply no longer exists".into();
         return Some(ServiceEvent::Failed { token, reason });
     };
     let qkey = ours.map_or(ud.qkey, |(_, qkey)| qkey);

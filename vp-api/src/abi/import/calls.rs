@@ -69,7 +69,7 @@ pub(super) fn defect(what: impl Into<String>) -> VpError {
 }
 
 pub(super) fn no_handle(table: &str) -> VpError {
-    defect(format!("the provider gave no handle beside its {table}"))
+    defect(format!("the provider returned no handle with its {table}"))
 }
 
 pub(super) fn reserved(table: &str) -> VpError {
@@ -85,7 +85,7 @@ pub(super) fn lacks(table: &str, entry: &str) -> VpError {
 /// `from` is null, or points to a table as the header demands.
 pub(super) unsafe fn table<T: Sized32>(from: *const T, name: &str) -> VpResult<T> {
     if from.is_null() {
-        return Err(defect(format!("the provider gave no {name}")));
+        return Err(defect(format!("the provider returned no {name}")));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { grow::read(from) })

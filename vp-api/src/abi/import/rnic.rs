@@ -313,7 +313,7 @@ impl Rnic for ImportedRnic {
     fn query_mr(&self, stag: Stag) -> VpResult<MrInfo> {
         let mut info = c::MrInfo::blank();
         ask!(self.query_mr, stag.0, &raw mut info)?;
-        memory::info_from(&info).ok_or_else(|| defect("ri_mr_info.addressing means nothing"))
+        memory::info_from(&info).ok_or_else(|| defect("ri_mr_info.addressing is unknown"))
     }
 
     fn dealloc_stag(&self, stag: Stag) -> VpResult<()> {
@@ -329,7 +329,7 @@ impl Rnic for ImportedRnic {
     fn query_mw(&self, mw: MwId) -> VpResult<MwInfo> {
         let mut info = c::MwInfo::blank();
         ask!(self.query_mw, mw.0, &raw mut info)?;
-        memory::window_from(&info).ok_or_else(|| defect("ri_mw_info.kind means nothing"))
+        memory::window_from(&info).ok_or_else(|| defect("ri_mw_info.kind is unknown"))
     }
 
     fn dealloc_mw(&self, mw: MwId) -> VpResult<()> {
@@ -351,7 +351,7 @@ impl Rnic for ImportedRnic {
         let mut calls = c::VendorCalls::blank();
         ask!(self.vendor_calls, text::lend(name), &raw mut calls)?;
         let table = NonNull::new(calls.table.cast_mut());
-        let none = || defect(format!("vendor_calls gave no table for `{name}`, and no error"));
+        let none = || defect(format!("vendor_calls returned no table for `{name}`, and no error"));
         Ok(VendorCalls { table: table.ok_or_else(none)?, context: calls.context })
     }
 

@@ -201,6 +201,6 @@ impl UdQp for ImportedUdQp {
     fn query(&self) -> VpResult<UdQpInfo> {
         let mut info = c::UdQpInfo::blank();
         verb!(self.ops.query, "query of a QP", self.handle, &raw mut info)?;
-        ud::info_from(&info).ok_or_else(|| defect("ri_ud_qp_info.state is neither of both"))
+        ud::info_from(&info).ok_or_else(|| defect("ri_ud_qp_info.state is not a known state"))
     }
 }
