@@ -102,7 +102,7 @@ pub enum VpStatus {
 pub struct VpError {
     /// Stable status code.
     pub status: VpStatus,
-    /// One sentence for a reader who does not have the source: what failed, where, limit and value, remedy.
+    /// One sentence for a reader without access to the source: what failed, where, limit and value, remedy.
     pub detail: String,
 }
 

@@ -405,7 +405,7 @@ impl RoceQp {
         self.finish(&mut state, None);
     }
 
-    /// For the connection manager, which holds a lock: the connection was not made. Ends what had begun of it.
+    /// For the connection manager, which holds a lock: the connection was not made. Ends it if it had begun.
     pub(crate) fn not_connected(&self) {
         let mut state = lock(&self.state);
         state.claimed = false;

@@ -348,7 +348,7 @@ impl Host {
         let kept = unsafe { Kept::new(services.keep) };
         let count = if services.settings.is_null() { 0 } else { services.setting_count };
         let setting = |at: u32| {
-            // SAFETY: the caller's promise: there are so many, and this is one of them.
+            // SAFETY: the caller's promise: there are this many elements, and this is one of them.
             let place = unsafe { services.settings.add(at as usize) };
             // SAFETY: the same; of a fixed size, so elements lie as in an array.
             let c::Setting { key, value } = unsafe { place.read() };

@@ -42,7 +42,7 @@ pub(super) unsafe fn write<T: Sized32>(to: *mut T, value: &T) {
     // SAFETY: the caller's promise.
     let room = unsafe { to.cast::<u32>().read() };
     let both = room.min(T::SIZE);
-    // SAFETY: both sides have at least so many octets.
+    // SAFETY: both sides have at least this many octets.
     unsafe { copy_nonoverlapping((&raw const *value).cast::<u8>(), to.cast(), both as usize) };
     if both >= 4 {
         // SAFETY: there are at least four octets.

@@ -1,4 +1,4 @@
-//! Tests of invalidation.
+//! Tests of invalidating STags, locally and by a peer.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -11,7 +11,7 @@ use crate::memory::{AccessError, LocalFault};
 use crate::memory::{invalidate, mw};
 use crate::testing::{Buffer, FULL, OTHER_PD, PD, caller, init, pd, regions};
 
-// [RDMAP-13] [VERBS-25] [VERBS-27]: the peer may; the region is Invalid and its memory given back.
+// [RDMAP-13] [VERBS-25] [VERBS-27]: the peer may invalidate; the region is Invalid and its memory released.
 #[test]
 fn a_peer_invalidates_what_it_may_use() {
     let (regions, buffer) = (regions(), Buffer::new(8));
@@ -22,13 +22,13 @@ fn a_peer_invalidates_what_it_may_use() {
     let info = regions.query(stag).unwrap();
     assert!(!info.valid && info.len == 0);
     assert_eq!(buffer.users(), 0);
-    // RDMAC 7.11: once more is fine.
+    // RDMAC 7.11: invalidating it once more is allowed.
     invalidate::remote(&regions.table, &caller(1), stag).unwrap();
     invalidate::local(&regions.table, &caller(1), stag).unwrap();
     regions.deallocate(stag).unwrap();
 }
 
-// [SEC-06] [SEC-01]: shared, without remote right, of another PD, bound, unknown.
+// [SEC-06] [SEC-01]: refused if shared, without remote right, of another PD, bound to, or unknown.
 #[test]
 fn a_peer_may_not_invalidate_what_others_use() {
     let (regions, buffer) = (regions(), Buffer::new(8));
@@ -49,13 +49,13 @@ fn a_peer_may_not_invalidate_what_others_use() {
     }
     let still_valid = [shared, second, local_only, foreign, plain];
     assert!(still_valid.iter().all(|&stag| regions.query(stag).unwrap().valid));
-    // What is local needs no remote right.
+    // A local invalidation needs no remote right.
     invalidate::local(table, &caller(1), local_only).unwrap();
     let fault = Err(LocalFault::Access(AccessError::CannotInvalidate));
     assert_eq!(invalidate::local(table, &caller(1), shared), fault);
 }
 
-// [SEC-02] [SEC-06]: a narrow window by its own stream; a wide one by no peer.
+// [SEC-02] [SEC-06]: a narrow window is invalidated by its own stream only, a wide one by no peer.
 #[test]
 fn windows_are_invalidated_by_their_stream() {
     let (regions, buffer) = (regions(), Buffer::new(8));

@@ -70,7 +70,7 @@ fn rights_that_do_not_go_together_are_refused() {
     assert_eq!(buffer.users(), 0);
 }
 
-// [SEC-04] [DDP-21]: deallocation ends every access and gives the memory back.
+// [SEC-04] [DDP-21]: deallocation ends every access and releases the memory.
 #[test]
 fn deallocation_gives_the_memory_back() {
     let (regions, buffer) = (regions(), Buffer::new(8));
@@ -181,13 +181,13 @@ fn fast_registration_makes_an_stag_valid() {
     assert_eq!(buffer.users(), 0);
 }
 
-// [SEC-13]: ranges that no process can have; others are accepted where the kernel cannot tell.
+// [SEC-13]: address ranges that no process can have; others are accepted if the kernel cannot check them.
 #[test]
 fn ranges_that_no_process_has_are_refused() {
     let regions = regions();
     let register = |addr: usize, len: usize| {
         let addr = std::ptr::NonNull::new(std::ptr::without_provenance_mut(addr)).unwrap();
-        // SAFETY: deliberately not: registration has to find out, and nothing accesses the range.
+        // SAFETY: invalid on purpose: registration must detect it, and nothing accesses the range.
         let range = unsafe { vp_api::MemRange::unowned(addr, len) };
         let stag = regions.register(pd(PD), &MrInit { range, ..init(&Buffer::new(8), FULL) });
         stag.and_then(|stag| regions.deallocate(stag)).map_err(|error| error.status)
@@ -199,7 +199,7 @@ fn ranges_that_no_process_has_are_refused() {
     assert_eq!(register(usize::MAX - 7, 8), Err(VpStatus::InvalidAddress));
 }
 
-// [SEC-13]: memory that is not there, or that this process may only read.
+// [SEC-13]: memory that does not exist, or that this process may only read.
 #[cfg(not(miri))]
 #[test]
 fn memory_that_the_process_may_not_access_is_refused() {
@@ -221,7 +221,7 @@ fn memory_that_the_process_may_not_access_is_refused() {
         std::ptr::NonNull::new(addr.expect("memory").cast::<u8>()).expect("not null")
     };
     let register = |addr, access| {
-        // SAFETY: deliberately not: registration has to find out, and nothing accesses the range.
+        // SAFETY: invalid on purpose: registration must detect it, and nothing accesses the range.
         let range = unsafe { vp_api::MemRange::unowned(addr, 2 * page) };
         regions.register(pd(PD), &MrInit { range, ..init(&Buffer::new(8), access) })
     };

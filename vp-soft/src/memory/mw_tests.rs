@@ -57,7 +57,7 @@ impl House {
     }
 }
 
-// [SEC-02] [SEC-03] [DDP-20]: only through the stream that bound it, only its octets and rights.
+// [SEC-02] [SEC-03] [DDP-20]: access only by the stream that bound it, within its octets and rights.
 #[test]
 fn a_narrow_window_belongs_to_its_stream() {
     let house = House::new();
@@ -78,7 +78,7 @@ fn a_narrow_window_belongs_to_its_stream() {
     assert_eq!(house.write(1, stag, 0, 16), Err(AccessError::InvalidStag));
 }
 
-// [DDP-20] [SEC-01]: a wide window serves the PD, and is rebound at once.
+// [DDP-20] [SEC-01]: every QP of the PD may use a wide window, and it is rebound at once.
 #[test]
 fn a_wide_window_serves_its_pd() {
     let house = House::new();
@@ -112,7 +112,7 @@ fn a_narrow_window_is_rebound_only_when_invalid() {
     assert_eq!(house.bound(), (1, 1));
 }
 
-// [SEC-01] [SEC-03] [SEC-04]: what a bind refuses.
+// [SEC-01] [SEC-03] [SEC-04]: the binds that are refused.
 #[test]
 fn binds_are_checked() {
     let house = House::new();
@@ -159,7 +159,7 @@ fn regions_decide_what_may_be_bound() {
         house.bind(&caller(1), &BindMw { region, access, len: 0, ..base }).unwrap();
         house.bind(&caller(1), &BindMw { region, access, ..base })
     };
-    // Each remote right needs its local one, and no other.
+    // Each remote right needs its local right, and no other.
     assert_eq!(bind_for(&readable, Access::REMOTE_READ), Ok(()));
     assert_eq!(bind_for(&readable, Access::REMOTE_ATOMIC), denied);
     assert_eq!(bind_for(&writable, Access::REMOTE_WRITE), Ok(()));

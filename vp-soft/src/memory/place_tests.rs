@@ -1,4 +1,4 @@
-//! Tests of placement.
+//! Tests of copying to and from registered memory, and of atomics.
 
 use crate::memory::AccessError;
 use crate::memory::place::{atomic_rmw, copy_in, copy_out};
@@ -30,7 +30,7 @@ fn copies_stay_inside() {
     assert_eq!(copy_out(&source, 13, &mut out), Err(AccessError::Bounds));
 }
 
-// [EXT-06] [EXT-07] [EXT-09]: operations on the host-order value, old value back.
+// [EXT-06] [EXT-07] [EXT-09]: atomics operate on the host-order value and return the old value.
 #[test]
 fn atomics_work_on_host_order() {
     let regions = regions();
@@ -48,7 +48,7 @@ fn atomics_work_on_host_order() {
     assert_eq!(buffer.read(8, 8), 7u64.to_ne_bytes());
 }
 
-// [EXT-12]: atomic towards all others through the same RNIC.
+// [EXT-12]: atomic with respect to all other atomics through the same RNIC.
 #[test]
 fn atomics_from_many_threads_add_up() {
     const EACH: u64 = if cfg!(miri) { 50 } else { 20_000 };

@@ -33,7 +33,7 @@ mod plain {
                 *count += (index >> bit & 1) as usize;
             }
         }
-        // The bits of a random index are fair coins: far outside of these bounds is no coin.
+        // Each bit of a random index is 0 or 1 with equal probability; these bounds are far beyond chance.
         assert!(ones.iter().all(|&n| n > COUNT * 2 / 5 && n < COUNT * 3 / 5), "{ones:?}");
         let other: HashSet<u32> = {
             let table = StagTable::new().unwrap();
@@ -72,8 +72,8 @@ mod plain {
         }
     }
 
-    // [SEC-07]: a slot's next index differs from its last, and an index has one slot at a time. By
-    // chance a dozen would break either rule.
+    // [SEC-07]: a slot's next index differs from its last, and an index has one slot at a time. Random choice alone
+    // would break either rule about a dozen times.
     #[cfg(not(miri))]
     #[test]
     fn a_slot_is_not_given_again_under_the_same_index() {
@@ -105,7 +105,7 @@ mod plain {
         assert!(allocate(Kind::Window).is_some());
     }
 
-    // Whatever level they are in.
+    // In whichever level they are.
     #[test]
     fn all_of_many_regions_are_found() {
         const COUNT: usize = if cfg!(miri) { 200 } else { 4000 };
@@ -160,7 +160,7 @@ mod plain {
         assert_eq!(wraps.map(|_| ()), Err(AccessError::Wrap));
     }
 
-    // [SEC-05] [DDP-21]: once revocation returned no octet is written any more.
+    // [SEC-05] [DDP-21]: after revocation has returned, no octet is written.
     #[test]
     fn nothing_is_written_after_revocation() {
         const ROUNDS: usize = if cfg!(miri) { 3 } else { 200 };
@@ -195,7 +195,7 @@ mod plain {
         }
     }
 
-    // [DDP-21]: a use that is kept is checked like a new one, and not kept for another STag.
+    // [DDP-21]: a use that is kept is checked like a new one, and is released for another STag.
     #[test]
     fn a_kept_use_is_checked_like_a_new_one() {
         let regions = regions();
@@ -221,8 +221,8 @@ mod plain {
         regions.deallocate(second).unwrap();
     }
 
-    // [SEC-05]: a thread that keeps a use is refused its next octets as soon as a revocation has begun,
-    // and does not delay it.
+    // [SEC-05]: a thread that keeps a use is refused its next access as soon as a revocation has begun, and does
+    // not delay the revocation.
     #[test]
     fn a_kept_use_ends_when_revocation_begins() {
         let regions = regions();
@@ -248,7 +248,7 @@ mod plain {
         regions.deallocate(stag).unwrap();
     }
 
-    // [SEC-04]: read and write rights are separate, also in what may be done with a use.
+    // [SEC-04]: read and write rights are separate, also for the operations on a use.
     #[test]
     fn a_use_for_reading_cannot_write() {
         let regions = regions();
@@ -281,8 +281,8 @@ mod models {
         builder.check(model);
     }
 
-    // [SEC-05]: a thread that entered the count sees the right grant and memory that is still there;
-    // loom itself checks that no grant is read while it is written.
+    // [SEC-05]: a thread that entered the count sees the right grant, and memory that still exists; loom checks
+    // that no grant is read while it is written.
     #[test]
     fn loom_use_count_against_revocation() {
         bounded(3, || {
@@ -311,7 +311,7 @@ mod models {
         });
     }
 
-    // [VERBS-25]: invalid, then valid again with another grant: no thread confuses the two.
+    // [VERBS-25]: invalid, then valid again with another grant: no thread mixes up the two grants.
     #[test]
     fn loom_publish_again_under_other_key() {
         bounded(3, || {
@@ -334,8 +334,8 @@ mod models {
             assert!(slot.enter(Stag(7)).is_none());
         });
     }
-    // [SEC-05]: a use that is kept for the next segment holds the memory, and is refused once
-    // revocation began; a new grant waits for it.
+    // [SEC-05]: a use that is kept for the next segment holds the memory, and is refused once revocation has begun;
+    // a new grant waits until it is released.
     #[test]
     fn loom_kept_use_against_revocation() {
         bounded(3, || {

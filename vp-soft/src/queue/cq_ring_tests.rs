@@ -1,4 +1,4 @@
-//! Tests of the CQ ring.
+//! Tests of the completion ring: order, overrun, arming and growing.
 
 use vp_api::WorkCompletion;
 
@@ -37,7 +37,7 @@ mod plain {
         }
     }
 
-    // [SEC-09]: an overrun is noticed, reported once, and what was queued is kept.
+    // [SEC-09]: an overrun is detected and reported once, and the queued completions stay.
     #[test]
     fn overrun_is_reported_once() {
         let ring = CqRing::new(2).unwrap();
@@ -48,7 +48,7 @@ mod plain {
         assert_eq!(ring.push(&completion(4)), Err(Overrun { first: false }));
         assert!(ring.is_overrun());
         assert_eq!(pop(&ring, 1), [1]);
-        // No completion follows a lost one, room or not.
+        // No completion follows a lost one, even if there is room.
         assert_eq!(ring.push(&completion(5)), Err(Overrun { first: false }));
         assert_eq!(pop(&ring, 4), [2]);
     }
@@ -68,7 +68,7 @@ mod plain {
         assert!(!fires(&plain) && fires(&solicited) && !fires(&solicited));
         ring.arm(true);
         assert!(fires(&error));
-        // RDMAC 8.2.5: "next" wins over "solicited", in either order.
+        // RDMAC 8.2.5: "next" takes precedence over "solicited", in either order.
         for order in [[true, false], [false, true]] {
             order.into_iter().for_each(|solicited_only| ring.arm(solicited_only));
             assert!(fires(&plain) && !fires(&solicited));
@@ -76,8 +76,8 @@ mod plain {
         }
     }
 
-    // [VERBS-21]: a consumer that is faster than the pusher gets a notification for each request that a
-    // completion met.
+    // [VERBS-21]: a consumer that is faster than the pusher gets a notification for each request that was met by a
+    // completion.
     #[test]
     fn a_request_is_not_lost_if_the_next_comes_before_its_notification() {
         for solicited in [false, true] {
@@ -95,7 +95,7 @@ mod plain {
                 assert_eq!(notified(first), 1);
                 put(&mut second);
                 assert_eq!(notified(second), 1);
-                // Requests that nothing met are one.
+                // Requests that no completion met count as one.
                 (0..3).for_each(|_| ring.arm(solicited));
                 put(&mut batch);
                 ring.arm(solicited);
@@ -108,7 +108,7 @@ mod plain {
         }
     }
 
-    // Nor does a late one take the notification of the next request.
+    // A late pusher does not take the notification of the next request, either.
     #[test]
     fn a_completion_that_was_there_does_not_fire() {
         let ring = CqRing::new(4).unwrap();
@@ -204,8 +204,7 @@ mod plain {
         }
     }
 
-    // [VERBS-21]: a pusher that was overtaken fires for the other one's completion, which might be
-    // solicited.
+    // [VERBS-21]: a pusher that was overtaken fires for the other completion, which might be solicited.
     #[test]
     fn an_overtaken_thread_reports_the_others() {
         let ring = CqRing::new(16).unwrap();
@@ -232,7 +231,7 @@ mod plain {
         assert_eq!(ring.notify(Put::default()), nothing);
     }
 
-    // No completion is lost, doubled or out of its pusher's order while the ring grows.
+    // No completion is lost, duplicated or out of its pusher's order while the ring grows.
     #[test]
     fn many_pushers_and_pollers() {
         const EACH: u64 = if cfg!(miri) { 40 } else { 20_000 };
@@ -245,7 +244,7 @@ mod plain {
                 scope.spawn(move || {
                     for n in 0..EACH {
                         let completion = completion(pusher << 32 | n);
-                        // An overrun is permanent, so each leaves room for the other.
+                        // An overrun is permanent, so each pusher leaves room for the other.
                         warpline_patience::until("the pollers to make room", || {
                             ring.queued() <= 32
                         });
@@ -343,7 +342,7 @@ mod models {
         });
     }
 
-    // The poller of the first entry may be stopped before it reads: there is room nevertheless.
+    // The poller of the first entry may be stopped before it reads; the pusher still finds room.
     #[test]
     fn loom_a_slow_poller_is_no_overrun() {
         bounded(3, || {
@@ -396,7 +395,7 @@ mod models {
             if last == until {
                 return;
             }
-            // Asleep: after a lost wake-up loom reports that this never ends.
+            // It sleeps here: after a lost wake-up loom reports a deadlock.
             while bell.load(Ordering::Acquire) == heard {
                 thread::yield_now();
             }
@@ -416,7 +415,7 @@ mod models {
         bell.fetch_add(ring.notify(put).notify, Ordering::AcqRel);
     }
 
-    // [VERBS-21]: nor does one notification for several completions.
+    // [VERBS-21]: one notification for several completions loses no wake-up, either.
     #[test]
     fn loom_telling_once_loses_no_wakeup() {
         bounded(3, || {
@@ -468,7 +467,7 @@ mod models {
         });
     }
 
-    // [VERBS-21]: nor does growing.
+    // [VERBS-21]: growing loses no wake-up, either.
     #[test]
     fn loom_growing_loses_no_wakeup() {
         bounded(3, || {
@@ -488,7 +487,7 @@ mod models {
         });
     }
 
-    /// A solicited completion is pushed while `slow` pushes others; the consumer must find it.
+    /// Pushes a solicited completion while `slow` pushes others; the consumer must find it.
     fn solicited_beside(slow: fn(&CqRing, &AtomicU32)) {
         let ring = Arc::new(CqRing::new(4).unwrap());
         let bell = Arc::new(AtomicU32::new(0));
@@ -523,7 +522,7 @@ mod models {
         bounded(3, || solicited_beside(|ring, bell| push_and_ring(ring, bell, &completion(1))));
     }
 
-    // [VERBS-21]: or between two that are notified at once.
+    // [VERBS-21]: or between two completions that are notified together.
     #[test]
     fn loom_solicited_between_two() {
         bounded(2, || solicited_beside(put_two_and_ring));

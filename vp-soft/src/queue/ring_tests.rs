@@ -1,5 +1,4 @@
-//! Tests of a ring whose pushers and poppers are stopped half way, one that is closed, and one that is
-//! held.
+//! Tests of a completion ring whose pushers and poppers are stopped half way, of a closed ring, and of a held ring.
 
 use std::sync::atomic::AtomicBool;
 
@@ -13,7 +12,7 @@ fn push(ring: &Ring) -> Offer {
     ring.push(&WorkCompletion::BLANK, |_| {})
 }
 
-/// Both slots are taken, and the popper of the older one has not finished.
+/// Both slots are in use, and the popper of the older one has not finished.
 fn with_a_slow_popper() -> (Ring, usize) {
     let ring = Ring::new(2, 0).unwrap();
     (0..2).for_each(|_| assert!(matches!(push(&ring), Offer::Taken { .. })));
@@ -29,7 +28,7 @@ fn a_stopped_popper_is_no_lack_of_room() {
     assert!(matches!(offer, Offer::Stuck));
 }
 
-/// It waits for a second, or the longest back-off.
+/// The pusher waits for a second, or for the longest back-off.
 #[test]
 fn a_pusher_waits_for_a_popper_that_goes_on() {
     let (ring, position) = with_a_slow_popper();

@@ -36,7 +36,7 @@ fn take(srq: &SoftSrq) -> bool {
     taken
 }
 
-// [SEC-11] [VERBS-26]: one event when fewer than the limit remain, and no more until armed again.
+// [SEC-11] [VERBS-26]: one event when fewer receives than the limit remain, and none until it is armed again.
 #[test]
 fn limit_is_one_shot() {
     let (srq, count) = srq(8, 3);
@@ -53,7 +53,7 @@ fn limit_is_one_shot() {
     events(1);
     take(&srq);
     events(2);
-    // Armed above what is there: due at once.
+    // Armed with a limit above the present number: due at once.
     srq.modify(None, Some(2)).unwrap();
     events(3);
 }
@@ -76,7 +76,7 @@ fn depth_changes_keep_receives() {
     assert!(take(&srq) && take(&srq) && !take(&srq));
 }
 
-// RDMAC 6.3: from when a QP takes it until its completion was polled, if there is one.
+// RDMAC 6.3: a slot is occupied from when a QP takes the receive until its completion was polled, if it has one.
 #[test]
 fn a_receive_that_a_qp_fills_occupies_its_slot() {
     let (srq, _) = srq(2, 0);

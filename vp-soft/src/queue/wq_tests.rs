@@ -71,7 +71,7 @@ fn slots_keep_what_was_posted() {
     assert!(matches!(ring.payload(0), Payload::Inline(b"inline")));
     assert!(ring.take_local(1).is_none());
     assert!(ring.take_local(2).is_none());
-    // A later request at the same slot leaves nothing of the earlier one.
+    // A later request in the same slot keeps nothing of the earlier one.
     ring.store(2, &wr(SEND, Data::Sgl(&sgl[..1])));
     assert!(matches!(ring.payload(2), Payload::Sgl(got) if got == &sgl[..1]));
 }

@@ -191,7 +191,7 @@ unsafe fn put<T: Sized32>(place: &Place<T>, at: u32, value: &T) {
         return unsafe { to.write(*value) };
     }
     let len = place.stride as usize;
-    // SAFETY: so many octets are the host's; ours has more.
+    // SAFETY: the host's element has this many octets; ours has at least as many.
     unsafe { std::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), to.cast(), len) };
 }
 

@@ -1,5 +1,5 @@
-//! Tests of removing a destroyed QP's completions: order, places and room of the rest; with loom, that
-//! no completion is lost or seen too late, and that no thread waits for ever.
+//! Tests of removing a destroyed QP's completions: order, positions and room of the others; with loom, that no
+//! completion is lost or seen too late, and that no thread waits for ever.
 
 use vp_api::{QpId, WorkCompletion};
 
@@ -9,7 +9,7 @@ fn of(qp: u32, wr_id: u64) -> WorkCompletion {
     WorkCompletion { qp: QpId(qp), wr_id, ..WorkCompletion::BLANK }
 }
 
-/// Returns its place.
+/// Pushes a completion and returns its position.
 fn put(ring: &CqRing, qp: u32, wr_id: u64) -> u64 {
     ring.put(&of(qp, wr_id), &mut Put::default()).unwrap()
 }
@@ -92,7 +92,7 @@ mod plain {
         assert_eq!((pop_all(&ring), ring.depth()), (vec![0, 1], 8));
     }
 
-    // As if there had been no memory, and while a pusher is half way.
+    // As if there had been no memory, and while a pusher is stopped half way.
     #[test]
     fn requests_that_stay_in_the_ring_are_skipped_and_use_no_room() {
         let ring = CqRing::new(4).unwrap();
@@ -125,7 +125,7 @@ mod models {
         builder.check(model);
     }
 
-    /// Of QPs 2, 1 and 2.
+    /// Completions of QPs 2, 1 and 2.
     fn three() -> Arc<CqRing> {
         let ring = Arc::new(CqRing::new(4).unwrap());
         put_all(&ring, &[(2, 2), (1, 1), (2, 3)]);
@@ -137,7 +137,7 @@ mod models {
         thread::spawn(move || ring.remove(QpId(1)))
     }
 
-    // Poppers take moved completions in order; a pusher uses the room that they left.
+    // Poppers take moved completions in order; a pusher uses the slots that these left.
     #[test]
     fn loom_beside_a_pusher_and_a_poller() {
         bounded(|| {
@@ -205,7 +205,7 @@ mod models {
         });
     }
 
-    // A slot is not free before its own completion was taken.
+    // A slot is not freed before its own completion was polled.
     #[test]
     fn loom_places_stay() {
         bounded(|| {
@@ -221,7 +221,7 @@ mod models {
         });
     }
 
-    // [VERBS-21]: a removal loses no wake-up. A consumer arms and looks, and sleeps if there is nothing.
+    // [VERBS-21]: a removal loses no wake-up. A consumer arms, polls once more, and sleeps if there is nothing.
     #[test]
     fn loom_no_wakeup_is_lost() {
         bounded(|| {
@@ -242,7 +242,7 @@ mod models {
             seen.extend(pop(&ring, 2));
             remover.join().unwrap();
             pusher.join().unwrap();
-            // It is polled, or the notification fired.
+            // Either it is polled, or the notification has fired.
             assert!(seen.contains(&2) || bell.load(Ordering::SeqCst) == 1);
         });
     }
