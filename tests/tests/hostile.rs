@@ -90,7 +90,7 @@ fn for_server(octets: &[u8], regions: &[Region]) -> Vec<u8> {
     out
 }
 
-/// Number of receives that the server must have, if a connection can request it.
+/// Number of receives that the server needs, if a connection can request it.
 fn receives(vector: &Vector) -> Option<u8> {
     let context = vector.context.as_object()?;
     let mut receives = 4;

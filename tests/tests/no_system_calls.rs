@@ -1,6 +1,6 @@
-//! Two processes that poll and send through shared memory make no system call, as strace sees them from outside.
+//! Two processes that poll and send through shared memory make no system call, as strace shows.
 //!
-//! Not every window is without: where other programs take the processors, an end may find the other asleep.
+//! Some windows may have system calls: when other programs use the processors, an end may find the other asleep.
 
 #![forbid(unsafe_code)]
 
@@ -50,7 +50,7 @@ fn windows(trace: &str) -> (Vec<u32>, u32) {
             others += 1;
         }
     }
-    // Behind the last mark the program ends.
+    // After the last mark the program ends.
     windows.pop_last();
     (windows.into_values().collect(), others)
 }

@@ -27,7 +27,7 @@ fn refuses(octets: usize) -> bool {
     octets > LARGE && REFUSES.try_with(Cell::get).unwrap_or(false)
 }
 
-// SAFETY: every call is the system allocator's, or returns null, which says that there is no memory.
+// SAFETY: every call is the system allocator's, or returns null, which means that there is no memory.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if refuses(layout.size()) {
@@ -59,7 +59,7 @@ fn short<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Asserts that the error says what there was no memory for.
+/// Asserts that the error names what there was no memory for.
 fn names(error: &Error, what: &str) {
     let text = error.to_string();
     assert!(text.contains("no memory for ") && text.contains(what), "{text}");

@@ -76,12 +76,12 @@ fn each_connection_made_and_ended_is_a_line() {
     assert!(made.iter().all(|line| line.contains(&port)), "{made:?}");
     active.disconnect(Disconnect::Graceful).unwrap();
     two_events();
-    // Each end says it in its own words.
+    // Each end logs its own text.
     let ended: Vec<_> = lines.with(&port).into_iter().filter(|line| !made.contains(line)).collect();
     assert_eq!(ended.len(), 2, "{ended:?}");
     let news_of = |object: &str| lines.with(object).len();
     assert_eq!((news_of("Ep("), news_of("Srq(")), (0, 0));
-    // Its connection event says how an endpoint ended; of other objects only the log can say anything where
+    // A connection event reports how an endpoint ended; for other objects only the log reports anything if
     // their events are not taken.
     active.close().unwrap();
     let (active, passive) = (ep(), ep());
@@ -96,7 +96,7 @@ fn each_connection_made_and_ended_is_a_line() {
     two_events();
     let srq = pz.create_srq(SrqParams { depth: 8, max_sge: 1, low_watermark: 0 }).unwrap();
     srq.modify(None, Some(3)).unwrap();
-    warpline_patience::until("the news of the shared queue", || news_of("Srq(") == 1);
+    warpline_patience::until("the event of the shared queue", || news_of("Srq(") == 1);
     assert_eq!(news_of("Ep("), 0);
     for words in ["disconnected: ", "closed the connection with"] {
         assert!(ended.iter().any(|line| line.contains(words)), "{ended:?}");

@@ -1,6 +1,6 @@
-//! Queues are as deep as they say, in every state: a slot is free when its completion was taken, and a
-//! CQ as deep as the sum of its queues does not overrun, whatever becomes of the connections. What a
-//! failure says of requests that asked for no completion, and whom an overrun ends.
+//! Queues have the depth that they report, in every state: a slot is free when its completion was polled, and a
+//! CQ as deep as the sum of its queues does not overrun, however the connections end. What a failure
+//! reports of unsignalled requests, and which QPs an overrun ends.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
@@ -33,7 +33,7 @@ fn receive(qp: &dyn Qp) -> Result<(), VpStatus> {
     qp.post_recv(&[RecvWr { wr_id: 0, sgl: &[] }]).map_err(|failure| failure.status)
 }
 
-/// How many posts are taken before one is refused, and that it is refused for want of room.
+/// Posts until one is refused, which must be for lack of room; returns how many were accepted.
 fn fill(post: impl Fn() -> Result<(), VpStatus>) -> u32 {
     for posted in 0..10_000 {
         if let Err(status) = post() {
@@ -41,7 +41,7 @@ fn fill(post: impl Fn() -> Result<(), VpStatus>) -> u32 {
             return posted;
         }
     }
-    panic!("10,000 posts were taken");
+    panic!("10,000 posts were accepted");
 }
 
 fn writes(end: &End) -> u32 {
@@ -56,7 +56,7 @@ fn receives(end: &End) -> u32 {
 fn await_queued(end: &End, completions: u32) {
     let begin = Instant::now();
     while end.cq.queued() < completions as usize {
-        // Makes progress, and takes nothing.
+        // Makes progress, and polls no completion.
         end.cq.poll(&mut []).unwrap();
         assert!(begin.elapsed() < HANG, "{} of {completions} completions", end.cq.queued());
     }
@@ -79,7 +79,7 @@ fn a_connection_that_is_not_polled_takes_as_many_as_it_is_deep() {
     assert_eq!((writes(&near), receives(&near)), (DEPTH, DEPTH));
     await_queued(&near, DEPTH);
     assert_eq!((writes(&near), receives(&near)), (0, 0));
-    // One taken, one free.
+    // One completion polled, one slot free.
     near.complete();
     assert_eq!(writes(&near), 1);
     take(&near, DEPTH);
@@ -108,7 +108,7 @@ fn waiting_messages_count_after_the_end() {
     end_with_error(&near);
     assert_eq!(receives(&near), 0);
     near.qp.modify(QpChange::Idle).unwrap();
-    assert_eq!(receives(&near), 0, "reset frees no completion that was not taken");
+    assert_eq!(receives(&near), 0, "reset frees no completion that was not polled");
     take(&near, DEPTH);
     assert_eq!(receives(&near), DEPTH);
 }
@@ -155,7 +155,7 @@ fn a_queue_is_resized_when_its_completions_were_taken() {
     assert_eq!((writes(&near), receives(&near)), (16, 20));
 }
 
-/// An SRQ, and a connection whose far end takes its receives from there.
+/// An SRQ, and a connection whose far end uses it.
 fn sharing() -> (Arc<dyn Srq>, End, End) {
     let near = End::new(shallow);
     let rnic = open();
@@ -182,7 +182,7 @@ fn a_shared_receive_is_outstanding_until_its_completion_was_taken() {
     assert_eq!(fill(post), 1);
     assert_eq!(srq.modify(Some(DEPTH - 1), None).unwrap_err().status, VpStatus::CannotChange);
     take(&far, 2);
-    // As deep as it is full, and one more.
+    // As deep as the number of its entries, and one more.
     assert_eq!(srq.modify(Some(DEPTH - 2), None).unwrap().depth, DEPTH - 2);
     assert_eq!(fill(post), 0);
     assert_eq!(srq.modify(Some(DEPTH - 1), None).unwrap().depth, DEPTH - 1);
@@ -205,7 +205,7 @@ fn a_destroyed_qp_leaves_nothing_in_either_cq() {
     }
 }
 
-// [SEC-09]: the CQ has said it before, and each QP that loses a completion ends.
+// [SEC-09]: the CQ has reported the overrun before, and each QP that loses a completion ends.
 #[test]
 fn an_overrun_cq_ends_later_queue_pairs_too() {
     let full = End::on(open(), CqInit { depth: 2, handler: None }, shallow);
@@ -246,7 +246,7 @@ fn a_single_lost_completion_is_reported() {
     assert_eq!(end.cq.poll(&mut [WorkCompletion::BLANK]), Err(VpStatus::CqOverrun));
 }
 
-// [VERBS-18] [VERBS-11]: silence is for success.
+// [VERBS-18] [VERBS-11]: only success is not reported.
 #[test]
 fn unsignalled_requests_that_fail_or_are_flushed_say_so() {
     let (near, _far) = pair(&setup());
@@ -319,7 +319,7 @@ fn an_overrun_ends_the_idle_qp_of_the_cq_as_well() {
     let idle =
         End { rnic: rnic.clone(), events, cq, pd: busy.pd, qp: rnic.create_qp(&idle).unwrap() };
     let other = End::new(shallow);
-    // One that is gone takes no other along.
+    // One that was destroyed ends no other.
     let gone = rnic.create_qp(&QpInit::new(busy.pd, busy.cq.id(), busy.cq.id())).unwrap();
     rnic.destroy_qp(gone.id()).unwrap();
     connect((&busy, &peer), &Setup::default());
@@ -333,7 +333,7 @@ fn an_overrun_ends_the_idle_qp_of_the_cq_as_well() {
         assert!(begin.elapsed() < HANG, "busy {:?}, idle {:?}", busy.state(), idle.state());
         std::thread::yield_now();
     }
-    // The peers of both hear of it.
+    // The peers of both are told.
     for end in [&peer, &other] {
         assert_eq!(end.event(), AsyncEvent::Established);
         assert!(matches!(end.event(), AsyncEvent::TerminateReceived(_)), "a Terminate");
@@ -390,7 +390,7 @@ fn completions_of_others_stay_and_keep_their_slots() {
         }
         destroy(&*end.rnic, &*gone);
         assert_eq!(end.cq.queued(), DEPTH as usize, "round {round}");
-        // Each completion that is taken frees one slot, wherever the others were moved.
+        // Each completion that is polled frees one slot, wherever the others were moved.
         for wr_id in 0..u64::from(DEPTH) {
             assert_eq!(writes(&end), u32::from(wr_id != 0));
             let completion = end.complete();
@@ -446,7 +446,7 @@ fn those_that_live_lose_nothing_and_stay_in_order_beside_ends() {
                 });
             }
         });
-        // What is taken of the QPs that go is not all there was.
+        // Some completions of the QPs that are destroyed were not polled.
         let (begin, mut seen) = (Instant::now(), 0);
         let mut out = [WorkCompletion::BLANK; 5];
         while seen < POSTS {

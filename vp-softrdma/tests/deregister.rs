@@ -11,7 +11,7 @@ use vp_api::*;
 
 const LEN: usize = 1 << 19;
 const ROUNDS: usize = 10;
-/// What the memory holds once it is no peer's any more.
+/// What the memory contains once no peer may access it.
 const GUARD: u8 = 0xE7;
 
 fn setups() -> [Setup; 3] {
@@ -25,8 +25,8 @@ fn setups() -> [Setup; 3] {
 /// The Terminate that the peer received, or none if the stream was reset.
 type SentTerminate = Option<(u8, u8, u8)>;
 
-/// Connects, has `near` repeat a request until its connection ends, gives the region back in the middle, and
-/// returns the Terminate that the peer received. The memory is guarded from then on.
+/// Connects, lets `near` repeat a request until its connection ends, deregisters the region meanwhile, and
+/// returns the Terminate that the peer received. From then on a guard pattern in the memory shows accesses.
 fn deregistered(
     setup: &Setup,
     round: usize,
@@ -113,7 +113,7 @@ fn while_a_peer_counts() {
     }
 }
 
-// What was just copied from is not in use when the next request of the same list invalidates it.
+// A source that was just copied is no longer in use when the next request of the list invalidates it.
 #[test]
 fn a_source_may_be_invalidated_right_behind_its_message() {
     for (len, crc) in [(100, true), (8000, true), (8000, false)] {
@@ -132,7 +132,7 @@ fn a_source_may_be_invalidated_right_behind_its_message() {
     }
 }
 
-// [SEC-05]: invalidated through the queue, which is as good.
+// [SEC-05]: invalidated by a work request, which has the same effect.
 #[test]
 fn a_peer_writes_to_memory_while_it_is_invalidated() {
     for setup in setups() {
@@ -147,7 +147,7 @@ fn a_peer_writes_to_memory_while_it_is_invalidated() {
     }
 }
 
-// [SEC-05]: a receive buffer that is gone ends the stream as this end's own failure.
+// [SEC-05]: a receive buffer that was deregistered ends the stream with a local error.
 #[test]
 fn while_a_peer_sends() {
     for setup in setups() {

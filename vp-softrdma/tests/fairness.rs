@@ -1,6 +1,5 @@
-//! Small messages beside large ones: neither another connection's RDMA Reads nor the same one's
-//! keep them away, nor they the Reads. Of many connections that read none waits while the others get on,
-//! at any time. Counts, no times.
+//! Small messages beside large ones: RDMA Reads, of the same or of another connection, do not starve them, nor
+//! they the Reads. Of many connections that read, none starves at any time. The tests compare counts, not times.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
@@ -20,7 +19,7 @@ const READS: u64 = 4 * DEPTH;
 const MOST_PINGS: u64 = 200 * PINGS;
 /// Reads of each of several connections, on average.
 const SHARE: u64 = 800;
-/// Reads of each, on average, while one waits for its next: half of its share goes by.
+/// Reads of each, on average, while one waits for its next: it gets at least half of its share.
 const WAITS: u64 = SHARE / 2;
 const SMALL_READ: usize = 64 << 10;
 const PING: u64 = 1 << 32;
@@ -53,7 +52,7 @@ fn answer(end: &End, over: &AtomicBool) {
     }
 }
 
-/// Sets the flag in the end, however that comes about.
+/// Sets the flag when it is dropped, also by a panic.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -63,7 +62,7 @@ impl Drop for Ends<'_> {
 }
 
 /// Pings over one end while another, or the same, reads without pause, until there are enough of both;
-/// returns the pings answered and the reads done.
+/// returns the number of replies and of reads.
 fn ping_beside_reads(near: &End, reader: &End, remote: Remote) -> (u64, u64) {
     let sink = reader.region(Buffer::new(READ));
     let read = SendOp::Read { remote, invalidate_sink: false };
@@ -74,7 +73,7 @@ fn ping_beside_reads(near: &End, reader: &End, remote: Remote) -> (u64, u64) {
         assert!(pings < MOST_PINGS, "the reads starve: {reads} beside {pings} pings");
         near.recv(PING + pings, &[]);
         near.post(PING + pings, SEND, &[]);
-        let bound = warpline_patience::Bound::new("the answer to a ping, beside the reads");
+        let bound = warpline_patience::Bound::new("the reply to a ping, beside the reads");
         loop {
             bound.check();
             let completion = next(&*near.cq);
@@ -122,7 +121,7 @@ fn pings_come_through_beside_reads_of_the_same_connection() {
     storm(true);
 }
 
-/// Of `count` connections on one CQ that read without pause each gets on at any time.
+/// Each of `count` connections on one CQ that read without pause makes progress at any time.
 fn all_get_on(count: usize) {
     let setup = Setup { crc: false, init, ..Setup::default() };
     let (near, far) = pair(&setup);
@@ -137,7 +136,7 @@ fn all_get_on(count: usize) {
     let read = SendOp::Read { remote: source.remote(0), invalidate_sink: false };
     let post = |at: usize| ends[at].0.post(at as u64, read.clone(), &[sink.all()]);
     (0..count).for_each(|at| (0..DEPTH).for_each(|_| post(at)));
-    // How many were done in all when each had its last.
+    // For each, the total number of reads at its last completion.
     let mut last = vec![0; count];
     let mut done = vec![0; count];
     let bound = warpline_patience::Bound::new("reads of several connections");

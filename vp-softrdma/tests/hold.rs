@@ -1,5 +1,5 @@
-//! Sends that come before their receive, over real sockets: none is lost, all are in order, and what is
-//! after them goes on.
+//! Sends that arrive before their receive is posted, over real sockets: none is lost, all are in order, and the
+//! messages behind them are served.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn a_read_behind_a_send_does_not_wait_for_its_receive() {
     }
 }
 
-/// Each end sends more than the other keeps.
+/// Each end sends more than the other buffers.
 #[test]
 fn more_octets_than_are_kept_arrive() {
     const LEN: usize = 1 << 20;
@@ -64,8 +64,8 @@ fn more_octets_than_are_kept_arrive() {
     }
 }
 
-/// Posts `count` receives from four threads at once, each to 8 octets of its own; the work request says
-/// which.
+/// Posts `count` receives from four threads at once, each with 8 octets of its own; the id of the work request
+/// identifies them.
 fn post_from_all(post: impl Fn(&[RecvWr<'_>]) -> Result<(), PostFailure> + Sync, sink: &Region) {
     let (next, count) = (AtomicU64::new(0), sink.buffer.len() as u64 / 8);
     std::thread::scope(|scope| {
@@ -183,7 +183,7 @@ fn a_destroyed_qp_takes_no_receive_of_an_srq() {
         connect((&near, &far), &Setup::default());
         near.post(1, SEND, &[]);
         near.done(1);
-        // Behind the Send, so that is there.
+        // It follows the Send, so the Send has arrived.
         let word = near.region(Buffer::new(8));
         let (remote, sink) = (word.remote(0), far.region(Buffer::new(8)));
         far.post(2, SendOp::Read { remote, invalidate_sink: false }, &[sink.all()]);

@@ -1,4 +1,4 @@
-//! What is destroyed gives its memory back: queues, connections, a whole RNIC.
+//! Destroyed objects free their memory: queues, connections, a whole RNIC.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
@@ -32,8 +32,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Calls `round` some times, and expects that all but the first leave nothing: less than `least` octets,
-/// of what one of them uses.
+/// Calls `round` several times, and checks that all but the first leave less than `least` octets allocated, which
+/// is what one round uses.
 fn leaves_nothing(what: &str, least: isize, mut round: impl FnMut()) {
     const ROUNDS: isize = 8;
     let mut round =
@@ -60,7 +60,7 @@ fn destroyed_objects_release_their_memory() {
         let init = QpInit { send_depth: 1000, ..QpInit::new(pd, cq.id(), cq.id()) };
         rnic.destroy_qp(rnic.create_qp(&init).unwrap().id()).unwrap();
     });
-    // What a thread keeps for the next time, once, is less than this.
+    // What a thread caches once for later use is less than this.
     leaves_nothing("connections", 200_000, || {
         let deep = |init: &mut QpInit| init.send_depth = 10_000;
         let (near, far) = pair(&Setup { init: deep, ..Setup::default() });

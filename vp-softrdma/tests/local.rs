@@ -1,4 +1,4 @@
-//! Tests of faults that only streams through shared memory have. All else the other tests try with
+//! Tests of faults that only streams through shared memory have. The other tests cover the rest with
 //! `WARPLINE_TEST_LOCAL` set.
 
 #![allow(clippy::unwrap_used)]
@@ -13,7 +13,7 @@ use common::*;
 use vp_api::*;
 
 const RING: u32 = 64 << 10;
-/// Where the words of the first page are: positions of the ring that the maker writes, and of the other.
+/// Offsets of the words in the first page: positions of the ring that the creator writes, and of the other.
 const TAILS: [u64; 2] = [128, 128 + 512];
 const HEADS: [u64; 2] = [256, 256 + 512];
 
@@ -101,7 +101,7 @@ fn positions_that_cannot_be_reset_the_stream() {
                 flags: SendFlags::SIGNALED,
             }])
             .unwrap();
-        // A full ring has it look at the head.
+        // With a full ring it reads the head.
         for wr_id in 3..60 {
             let large = end.region(Buffer::new(4 << 10));
             let wr = SendWr {
@@ -142,7 +142,7 @@ fn the_life_lines_end_is_the_streams_behind_its_octets() {
         let (a, b) = sockets();
         let (mine, peers) = local_pair(RING);
         far.rts_with(b, params(Role::Responder), Some(peers));
-        // A peer that writes one Send by its own half of the memory.
+        // A peer that writes one Send into its half of the memory.
         let near = End::new(|_| {});
         let control = a.try_clone().unwrap();
         near.rts_with(a, params(Role::Initiator), Some(mine));

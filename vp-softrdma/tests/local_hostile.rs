@@ -1,5 +1,5 @@
-//! Tests of hostile or unlucky peers of a local stream: one that writes anything anywhere in the shared memory
-//! at any moment, dies, or is stopped. The other end goes on, or ends with all its work completed.
+//! Tests of hostile or failing peers of a local stream: one that writes anything anywhere in the shared memory
+//! at any moment, dies, or is stopped. The other end continues, or ends with all its work completed.
 //!
 //! `WARPLINE_LOCAL_RUNS=1000` makes a long run; without it there are a few rounds.
 
@@ -34,7 +34,7 @@ fn rounds(short: u64) -> u64 {
     std::env::var("WARPLINE_LOCAL_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(short)
 }
 
-/// With bounds that a test can wait for.
+/// Parameters with time limits that a test can wait for.
 fn params(role: Role) -> StreamParams {
     let mut params = StreamParams::new(role);
     params.crc = false;
@@ -99,7 +99,7 @@ fn others_are_served(near: &End, far: &End) {
     assert!(sink.buffer.read(0, LEN) == pattern(LEN, 3));
 }
 
-/// Waits for the next completion; false if the stream ended in good order, and what was posted waits for the next.
+/// Waits for the next completion; false if the stream ended gracefully, so that posted work stays for the next one.
 fn completes(end: &End) -> bool {
     let mut out = [WorkCompletion::BLANK];
     let bound = warpline_patience::Bound::new("the request to complete");
@@ -175,7 +175,7 @@ fn memory_that_is_overwritten_damages_nothing_else() {
     }
 }
 
-/// This program again, as the other end of a local stream, which it gets by its standard input.
+/// This program again, as the other end of a local stream, which it gets through its standard input.
 struct Peer(Child);
 
 impl Peer {
@@ -268,8 +268,8 @@ fn with_a_peer(role: &str) -> (End, Peer, Region, u64) {
     (end, peer, sink, receives - 1)
 }
 
-/// Everything completes, but what was posted behind an orderly end, which waits for the next stream; what
-/// completed well is whole. Returns the stream's end.
+/// All work completes, except what was posted after an orderly end, which stays for the next stream; messages that
+/// completed with success are whole. Returns the stream's end.
 fn ends(end: &End, mut left: u64) -> AsyncEvent {
     let mut out = [WorkCompletion::BLANK];
     let bound = warpline_patience::Bound::new("everything posted to complete");
@@ -343,7 +343,7 @@ fn a_peer_that_sends_and_is_stopped_is_given_up() {
     for round in 0..rounds(2) {
         match who_sends(round, Signal::STOP) {
             AsyncEvent::ConnectionLost => {}
-            // On a busy machine it has sent more than there are receives before.
+            // On a busy machine it may have sent more messages than there are receives before that.
             AsyncEvent::TerminateSent(why) => {
                 assert_eq!((why.layer, why.etype, why.code), (1, 2, 2))
             }

@@ -44,7 +44,7 @@ fn sends_arrive_in_order() {
     }
 }
 
-// Posts wait for one another, but not for a poll that never comes.
+// Posts are deferred for one another, but do not wait for a poll that never comes.
 #[test]
 fn posts_are_served_without_a_poll() {
     let (near, far) = pair(&Setup::default());
@@ -102,7 +102,7 @@ fn reads_complete_in_order() {
     }
 }
 
-// [VERBS-15]: more reads than ORD wait for their turn.
+// [VERBS-15]: reads beyond ORD wait until earlier ones complete.
 #[test]
 fn reads_beyond_ord_wait() {
     let setup = Setup { init: |init| (init.ord, init.ird) = (2, 2), ..Setup::default() };
@@ -292,7 +292,7 @@ fn unsignalled_successes_are_silent() {
     assert_eq!(near.cq.poll(&mut [WorkCompletion::BLANK]).unwrap(), 0);
 }
 
-// [VERBS-19]: scatter and gather; elements of no octets are not looked at.
+// [VERBS-19]: scatter and gather; elements of no octets are not checked.
 #[test]
 fn lists_gather_and_scatter() {
     for crc in [true, false] {
@@ -316,7 +316,7 @@ fn lists_gather_and_scatter() {
     }
 }
 
-// More pieces of memory than one system call takes.
+// More segments than one system call takes.
 #[test]
 fn long_lists_gather_and_scatter_in_one_post() {
     const ELEMENTS: usize = 16;
@@ -410,7 +410,7 @@ fn very_large_messages() {
     }
 }
 
-// A receiver that expects another large payload, or another small one, is wrong at every change.
+// The size that a receiver predicts from the last payload is wrong at every change.
 #[test]
 fn sizes_that_change_arrive_whole() {
     const SIZES: [usize; 14] = [
@@ -447,7 +447,7 @@ fn sizes_that_change_arrive_whole() {
     }
 }
 
-// [CONN-29]: each kind of RTR, from an initiator that has nothing else to say.
+// [CONN-29]: each kind of RTR, from an initiator that has nothing else to send.
 #[test]
 fn every_rtr_opens_the_responder() {
     for rtr in [Rtr::Send, Rtr::Write, Rtr::Read] {
@@ -513,7 +513,7 @@ fn early_octets_and_the_last_message_are_not_lost() {
     assert!(sink.buffer.read(0, 100) == source.buffer.read(0, 100));
 }
 
-// [VERBS-26]: one SRQ for several QPs, its limit event, and a QP that dies.
+// [VERBS-26]: one SRQ for several QPs, its limit event, and a QP that fails.
 #[test]
 fn shared_receive_queue() {
     let server = open();
@@ -569,7 +569,7 @@ fn shared_receive_queue() {
     }
     assert_eq!(events.next(EventSource::Srq(srq.id())), AsyncEvent::SrqLimit);
     assert_eq!(srq.query().unwrap().posted, 4);
-    // A QP's end leaves the shared queue alone.
+    // The end of a QP does not change the shared queue.
     nears[0].1.modify(QpChange::Error).unwrap();
     assert_eq!(srq.query().unwrap().posted, 4);
     for (_, far) in &nears {

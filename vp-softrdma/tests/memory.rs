@@ -1,4 +1,4 @@
-//! What a peer may reach: every refusal seen from the other end of a real connection.
+//! Memory protection: every refusal, seen from the other end of a real connection.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn refusal(end: &End) -> (u8, u8, u8) {
     }
 }
 
-/// Runs one refused request on a connection of its own and checks that the buffer stayed as it was.
+/// Runs one refused request on a connection of its own and checks that the buffer did not change.
 fn refused(
     access: Access,
     request: impl Fn(&End, &End, &Region) -> (SendOp, u32),
@@ -41,7 +41,7 @@ fn told(ends: (&End, &End), op: SendOp, sgl: &[Sge]) -> (RefusedSegment, Refused
     }
 }
 
-// RFC 5040 4.8: the operation, its octets, where it would have gone; and to whom it is there, what that is.
+// RFC 5040 4.8: the operation, its octets, its target; and whether this end knows the STag.
 #[test]
 fn a_refusal_names_the_request() {
     let (near, far) = pair(&Setup::default());
@@ -84,7 +84,7 @@ fn a_refusal_names_the_request() {
     assert_eq!(kept, RefusedSegment { region: Some(memory), ..expected });
 }
 
-// A message that is longer than its receive.
+// A message longer than its receive.
 #[test]
 fn a_refused_send_says_how_much_was_sent() {
     // In segments of 1000 octets: the first of several is too long, the last of two, the only one.
@@ -124,7 +124,7 @@ fn reads_outside_are_refused() {
     refused(FULL, |_, _, r| (read(Remote { to: u64::MAX, ..r.remote(0) }), 2), (0, 1, 4));
 }
 
-// [SEC-03]: checked as a whole, before its first octet is sent.
+// [SEC-03]: the request is checked as a whole, before its first octet is sent.
 #[test]
 fn a_read_that_ends_outside_reads_nothing() {
     let (near, far) = pair(&Setup::default());
@@ -135,7 +135,7 @@ fn a_read_that_ends_outside_reads_nothing() {
     assert!(sink.buffer.read(0, 2 << 20).iter().all(|&octet| octet == 0));
 }
 
-// [VERBS-22] [VERBS-23] [SEC-04]: the key, STag 0, an STag that was given back.
+// [VERBS-22] [VERBS-23] [SEC-04]: a wrong key, STag 0, an STag that was deregistered.
 #[test]
 fn unknown_stags_are_refused() {
     let wrong_key = |r: &Region| Remote { stag: Stag(r.stag.0 ^ 1), ..r.remote(0) };
@@ -162,7 +162,7 @@ fn rights_are_separate() {
     refused(write_only, |_, _, r| (SendOp::Atomic { remote: r.remote(0), op: add }, 8), (0, 1, 2));
 }
 
-// [SEC-14] [RDMAP-06]: a Read of nothing is allowed whatever it names.
+// [SEC-14] [RDMAP-06]: a Read of no octets is allowed with any STag.
 #[test]
 fn reads_of_nothing_are_allowed() {
     let (near, far) = pair(&Setup::default());
@@ -193,7 +193,7 @@ fn other_protection_domains_are_out_of_reach() {
     refused(FULL, |_, far, r| (read(elsewhere(far, r)), 1), (0, 1, 3));
 }
 
-// [SEC-06] [RDMAP-13]: what other streams rely on cannot be invalidated from outside.
+// [SEC-06] [RDMAP-13]: a peer cannot invalidate memory that other streams use.
 #[test]
 fn shared_regions_are_not_invalidated_by_a_peer() {
     let share = |_: &End, far: &End, r: &Region| {
@@ -246,7 +246,7 @@ fn narrow_windows_belong_to_one_stream() {
     assert_eq!(far.done(1).opcode, WcOpcode::BindMw);
     let stag = far.rnic.query_mw(window).unwrap().stag.unwrap();
     assert_eq!(stag, Stag::new(window.0, 9));
-    // The Send after the Write says that the Write is there. [RDMAP-16]
+    // The Send after the Write proves that the Write was placed. [RDMAP-16]
     far.recv(2, &[]);
     near.post(2, write(Remote { stag, to: 0 }), &[source.all()]);
     near.post(3, SEND, &[]);
@@ -316,7 +316,7 @@ fn fast_register(stag: Stag, buffer: &std::sync::Arc<Buffer>) -> SendOp {
     }))
 }
 
-// RDMAC 7.3.2.3; [VERBS-17]: registered, used, invalidated and registered anew, in one go.
+// RDMAC 7.3.2.3; [VERBS-17]: registered, used, invalidated and registered again, in one list.
 #[test]
 fn fast_registration_through_the_queue() {
     let setup = Setup { init: |qp| qp.privileged = true, ..Setup::default() };
@@ -348,7 +348,7 @@ fn fast_registration_needs_privilege() {
     assert_eq!(near.complete().status, WcStatus::NotPrivileged);
 }
 
-// [VERBS-23]: STag 0 in local lists of privileged QPs only.
+// [VERBS-23]: STag 0 is valid only in local lists of privileged QPs.
 #[test]
 fn stag_zero_sends_and_receives() {
     let setup = Setup { init: |qp| qp.privileged = true, ..Setup::default() };

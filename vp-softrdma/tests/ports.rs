@@ -1,4 +1,4 @@
-//! Ports that come and go, and their addresses, in a network namespace of the test's own thread.
+//! Ports that are added and removed, and their addresses, in a network namespace of the test's own thread.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
@@ -14,12 +14,12 @@ fn ip(args: &[&str]) {
     assert!(Command::new("ip").args(args).status().unwrap().success(), "ip {args:?}");
 }
 
-/// The next event must be of the only port, and say this.
+/// Checks that the next event is of the only port, and reports this state.
 fn told(events: &Events, online: bool) {
     assert_eq!(events.next(EventSource::Port(0)), AsyncEvent::PortState { online });
 }
 
-/// A thread that alone is in a new namespace, and the threads and programs that it starts.
+/// Runs a thread in a new namespace, which only it and the threads and programs that it starts are in.
 #[test]
 fn changes_of_links_and_addresses_are_reported() {
     // SAFETY: the namespace is that of this thread, which the test has for itself and which ends with it.
@@ -35,7 +35,7 @@ fn changes_of_links_and_addresses_are_reported() {
     };
     ip(&["link", "set", "lo", "up"]);
     told(&events, true);
-    // Addresses of one family after the other; each is an event or a part of the one before.
+    // First the addresses of one family, then of the other; each is an event, or part of the one before.
     for address in ["10.9.0.1/32", "fd00::9/128"] {
         ip(&["addr", "add", address, "dev", "lo"]);
         let bare = address.split('/').next().unwrap();
@@ -47,7 +47,7 @@ fn changes_of_links_and_addresses_are_reported() {
     until_told(&events, false, || !rnic.ports().unwrap()[0].online);
 }
 
-/// Waits for an event that says `online`, and until the port is as `expected`.
+/// Waits for an event with this `online`, and until the port is as `expected`.
 fn until_told(events: &Events, online: bool, expected: impl Fn() -> bool) {
     warpline_patience::until("the port to be as expected", expected);
     let bound = warpline_patience::Bound::new("an event of the port");

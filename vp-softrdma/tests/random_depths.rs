@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use common::open;
 use vp_api::*;
 
-/// Seeds that found something, and some that reach much.
+/// Seeds that found a fault, and some that cover much.
 const KEPT: [u64; 4] = [0x1, 0x2a, 0xfeed_5eed, 0x0b5e_55ed_0ddb_a115];
 const SLOTS: usize = 6;
 const STEPS: usize = 400;
@@ -40,13 +40,13 @@ impl Dice {
         self.roll(times) == 0
     }
 
-    /// Up to `most`, and all of it often.
+    /// A number up to `most`, which itself is frequent.
     fn depth(&mut self, most: u32) -> u32 {
         if self.once_in(2) { most } else { 1 + self.roll(most as usize) as u32 }
     }
 }
 
-/// Hears of overruns.
+/// Counts overruns.
 #[derive(Default)]
 struct Alarm(AtomicBool);
 
@@ -59,7 +59,7 @@ impl AsyncHandler for Alarm {
 /// Requests of a send queue by id, and whether each is signalled.
 type Sends = VecDeque<(u64, bool)>;
 
-/// What was posted and has not been polled, by queue pair; and which are gone since when.
+/// What was posted and has not been polled, by queue pair; and which were destroyed, and when.
 #[derive(Default)]
 struct Outstanding {
     sends: HashMap<QpId, Sends>,
@@ -69,7 +69,7 @@ struct Outstanding {
 }
 
 impl Outstanding {
-    /// A completion was polled, by the one thread that polls if `alone`.
+    /// Records a completion; `alone`: only one thread polls.
     fn came(&mut self, wc: &WorkCompletion, begun: u64, alone: bool) {
         let gone = self.gone.get(&wc.qp);
         if let Some(gone) = gone {
@@ -145,7 +145,7 @@ impl World {
 struct Program<'w> {
     world: &'w World,
     dice: Dice,
-    /// Entries of each CQ that no queue may fill.
+    /// Free entries of each CQ, which no queue occupies.
     left: Vec<u32>,
     slots: [Option<Pair>; SLOTS],
     shared: Vec<Shared>,
@@ -240,7 +240,7 @@ impl Program<'_> {
         self.give_back(recv);
     }
 
-    /// To another one that is idle, too.
+    /// Connects it with another one that is idle.
     fn connect(&mut self, at: usize) {
         let idle = |at: &usize| {
             let qp = self.slots[*at].as_ref().map(|pair| pair.qp.query().unwrap());
@@ -256,7 +256,7 @@ impl Program<'_> {
             let params = StreamParams::new(role);
             let llp =
                 LlpStream { socket: socket.into(), received, last_message, params, local: None };
-            // The other end may be gone again already.
+            // The other end may have been destroyed already.
             let _ = self.pair(at).modify(QpChange::Rts(Box::new(llp)));
         }
     }
@@ -272,8 +272,8 @@ impl Program<'_> {
         }
     }
 
-    /// Checks what became of a post to a queue of `depth`, of which so many surely, and at most so many,
-    /// occupy slots.
+    /// Checks the result of a post to a queue of `depth`; `open` are the bounds of the number of occupied
+    /// slots.
     fn check(&self, posted: Result<(), VpStatus>, depth: u32, open: (usize, usize)) {
         let depth = depth as usize;
         match posted {
@@ -297,7 +297,7 @@ impl Program<'_> {
         let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
         let wr = SendWr { wr_id, op, data: Data::Sgl(&[]), flags };
         let pair = self.slots[at].as_ref().unwrap();
-        // Booked first, for it may be polled at once.
+        // Recorded first, because it may be polled at once.
         let with = |change: &dyn Fn(&mut Sends)| {
             let mut outstanding = self.world.outstanding.lock().unwrap();
             let sends = outstanding.sends.get_mut(&pair.qp.id()).unwrap();

@@ -1,6 +1,6 @@
-//! A message that has no receive yet arrives, and there is no memory to keep it: the stream ends, with an event
-//! at both ends. The allocator of this program refuses the larger allocations of a thread while that asks for
-//! it.
+//! A message arrives before its receive, and there is no memory to buffer it: the stream ends, with an event
+//! at both ends. The allocator of this program refuses the larger allocations of a thread while the thread asks
+//! for that.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::*;
 use vp_api::*;
 
-/// Octets of a message: no more than that is refused.
+/// Octets of a message: allocations from this size on are refused.
 const LEN: usize = 4096;
 
 thread_local! {
@@ -24,7 +24,7 @@ struct Allocator;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-// SAFETY: every call is the system allocator's, or returns null, which says that there is no memory.
+// SAFETY: every call is the system allocator's, or returns null, which means that there is no memory.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() >= LEN && REFUSES.try_with(Cell::get).unwrap_or(false) {
@@ -49,8 +49,8 @@ fn a_message_that_cannot_be_kept_ends_the_stream() {
     let (near, far) = pair(&Setup { init: hold, ..Setup::default() });
     let source = near.region(Buffer::new(LEN));
     let mut out = [WorkCompletion::BLANK; 16];
-    // What the engine's thread takes is kept, what this one takes is not.
-    warpline_patience::until("a message that this thread takes", || {
+    // A message that the engine's thread receives is buffered; one that this thread receives is not.
+    warpline_patience::until("a message that this thread receives", || {
         let (data, flags) = (Data::Sgl(&[source.all()]), SendFlags::SIGNALED);
         let _ = near.qp.post_send(&[SendWr { wr_id: 1, op: SEND, data, flags }]);
         near.cq.poll(&mut out).unwrap();

@@ -1,4 +1,4 @@
-//! Signals: a wait ends when a signal handler ran in its thread, and no other wait does.
+//! Signals: a wait ends when a signal handler ran in its thread, and other waits continue.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
@@ -12,13 +12,13 @@ use vp_api::*;
 
 extern "C" fn handler(_: libc::c_int) {}
 
-/// Installs a handler with `SA_RESTART`, which makes many system calls go on after it.
+/// Installs a handler with `SA_RESTART`, which restarts many system calls.
 fn install() {
     // SAFETY: all zeros is a valid `sigaction`: no flags, nothing masked.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the action is whole, and the handler does nothing.
+    // SAFETY: the action is initialised, and the handler does nothing.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) }, 0);
 }
 
@@ -45,14 +45,14 @@ impl<'s> Waiter<'s> {
         let (thread, id) =
             warpline_patience::within("the waiter to begin", || named.recv().unwrap());
         let stat = format!("/proc/self/task/{}/stat", id.as_raw_nonzero());
-        // It sleeps, most likely where it should; the order decides which thread leads.
+        // It sleeps, most likely in its wait; the order decides which thread leads.
         warpline_patience::until("the waiter to sleep", || {
             std::fs::read_to_string(&stat).unwrap().contains(") S ")
         });
         Self { thread, result, alive, _scope: std::marker::PhantomData }
     }
 
-    /// Signals it until it is back: a signal before it sleeps does not count.
+    /// Signals it until it returns: a signal before it sleeps does not count.
     fn signal(self) -> Result<bool, VpStatus> {
         for _ in 0..HANG.as_millis() {
             // SAFETY: the thread lives until `alive` is dropped.
@@ -94,13 +94,13 @@ extern "C" fn count(_: libc::c_int) {
     BROKEN_PIPES.fetch_add(1, Ordering::Relaxed);
 }
 
-// A program in C that does not expect it would end.
+// This would end a C program that does not expect it.
 #[test]
 fn sending_on_a_broken_stream_raises_no_signal() {
     // SAFETY: as in `install`.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = count as *const () as usize;
-    // SAFETY: the action is whole, and the handler counts in an atomic.
+    // SAFETY: the action is initialised, and the handler counts in an atomic.
     assert_eq!(unsafe { libc::sigaction(libc::SIGPIPE, &action, std::ptr::null_mut()) }, 0);
     for len in [8, 64 << 10] {
         let near = End::new(|_| {});
@@ -118,7 +118,7 @@ fn sending_on_a_broken_stream_raises_no_signal() {
     assert_eq!(BROKEN_PIPES.load(Ordering::Relaxed), 0);
 }
 
-// The lead goes on to a thread that was not signalled, and which serves the sockets.
+// A thread that was not signalled becomes the leader, and serves the sockets.
 #[test]
 fn others_go_on_waiting() {
     install();

@@ -49,7 +49,7 @@ struct Open {
 #[derive(Clone, Copy)]
 struct Posted {
     session: u64,
-    /// A success does not complete.
+    /// An unsignalled request: its success is not reported.
     silent: bool,
 }
 
@@ -64,7 +64,7 @@ impl Ledger {
         id
     }
 
-    /// Strikes a work request out; once.
+    /// Removes a work request from the list; once.
     fn close(&self, id: u64) -> Posted {
         let mut open = self.open.lock().unwrap();
         let posted = open.posted.remove(&id);
@@ -99,7 +99,7 @@ impl Ledger {
         }
     }
 
-    /// The session's QPs were destroyed: what did not complete by now may never.
+    /// The session's QPs were destroyed: what has not completed yet may never complete.
     fn abandon(&self, session: u64) {
         self.open.lock().unwrap().awaited.remove(&session);
     }
@@ -112,7 +112,7 @@ fn drain(cq: &dyn Cq, ledger: &Ledger) -> usize {
     count
 }
 
-/// One side of the machine: an RNIC, and a CQ that all its QPs share.
+/// One of the two sides: an RNIC, and a CQ that all its QPs share.
 struct Side {
     rnic: Arc<dyn Rnic>,
     pd: PdId,
@@ -238,7 +238,7 @@ fn connect_halves(near: &Half<'_>, far: &Half<'_>, dice: &mut Dice) {
     near.qp.modify(llp(a, Role::Initiator)).unwrap();
 }
 
-/// A connection from birth to one of its deaths.
+/// A connection from its beginning to one of the ends.
 fn session(sides: (&Side, &Side), ledger: &Ledger, number: u64, dice: &mut Dice) {
     let own = sides.0.rnic.create_cq(&CqInit { depth: 4096, handler: None }).unwrap();
     let near = Half::new(sides.0, own.id());
@@ -278,7 +278,7 @@ fn session(sides: (&Side, &Side), ledger: &Ledger, number: u64, dice: &mut Dice)
     far.deregister();
 }
 
-/// Registers, shares, binds nothing, and deregisters, as fast as it can.
+/// Registers, shares and deregisters regions as fast as it can; binds no window.
 fn churn(side: &Side, stop: &AtomicBool, dice: &mut Dice) {
     let buffer = Buffer::new(4096);
     let mut held = Vec::new();

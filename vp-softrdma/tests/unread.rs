@@ -1,4 +1,4 @@
-//! A peer that does not read: what its full socket does not take does not complete.
+//! A peer that does not read: messages that its full socket does not accept do not complete.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
@@ -11,12 +11,12 @@ use vp_api::*;
 
 const MESSAGES: usize = 200;
 const OCTETS: usize = 64 << 10;
-/// Of an FPDU with this MULPDU: length and header before the payload.
+/// Octets of an FPDU before the payload: length and header.
 const MULPDU: u16 = 8018;
 const HEAD: usize = 2 + 18;
 const CRC: usize = 4;
 
-/// A QP whose Sends, more than fit, were posted: message `n` is full of `n`. The peer has not read.
+/// A QP with more posted Sends than fit: each octet of message `n` is `n`. The peer has not read.
 fn posted(crc: bool) -> (End, Region, TcpStream) {
     let near = End::new(|init| init.send_depth = MESSAGES as u32);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -89,7 +89,7 @@ fn unsent_requests_do_not_complete() {
     }
 }
 
-// The buffer of what completed is the application's again.
+// The buffers of completed messages belong to the application again.
 #[test]
 fn a_buffer_may_be_used_again_once_its_send_has_completed() {
     for crc in [false, true] {

@@ -1,4 +1,4 @@
-//! The privileged verbs: limits, life times, and what they refuse.
+//! The privileged verbs: limits, lifetimes, refusals.
 
 mod common;
 
@@ -41,7 +41,7 @@ fn the_provider_has_the_version_of_its_package() {
     assert_eq!(SoftRdma.version(), env!("CARGO_PKG_VERSION"));
 }
 
-/// Descriptors of this process that a program which it starts would have.
+/// Descriptors of this process that a program started by it would inherit.
 fn inherited() -> usize {
     let numbers = std::fs::read_dir("/proc/self/fdinfo").expect("proc(5)");
     let info = numbers.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
@@ -61,7 +61,7 @@ fn a_program_that_is_started_inherits_no_descriptor() {
     drop((near, far));
 }
 
-// Query RNIC tells the truth: the maximum works, one more is refused.
+// The limits that Query RNIC reports hold: the maximum works, one more is refused.
 #[test]
 fn limits_are_true() {
     let rnic = open();
@@ -104,7 +104,7 @@ fn limits_are_true() {
     assert!(rnic.create_srq(&SrqInit { limit: srq.depth + 1, ..srq }).is_err());
 }
 
-// What others use stays until they are gone.
+// An object in use cannot be destroyed.
 #[test]
 fn objects_in_use_stay() {
     let rnic = open();
@@ -177,7 +177,7 @@ impl CqHandler for Deaf {
     fn on_completion(&self, _: CqId) {}
 }
 
-// What was destroyed holds nothing any more, and the RNIC's thread is gone with it.
+// Destroyed objects hold no references, and the RNIC's thread has ended.
 #[test]
 fn no_state_of_destroyed_objects_is_left() {
     let (near_told, services) = (Arc::new(Deaf), Arc::new(common::Host));
@@ -212,7 +212,7 @@ fn an_idle_engine_sleeps() {
     });
 }
 
-// Reregistration into a PD that is gone destroys the region, like any other error (RDMAC 9.2.6).
+// Reregistration into a destroyed PD destroys the region, like any other error (RDMAC 9.2.6).
 #[test]
 fn failed_reregistration_destroys_the_region() {
     let rnic = open();
@@ -226,7 +226,7 @@ fn failed_reregistration_destroys_the_region() {
     rnic.dealloc_pd(pd).unwrap();
 }
 
-// [SEC-08]: nothing of an RNIC is reachable through another one.
+// [SEC-08]: objects of an RNIC are not reachable through another one.
 #[test]
 fn rnics_are_independent() {
     let (one, other) = (open(), open());

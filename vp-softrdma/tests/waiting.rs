@@ -1,5 +1,5 @@
 //! Waiting for completions: leaders, followers, armed notifications, interrupts; and an RNIC that
-//! serves its peers while its application is elsewhere.
+//! serves its peers while its application makes no call.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
@@ -104,7 +104,7 @@ fn many_threads_wait_on_one_cq() {
                 near.post_flags(i, SEND, &[], SendFlags::empty());
             }
         });
-        // An interrupt ends present waits only; one that begins after it needs another.
+        // An interrupt ends only present waits; a wait that begins later needs another.
         warpline_patience::until("all messages to be taken and the waiters to end", || {
             if count.load(Ordering::Acquire) == MESSAGES {
                 far.cq.interrupt();
@@ -134,7 +134,7 @@ fn time_out_and_interrupt() {
                 waiters.fetch_sub(1, Ordering::AcqRel);
             });
         }
-        // One that comes before a wait begins does not count, however many there are of them: a thread
+        // Interrupts before a wait begins do not count, however many there are: a thread
         // may be kept from its processor for longer.
         while waiters.load(Ordering::Acquire) != 0 {
             near.cq.interrupt();
@@ -144,7 +144,7 @@ fn time_out_and_interrupt() {
     });
 }
 
-/// Octets that arrive begin the spin anew, and complete nothing here: the time-out ends the wait all the same.
+/// Octets that arrive restart the spin, and complete nothing here: the time-out still ends the wait.
 #[test]
 fn a_wait_times_out_while_its_peer_writes() {
     const LONG_SPIN: Duration = Duration::from_secs(3600);
@@ -163,7 +163,7 @@ fn a_wait_times_out_while_its_peer_writes() {
         let _over = OnDrop(|| over.store(true, Ordering::Release));
         let _guard = warpline_patience::Guard::new("a wait with a time-out beside writes to end");
         for timeout in [1, 10, 50].map(Duration::from_millis) {
-            // The writer gets on before each.
+            // The writer makes progress before each wait.
             let before = written.load(Ordering::Acquire);
             warpline_patience::until("a write", || {
                 near.cq.poll(&mut []).unwrap();
@@ -174,7 +174,7 @@ fn a_wait_times_out_while_its_peer_writes() {
     });
 }
 
-/// Calls a function in the end, also after a panic.
+/// Calls a function when it is dropped, also after a panic.
 struct OnDrop<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
@@ -196,7 +196,7 @@ fn a_follower_is_woken_for_its_own_queue() {
             assert!(!idle.wait(NO_SPIN, None).unwrap());
             done.fetch_add(1, Ordering::Release);
         });
-        // The other one leads, once this one has waited, until it is interrupted.
+        // After this one has waited the other one leads, until it is interrupted.
         let peer = scope.spawn(|| bounce(&far, false));
         bounce(&near, true);
         peer.join().unwrap();
@@ -207,7 +207,7 @@ fn a_follower_is_woken_for_its_own_queue() {
     });
 }
 
-/// A thread that polled continuously, and alone watched its sockets, stops polling.
+/// A thread that polled continuously, and was the only one to watch its sockets, stops polling.
 #[test]
 fn the_engine_takes_over_from_the_last_poller() {
     let (near, far) = pair(&Setup::default());
@@ -272,7 +272,7 @@ fn armed_end() -> (End, Arc<Ring>, mpsc::Receiver<()>) {
     (End::on(open(), cq, deep), ring, receiver)
 }
 
-/// Takes everything out of a CQ the way RDMAC 8.2.5 says: poll, arm, poll.
+/// Takes all completions out of a CQ as RDMAC 8.2.5 describes: poll, arm, poll.
 fn drain_and_arm(end: &End, solicited: bool, taken: &mut usize) {
     let mut out = [WorkCompletion::BLANK; 16];
     loop {
@@ -286,7 +286,7 @@ fn drain_and_arm(end: &End, solicited: bool, taken: &mut usize) {
     }
 }
 
-// [VERBS-21]: an application that only ever reacts to notifications misses nothing.
+// [VERBS-21]: an application that acts only on notifications misses nothing.
 #[test]
 fn poll_arm_poll_loses_no_wake_up() {
     let (far, ring, notified) = armed_end();
@@ -316,7 +316,7 @@ fn poll_arm_poll_loses_no_wake_up() {
     assert!(ring.count.load(Ordering::Acquire) <= MESSAGES);
 }
 
-// [VERBS-21] [RDMAP-14]: armed for solicited ones only, silent messages ring nothing.
+// [VERBS-21] [RDMAP-14]: armed for solicited ones only, unsolicited messages notify nobody.
 #[test]
 fn solicited_events_only() {
     let (far, ring, notified) = armed_end();

@@ -15,7 +15,7 @@ fn limited(init: &mut QpInit) {
     init.recv_limit = 3;
 }
 
-/// Sends `count` messages of nothing and waits until they are in the peer's CQ, unpolled.
+/// Sends `count` empty messages and waits until they are in the peer's CQ, unpolled.
 fn send(near: &End, far: &dyn Cq, count: usize) {
     let before = far.queued();
     for wr_id in 0..count as u64 {
@@ -63,7 +63,7 @@ fn the_receive_limit_counts_what_is_not_polled() {
     assert_eq!(far.qp.query().unwrap().recv_limit, 0);
     send(&near, &*far.cq, 1);
     assert!(far.events.is_empty());
-    // Armed below what is held it comes at once; above, later.
+    // Armed below the number of outstanding receives the event comes at once; above it, later.
     limit(&*far.qp, 4).unwrap();
     assert_eq!(far.event(), AsyncEvent::RecvLimit);
     limit(&*far.qp, 5).unwrap();
@@ -78,7 +78,7 @@ fn the_receive_limit_counts_what_is_not_polled() {
     assert_eq!(limit(&*far.qp, 65).unwrap_err().status, VpStatus::InvalidModifier);
 }
 
-// A QP that is destroyed takes only its own count along.
+// A QP that is destroyed removes only its own count.
 #[test]
 fn the_receive_limit_outlives_another_qp_of_the_cq() {
     let (near, far) = pair(&Setup { init: limited, ..Setup::default() });
@@ -126,7 +126,7 @@ fn the_receive_limit_survives_a_reconnection() {
     assert_eq!(far.event(), AsyncEvent::RecvLimit);
 }
 
-/// The first segment of a message, of no octets.
+/// The first segment of a message, without payload.
 const BEGUN: [u8; 24] =
     [0, 18, 0x01, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -140,7 +140,7 @@ fn against_a_socket(end: &End) -> TcpStream {
     far
 }
 
-// [SEC-11] [VERBS-26]: from when the message takes its receive, and not when it completes.
+// [SEC-11] [VERBS-26]: a receive counts from when a message takes it, not from its completion.
 #[test]
 fn a_message_that_has_begun_has_its_receive() {
     let near = End::new(|init| (init.recv_depth, init.recv_limit) = (4, 1));
@@ -224,7 +224,7 @@ fn the_largest_user_of_a_shared_cq_is_named() {
     assert_eq!(srq.query().unwrap().limit, 0);
     send(&greedy.0, &*greedy.1.cq, 1);
     assert!(events.is_empty());
-    // Armed above what is there, the mark is reached already.
+    // Armed above the present number, the mark is reached already.
     srq.modify(None, Some(1)).unwrap();
     assert_eq!(events.next(EventSource::Srq(id)), AsyncEvent::SrqLimit);
     assert_eq!(srq.modify(None, Some(65)).unwrap_err().status, VpStatus::InvalidModifier);

@@ -1,4 +1,4 @@
-//! Windows as sinks of Reads, invalidation from either end, and requests for nothing, over real
+//! Windows as sinks of Reads, invalidation from either end, and requests of no octets, over real
 //! connections.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
@@ -71,7 +71,7 @@ fn reads_go_into_windows() {
         assert_eq!((info.to, info.len), (region.buffer.to(), LEN as u64));
         assert_eq!(info.addressing, Addressing::ZeroBased);
         assert_eq!((info.kind, info.access), (kind, Access::REMOTE_WRITE));
-        // The sink goes with the Read; the region after it stays. [VERBS-25]
+        // The Read invalidates its sink; the region stays valid. [VERBS-25]
         near.post(2, read(source.remote(0), true), &[sge(stag, 0, LEN)]);
         near.done(2);
         let info = near.rnic.query_mw(id).unwrap();
@@ -81,7 +81,7 @@ fn reads_go_into_windows() {
     }
 }
 
-// A wide window takes Reads of every QP of its PD.
+// A wide window accepts Reads of every QP of its PD.
 #[test]
 fn a_wide_window_is_a_sink_for_its_pd() {
     let (near, _far) = pair(&Setup::default());
@@ -94,7 +94,7 @@ fn a_wide_window_is_a_sink_for_its_pd() {
     assert!(region.buffer.read(0, LEN) == source.buffer.read(0, LEN));
 }
 
-// [VERBS-24] [SEC-02]: rights, bounds, stream and state of a window that is to be a sink.
+// [VERBS-24] [SEC-02]: rights, bounds, stream and state of a window as a sink.
 #[test]
 fn windows_refuse_reads_they_were_not_made_for() {
     let write = Access::REMOTE_WRITE;
@@ -122,7 +122,7 @@ fn windows_refuse_reads_they_were_not_made_for() {
     assert_eq!(near.complete().status, WcStatus::InvalidStag);
 }
 
-// rnicpi 7: no window on a zero-based region; and a window is no buffer of a Send.
+// rnicpi 7: no window on a zero-based region; and a window cannot be the buffer of a Send.
 #[test]
 fn windows_have_their_limits() {
     let (near, _far) = pair(&Setup::default());
@@ -153,7 +153,7 @@ fn windows_have_their_limits() {
     assert_eq!(near.complete().status, WcStatus::InvalidStag);
 }
 
-// [RDMAP-13] [VERBS-27]: Send with Invalidate takes a narrow window away, and nothing else.
+// [RDMAP-13] [VERBS-27]: Send with Invalidate invalidates a narrow window, and nothing else.
 #[test]
 fn a_peer_unlinks_a_narrow_window() {
     let (near, far) = pair(&Setup::default());
@@ -214,7 +214,7 @@ fn a_peer_unlinks_a_fast_registered_region() {
         assert_eq!(Arc::strong_count(&buffer), 1);
         assert!(buffer.read(0, LEN) == source.buffer.read(0, LEN));
     }
-    // A plain region may be unlinked and linked anew, too.
+    // A plain region may be unlinked and linked again, too.
     let plain = far.region(Buffer::new(LEN));
     far.post(3, SendOp::InvalidateLocal { stag: plain.stag }, &[]);
     far.done(3);
@@ -223,8 +223,8 @@ fn a_peer_unlinks_a_fast_registered_region() {
     assert_eq!(far.rnic.query_mr(plain.stag).unwrap().stag.key(), 77);
 }
 
-/// A peer asks to invalidate what it may not: the stream ends, the receive says why, and the STag is
-/// as it was.
+/// A peer tries to invalidate what it may not: the stream ends, the receive reports the reason, and the
+/// STag does not change.
 fn cannot_invalidate(setup: &Setup, stag: impl FnOnce(&End) -> Stag) {
     let (near, far) = pair(setup);
     let stag = stag(&far);
@@ -288,7 +288,7 @@ fn fenced_unlinks_wait() {
     }
 }
 
-// RFC 7306 5: eight octets, wherever they are; less is refused here, before anything is sent.
+// RFC 7306 5: eight octets, at any alignment; fewer are refused here, before anything is sent.
 #[test]
 fn an_atomic_needs_room_for_its_response() {
     let (near, far) = pair(&Setup::default());
@@ -308,7 +308,7 @@ fn an_atomic_needs_room_for_its_response() {
     assert_eq!(near.complete().status, WcStatus::InvalidLength);
 }
 
-// [VERBS-19]: nothing is moved, so no STag is looked at, in every operation that may move nothing.
+// [VERBS-19]: an operation that moves no octets checks no STag; every operation that may move none.
 #[test]
 fn no_operation_moves_octets() {
     let (near, far) = pair(&Setup::default());
@@ -333,7 +333,7 @@ fn no_operation_moves_octets() {
             assert_eq!(far.done(wr_id).octets, 0);
         }
     }
-    // A region of nothing exists, and grants nothing.
+    // A region of no octets exists, and grants no access.
     let empty = far.region(Buffer::new(0));
     assert!(far.rnic.query_mr(empty.stag).unwrap().valid);
     near.post(7, SendOp::Write { remote: empty.remote(0) }, &[]);

@@ -1,4 +1,4 @@
-//! Nothing grows: slow readers slow the sender down, and full queues on both sides are no end.
+//! Memory is bounded: slow readers slow the sender down, and full queues on both sides do not end the channel.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ fn a_slow_reader_limits_the_sender() {
     for len in [10, 3000] {
         let (client, server) = pair(TIGHT);
         let sent = AtomicU64::new(0);
-        // What may be on its way and not taken.
+        // Messages that may be in flight and not taken.
         let most = if len > 256 { TIGHT.large } else { TIGHT.slots };
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -21,7 +21,7 @@ fn a_slow_reader_limits_the_sender() {
                 }
             });
             for n in 0..100 {
-                // The sender is as far as it can be, and no further.
+                // The sender has sent all that it may, and no more.
                 let most = (n + u64::from(most)).min(100);
                 warpline_patience::until("the sender to be ahead", || {
                     sent.load(Ordering::SeqCst) + 1 >= most
@@ -29,7 +29,7 @@ fn a_slow_reader_limits_the_sender() {
                 assert!(sent.load(Ordering::SeqCst) <= most, "message {n}");
                 let got = server.recv().unwrap().unwrap();
                 assert!(got[..] == message(n, len));
-                // The next is asked for only when this one is dropped.
+                // The next one is requested only when this one is dropped.
             }
         });
     }
@@ -63,7 +63,7 @@ fn both_ends_fill_each_other_and_go_on_when_they_read() {
                         end.finish().unwrap();
                     });
                 }
-                // Neither has read yet, and both are full.
+                // Neither end has read yet, and both are full.
                 for end in ends {
                     scope.spawn(move || {
                         for n in 0..300 {

@@ -1,4 +1,4 @@
-//! How channels end: in order with nothing lost, by halves, by being dropped, and by not beginning.
+//! How channels end: gracefully with nothing lost, in one direction, by being dropped, and before they begin.
 
 use std::net::TcpListener;
 
@@ -110,7 +110,7 @@ fn a_listener_is_no_channel_for_others() {
             let error = ep.connect(address, greeting).unwrap_err().to_string();
             assert!(error.contains("reject"), "{error}");
         }
-        // A channel gets through all the same.
+        // A channel connects all the same.
         let client = Channel::connect(&ia, address).unwrap();
         accepted.join().unwrap();
         drop(client);

@@ -1,5 +1,5 @@
-//! A peer that greets as a channel and then does what it likes: the channel says what was wrong, at once, in
-//! every call, and nothing panics or hangs.
+//! A peer that greets as a channel and then violates the protocol: every call of the channel returns at once an
+//! error that says what was wrong, and nothing panics or hangs.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Hostile {
 
     fn send(&self, kind: Kind, credits: u16, read: u16, rest: &[u8]) {
         let octets = [&Header { kind, credits, read }.to_octets()[..], rest].concat();
-        // The connection may be over already.
+        // The connection may have ended already.
         let _ = self.ep.post(Work::send(&octets[..]));
     }
 
@@ -63,7 +63,7 @@ fn error_of(act: impl FnOnce(&Hostile)) -> Error {
         match channel.recv() {
             Ok(Some(message)) => drop(message),
             Ok(None) => {
-                // What follows the end is looked at, too.
+                // Messages after the end are checked, too.
                 match channel.recv_timeout(Duration::ZERO) {
                     Ok(None) if channel.finish().is_ok() => std::thread::yield_now(),
                     Ok(_) => {}
@@ -132,7 +132,7 @@ fn more_messages_than_were_granted_end_the_connection() {
 #[test]
 fn receives_used_up_by_allowed_messages_are_detected() {
     let (hostile, channel) = Hostile::connect();
-    // Each of these is well formed.
+    // Each of these messages is well formed.
     for _ in 0..4 {
         hostile.send(Kind::Small, 0, 0, b"x");
     }
@@ -173,7 +173,7 @@ fn the_wire_is_as_it_is_written_down() {
     hostile.send(Kind::Small, 0, 0, b"b");
     assert_eq!(channel.recv().unwrap().as_deref(), Some(&b"a"[..]));
     assert_eq!(channel.recv().unwrap().as_deref(), Some(&b"b"[..]));
-    // Half of what it grants is owed: said although there is nothing else to say.
+    // Half of its credits are due: it grants them although it has nothing else to send.
     assert_eq!(&hostile.receive()[..], b"\x02\0\0\x02\0\0\0\0");
     channel.finish().unwrap();
     assert_eq!(&hostile.receive()[..], b"\x03\0\0\0\0\0\0\0");

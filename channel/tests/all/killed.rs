@@ -1,5 +1,5 @@
-//! Two processes; either is killed at any point of a conversation. The other learns of it, with a cause,
-//! and what had come whole is right.
+//! Two processes, one of which is killed at any point of a conversation. The other gets an error with the cause,
+//! and all messages that it received whole are correct.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use crate::pair::{TIGHT, message, open};
 /// The address at which a process that was started for it listens.
 const PLAY: &str = "WARPLINE_CHANNEL_TEST_SERVER";
 
-/// Sends without end, both lengths, and receives as much.
+/// Sends messages of both lengths without end, and receives as many.
 fn talk(channel: &Channel) -> Result<u64, Error> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -34,7 +34,7 @@ fn talk(channel: &Channel) -> Result<u64, Error> {
     })
 }
 
-/// Not a test by itself: the other process, which accepts one channel and talks.
+/// Not a test by itself: the other process, which accepts one channel, sends and receives.
 #[test]
 fn other_process() {
     if std::env::var_os(PLAY).is_none() {
@@ -60,7 +60,7 @@ impl Other {
         Self(child, output)
     }
 
-    /// The rest of the next line that begins so.
+    /// The rest of the next line that begins with this text.
     fn line(&mut self, begin: &str) -> String {
         let mut line = String::new();
         loop {
@@ -75,7 +75,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // It may be dead already, on purpose.
+        // The test may have killed it already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -90,7 +90,7 @@ fn the_peers_process_is_killed_at_any_point() {
         let channel = Channel::connect_with(&ia, &address, TIGHT).unwrap();
         let error = std::thread::scope(|scope| {
             let killer = scope.spawn(move || {
-                // Where it is then is a matter of chance.
+                // Its progress at that moment is random.
                 let until = std::time::Instant::now() + Duration::from_micros(round * round * 700);
                 while std::time::Instant::now() < until {
                     std::hint::spin_loop();

@@ -8,7 +8,7 @@ use warpline_channel::{Channel, Error, Options};
 
 use crate::pair::{HANG, TIGHT, message, pair, uneven};
 
-/// Lengths on both sides of each border: inline, small, large.
+/// Lengths on both sides of each threshold: inline, small, large.
 const LENGTHS: [usize; 12] =
     [0, 1, 247, 248, 249, 255, 256, 257, 4096, 65_536, (1 << 20) - 1, 1 << 20];
 
@@ -50,7 +50,7 @@ fn both_ends_announce_their_limits() {
     let error = client.send(message(1, 257)).unwrap_err();
     assert!(matches!(error, Error::TooLong { octets: 257, most: 256 }), "{error}");
     assert!(matches!(client.draft(300).unwrap_err(), Error::TooLong { .. }));
-    // A refused draft is no loss.
+    // A refused draft loses nothing.
     let draft = server.draft(200).unwrap();
     assert!(matches!(client.send(draft).unwrap_err(), Error::ForeignDraft));
     assert_eq!(server.recv().unwrap().unwrap().len(), 256);
@@ -85,7 +85,7 @@ fn many_threads_at_each_end_get_each_message_once() {
                 scope.spawn(move || {
                     for n in 0..EACH {
                         let number = thread * EACH + n;
-                        // Now and then a large one.
+                        // Some of them are large.
                         let len = if n % 50 == 0 { 5000 } else { 8 };
                         let mut octets = vec![0; len];
                         octets[..8].copy_from_slice(&number.to_be_bytes());

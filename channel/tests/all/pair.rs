@@ -5,7 +5,7 @@ use std::time::Duration;
 use itapi::{Config, Ia};
 use warpline_channel::{Channel, Listener, Options};
 
-/// A safety net against hangs; nothing takes so long.
+/// Bound of waits, to fail instead of hang.
 pub(crate) const HANG: Duration = Duration::from_secs(30);
 
 /// An adapter that no configuration file influences.
@@ -13,16 +13,16 @@ pub(crate) fn open() -> Ia {
     Ia::builder().config(Config::default()).open().unwrap()
 }
 
-/// Few and small messages, and a bound on every wait.
+/// A configuration with few and small messages, and a time-out for every wait.
 pub(crate) const TIGHT: Options =
     Options { small: 256, slots: 4, large: 2, longest: 1 << 20, patience: Some(HANG) };
 
-/// Two connected ends that take so much.
+/// Two connected ends with this configuration.
 pub(crate) fn pair(options: Options) -> (Channel, Channel) {
     uneven(options, options)
 }
 
-/// The client's and the server's, which take different amounts.
+/// The client's end and the server's, with different configurations.
 pub(crate) fn uneven(client: Options, server: Options) -> (Channel, Channel) {
     let ia = open();
     let listener = Listener::bind_with(&ia, "127.0.0.1:0", server).unwrap();

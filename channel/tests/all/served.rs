@@ -65,7 +65,7 @@ fn a_client_that_does_not_read_affects_no_other() {
         }
     }
     assert_eq!(good.recv().unwrap().as_deref(), Some(&b"hello"[..]));
-    // No more than two.
+    // No more than two clients at once.
     assert!(Channel::connect_with(&ia, address, TIGHT).is_err());
     let name = peer.id();
     drop((deaf, peer));
@@ -76,7 +76,7 @@ fn a_client_that_does_not_read_affects_no_other() {
         }
         other => panic!("{other:?}"),
     }
-    // There is room again.
+    // There is room for another client.
     Channel::connect_with(&ia, address, TIGHT).unwrap();
     drop(good);
 }

@@ -1,5 +1,5 @@
 //! Tests of `warpline capture` on processes that ping each other: another decoder reads the captures, and the
-//! processes do not notice the observer, whatever becomes of it.
+//! observer does not disturb the processes, however it ends.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use warpline_tests::skip;
 use crate::stat::Runtime;
 use crate::support::{Running, line_with, rest, text, warpline};
 
-/// Two processes that ping each other without a pause, with so many octets: Sends, Reads and Writes.
+/// Two processes that ping each other without a pause, with messages of this size: Sends, Reads and Writes.
 struct Pair<'a> {
     runtime: &'a Runtime,
     client: Running,
@@ -56,7 +56,7 @@ fn begin(runtime: &Runtime, arguments: &[&str], stdout: Stdio) -> Running {
     Running::new(command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// A capture that is over: its file.
+/// A completed capture: its file.
 fn captured(runtime: &Runtime, pair: &Pair<'_>, name: &str, more: &[&str]) -> (PathBuf, String) {
     let file = runtime.0.join(name);
     let all = [&[&pair.pid, "-o", file.to_str().unwrap()][..], more].concat();
@@ -69,16 +69,16 @@ fn contains(file: &Path, octets: &[u8]) -> bool {
     std::fs::read(file).unwrap().windows(octets.len()).any(|window| window == octets)
 }
 
-/// What tshark says of a frame that has octets.
+/// The fields that tshark prints of a frame with payload.
 struct Frame {
     protocols: String,
     opcode: String,
-    /// It, or what was before it, is not whole.
+    /// This frame, or one before it, is incomplete.
     malformed: bool,
     gap: bool,
 }
 
-/// Without the dissectors that guess what Sends contain.
+/// Runs tshark without the dissectors that guess the content of Sends.
 fn frames(file: &Path) -> Vec<Frame> {
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(file).args(["--disable-protocol", "rpcordma"]);
@@ -131,7 +131,7 @@ fn tshark_dissects_captures_of_both_carriers() {
                     assert!(has, "no RDMAP opcode {opcode}");
                 }
             }
-            // What rping sends.
+            // The messages of rping.
             assert_eq!(contains(&file, b"ABCDEFGHIJKL"), name == "all", "{name}");
         }
     }

@@ -42,7 +42,7 @@ fn a_device_and_an_address_can_be_named() {
     }
 }
 
-/// Two processes, by RoCE's own connection manager. Of one network a process has its port: so in a network of its own.
+/// Two processes, by RoCE's own connection manager, in a network of their own, because its port is unique in one.
 #[test]
 fn a_file_goes_by_roce() {
     let namespace = || {

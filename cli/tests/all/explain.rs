@@ -1,5 +1,6 @@
-//! Tests of `warpline explain`: each cause with two processes that make it, where it must be the first, and a control
-//! where it must not be named; that of the socket is tested beside its function. Namespaces make the ends two hosts, with the rate, loss and MTU of a network.
+//! Tests of `warpline explain`: for each cause two processes that produce it, where it must be the first, and a control
+//! where it must not be named; the cause `socket` is tested beside its function. Network namespaces act as two hosts,
+//! with the rate, loss and MTU of a network.
 
 mod ends;
 pub(crate) mod load;
@@ -13,7 +14,7 @@ const PARKS: Serve = Serve { receives: 0, manner: Manner::Park };
 /// One request in 20 ms.
 const SELDOM: Load = Load { size: 4096, at_once: 1, rest_us: 20_000, ..STREAM };
 
-/// The cause is the first of the one client, and none of the other's.
+/// Asserts that the cause is the first of one client, and not among those of the other.
 fn both(cause: &str, makes: impl FnOnce() -> Option<Ends>, control: impl FnOnce() -> Option<Ends>) {
     if let Some(ends) = makes() {
         ends.is(cause);
@@ -136,7 +137,7 @@ fn sleeps() {
 fn a_program_that_never_polls() {
     let test = "explain engine only";
     let reads = Load { op: Op::Read, size: 4096, at_once: 1, ..STREAM };
-    // The server's side: it only responds.
+    // The server only responds.
     if let Some(ends) = ends(test, Path::Plain, "", PARKS, reads) {
         let (causes, all) = ends.explain(ends.server.id());
         assert_eq!(causes.first().map(String::as_str), Some("engine only"), "{all:#}");
@@ -192,10 +193,10 @@ fn wrong_calls_are_explained() {
     fails("4194305", 1, "there is no process 4194305");
     fails(&std::process::id().to_string(), 1, "publishes nothing");
     fails(&format!("{pid}:4711"), 1, "has no queue pair 4711");
-    // A page of which nothing is left, and that of a process which was killed.
+    // An empty page, and that of a process that was killed.
     let page = |pid: u32| ends.directory().join(format!("{pid}.state"));
     let (server, client) = (page(ends.server.id()), page(pid));
-    // Stopped, or it would be ended by its next access to the page.
+    // Stopped, because its next access to the page would end it.
     stop(&ends.server);
     std::fs::write(&server, "").unwrap();
     let (_, _, error) = ends.run(&["explain", &ends.server.id().to_string()]);

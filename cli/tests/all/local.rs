@@ -1,5 +1,5 @@
-//! Local streams as the command shows them: built in, by a provider's library, between network namespaces; and why
-//! there is none.
+//! Local streams as the command shows them: built in, through a provider's library, between network namespaces; and
+//! the reason when there is none.
 
 use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
@@ -88,12 +88,12 @@ fn a_provider_in_a_library_has_local_streams() {
     let library = cargo("vp-softrdma-dylib", "vp_softrdma");
     let loaded = || with("WARPLINE_PROVIDER_PATH", library.to_str().unwrap());
     let mut server = serve(loaded(), "127.0.0.1:0");
-    // Either end may have it built in.
+    // Either end may use the built-in provider.
     for client in [loaded(), warpline()] {
         let line = ping(client, &server);
         assert!(line.ends_with(", local stream"), "{line}");
     }
-    // So may it be in wrappers, which pass the memory on.
+    // The provider may also be in wrappers, which pass the memory on.
     let mut wrapped = loaded();
     wrapped.env("WARPLINE_WRAP", "trace:every=100 stats");
     let line = ping(wrapped, &server);
@@ -121,7 +121,7 @@ struct Directory(PathBuf);
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A name that is left in it has failed the test.
+        // A name that is left in it fails the test.
         let _ = std::fs::remove_dir(&self.0);
     }
 }

@@ -63,7 +63,7 @@ fn devices_for_people_and_programs() {
     let output = run(&["devices"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let out = text(&output.stdout);
-    // The CRC32c kernel in use and its speed are listed, too.
+    // The CRC32c implementation in use and its speed are listed, too.
     for word in
         ["vp_softrdma", "port 0", "127.0.0.1", "capabilities", "max qp", "CRC32c by ", " GB/s"]
     {

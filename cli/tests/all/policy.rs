@@ -1,4 +1,4 @@
-//! Tests of `warpline policy`, and that a program which is refused by a rule says which.
+//! Tests of `warpline policy`, and that a program that a rule refuses reports which rule.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -61,7 +61,7 @@ fn why_names_the_rule_and_what_kept_the_others_away() {
     assert!(out.contains("no rule of") && out.contains("crc off, local auto"), "{out}");
 }
 
-/// A program that meets a rule is refused by its name; another class is not.
+/// A program that matches a rule is refused, and the error names the rule; a program of another class is not.
 #[test]
 fn a_program_is_told_which_rule_refuses_it() {
     let rules = file("rules-run.toml", RULES);

@@ -21,7 +21,7 @@ fn promtool(arguments: &[&str], file: &Path) {
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
-/// The expressions of the dashboard, for all programs.
+/// The expressions of the dashboard, with all programs selected.
 fn panels() -> Vec<String> {
     let dashboard = std::fs::read_to_string(documented("dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
@@ -126,7 +126,7 @@ fn prometheus_has_the_series_of_the_alerts_and_of_the_dashboard() {
     let expressions: Vec<_> = alerts.chain(panels()).collect();
     assert!(expressions.len() >= 5 + 11, "{expressions:?}");
     for expression in expressions {
-        // Without its threshold, below which there is nothing.
+        // Without its threshold, below which the expression has no series.
         let series = expression.split(" > ").next().unwrap();
         warpline_patience::until(&format!("series of {series}"), || {
             !prometheus.series(series).is_empty()

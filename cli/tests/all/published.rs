@@ -167,7 +167,7 @@ fn damaged_pages_are_reported_and_the_others_shown() {
     let (server, client, _) = runtime.pair();
     let page = |name: &str| runtime.0.join("warpline").join(name);
     let of = |process: &Running| page(&format!("{}.state", process.id()));
-    // Stopped, or it would write, and be ended by its next access to a page that is truncated.
+    // Stopped, because its next write to a truncated page would end it.
     kill_process(Pid::from_raw(server.id() as i32).unwrap(), Signal::STOP).unwrap();
     let whole = std::fs::read(of(&server)).unwrap();
     let damage = |what: &str, octets: &[u8], says: &str| {

@@ -1,4 +1,4 @@
-//! Tests that the first error of an application says why its connection ended, which end ended it, and which
+//! Tests that the first error of an application reports why its connection ended, which end ended it, and which
 //! work request was refused, at both ends.
 
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ fn refused(post: impl Fn(&Side, &Lmr), here: &str, there: &str) {
     assert!(ours.contains(here), "{ours}\nshould contain\n{here}");
     assert!(theirs.contains("cm-terminated: the connection of "), "{theirs}");
     assert!(theirs.contains(there), "{theirs}\nshould contain\n{there}");
-    // The connection's event says the same, on both ends.
+    // The connection's event has the same text, at both ends.
     for (side, text) in [(&client, here), (&server, there)] {
         let end = side.ep.ended(HANG).unwrap().unwrap();
         assert!(end.to_string().contains(text), "{end}");

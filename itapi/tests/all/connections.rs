@@ -21,7 +21,7 @@ fn private_data_travels_both_ways() {
         });
         let connected = client.ep.connect(address, b"ping").unwrap();
         assert_eq!(connected.private_data, b"pong");
-        // At most what the server takes, at least what it wants.
+        // At most what the server accepts, at least what it requires.
         assert_eq!(connected.ord, 3);
         assert!(connected.ird >= 5);
         assert_eq!(connected.crc, connected.local.is_err(), "shared memory needs none");

@@ -13,7 +13,7 @@ use itapi::{
 
 use crate::pair::{HANG, Side, connect, open, pair};
 
-/// A time-out that does not wait.
+/// A time-out of zero.
 const NOW: Duration = Duration::ZERO;
 
 fn readable(evd: &itapi::Dispatcher) -> bool {
@@ -354,7 +354,7 @@ fn an_overflow_raises_an_event_and_ends() {
     for buffer in client.pz.buffers(64, 1).unwrap() {
         client.ep.post_recv(buffer).unwrap();
     }
-    // No thread takes the completions, until there is no room.
+    // No thread takes the completions, so the queue becomes full.
     let depth = small.depth();
     for _ in 0..=depth {
         if server.ep.post(Work::send(b"")).is_err() {
@@ -367,7 +367,7 @@ fn an_overflow_raises_an_event_and_ends() {
     assert!(all.any(|event| (event.source, event.event) == expected));
 }
 
-// The connection event does the same.
+// The connection event reports the same.
 #[test]
 fn asynchronous_events_of_an_endpoint_name_the_peer_and_the_cause() {
     let ia = open();

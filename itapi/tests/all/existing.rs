@@ -1,4 +1,4 @@
-//! Tests of message buffers as slices, and of existing memory: given by value, or borrowed for a call.
+//! Tests of message buffers as slices, and of existing memory: moved in, or borrowed for a call.
 
 use std::io::{Cursor, Read, Write};
 use std::panic::AssertUnwindSafe;
@@ -102,7 +102,7 @@ fn borrowed_memory_is_not_accessed_after_the_call_returns() {
             client.ep.post(Work::write(b"hello", place)).unwrap();
             client.success();
             arrived(&client, &server);
-            // Still posted when the loan is over.
+            // Still posted when the borrow ends.
             server.ep.post_recv(region.range(8..16).unwrap()).unwrap();
             (place, region.whole())
         })
@@ -161,7 +161,7 @@ fn borrowed_memory_has_one_registration() {
 
 #[test]
 fn any_type_that_owns_octets_can_be_adopted() {
-    /// Octets outside the value itself, as those of a memory map.
+    /// Octets outside the value itself, as in a memory map.
     #[derive(Debug)]
     struct Elsewhere(#[expect(dead_code, reason = "it counts")] Arc<()>, Vec<u8>);
     impl AsMut<[u8]> for Elsewhere {

@@ -30,7 +30,7 @@ fn an_adapter_reports_limits_and_ports() {
     let ia = open();
     let attrs = ia.attrs();
     assert!(attrs.max_qp > 0 && attrs.max_ird > 0 && attrs.max_message > 0);
-    // Paths start at the addresses of its ports.
+    // The sources of paths are the addresses of its ports.
     let addresses: Vec<_> =
         ia.ports().unwrap().into_iter().flat_map(|port| port.addresses).collect();
     assert!(addresses.iter().any(|address| address.is_loopback()), "{addresses:?}");

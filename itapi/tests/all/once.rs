@@ -19,7 +19,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Takes completions until all is over; each brings its buffer.
+    /// Takes completions until all connections have ended; each returns its buffer.
     fn drain(&self, evd: &Evd) {
         while !self.over.load(Ordering::Relaxed) {
             if let Some(completion) = evd.wait(Duration::from_millis(5)).unwrap() {

@@ -47,7 +47,7 @@ pub(crate) fn connect(ia: &Ia, client: &Side, server: &Side) {
     });
 }
 
-/// Two connected sides in their usual shape: client, server.
+/// Two connected sides with the default shape: client, server.
 pub(crate) fn pair() -> (Side, Side) {
     pair_of(|b| b)
 }
@@ -60,7 +60,7 @@ pub(crate) fn pair_of(shape: impl Fn(EpBuilder<'_>) -> EpBuilder<'_>) -> (Side, 
     (client, server)
 }
 
-/// Waits until `client`'s RDMA Writes are placed in `server`'s memory: their completions say only that the
+/// Waits until `client`'s RDMA Writes are placed in `server`'s memory: their completions mean only that the
 /// source may be reused.
 pub(crate) fn arrived(client: &Side, server: &Side) {
     server.ep.post_recv(server.pz.buffer(1).unwrap()).unwrap();

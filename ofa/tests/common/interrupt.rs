@@ -1,4 +1,4 @@
-//! A thread that waits for an event in a call, and signals that come meanwhile (sigaction(2)).
+//! A thread that waits for an event in a call, and signals that arrive meanwhile (sigaction(2)).
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,16 +22,16 @@ fn install(flags: i32) {
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, null_mut()) }, 0);
 }
 
-/// A thread in the call; and what it will have returned: 0 or an error number.
+/// A thread in the call, and the future result: 0 or an error number.
 fn waiter(call: impl FnOnce() -> i32 + Send + 'static) -> (libc::pthread_t, Receiver<i32>) {
     let (tell, told) = channel();
     let (end, ended) = channel();
     std::thread::spawn(move || {
         // SAFETY: no preconditions.
         tell.send(unsafe { libc::pthread_self() }).unwrap();
-        // Nobody listens any more if the test has failed.
+        // There is no receiver any more if the test has failed.
         let _ = end.send(call());
-        // So that it is there to be signalled, whatever it has seen.
+        // The thread stays alive, so that it can be signalled in any case.
         std::thread::park();
     });
     (told.recv().unwrap(), ended)
@@ -39,13 +39,13 @@ fn waiter(call: impl FnOnce() -> i32 + Send + 'static) -> (libc::pthread_t, Rece
 
 fn signal(thread: libc::pthread_t) {
     let before = HANDLED.load(Ordering::SeqCst);
-    // SAFETY: the thread is there for ever.
+    // SAFETY: the thread never ends.
     assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
     until("a signal to be handled", || HANDLED.load(Ordering::SeqCst) != before);
 }
 
-/// A handler without SA_RESTART ends the call with EINTR; behind one with SA_RESTART it goes on, until `cause`
-/// brings about an event.
+/// A handler without SA_RESTART ends the call with EINTR; after one with SA_RESTART the call continues, until
+/// `cause` causes an event.
 pub(crate) fn ends_unless_restarted(
     wait: impl Fn() -> i32 + Clone + Send + 'static,
     cause: impl FnOnce(),
@@ -53,7 +53,7 @@ pub(crate) fn ends_unless_restarted(
     install(0);
     let (thread, ended) = waiter(wait.clone());
     let mut seen = None;
-    // The first may come before the call.
+    // The first may arrive before the call.
     until("EINTR", || {
         signal(thread);
         seen = ended.try_recv().ok();

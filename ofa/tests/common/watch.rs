@@ -1,5 +1,5 @@
-//! Descriptors of channels, watched as programs do it: poll, epoll by level and by edge, O_NONBLOCK, dup.
-//! The same for every kind of channel: `cause` brings about one more event, which may come later, and `take`
+//! Descriptors of channels, watched as programs do it: poll, level-triggered and edge-triggered epoll, O_NONBLOCK,
+//! dup. The same for every kind of channel: `cause` causes one more event, which may come later, and `take`
 //! takes the next one, or returns the error number.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,7 +34,7 @@ impl Watch {
     }
 }
 
-/// Level: reported as long as an event is there.
+/// Level-triggered: reported as long as an event is queued.
 pub(crate) fn by_level(
     fd: BorrowedFd<'_>,
     mut cause: impl FnMut(),
@@ -45,13 +45,13 @@ pub(crate) fn by_level(
     (0..2).for_each(|_| cause());
     for _ in 0..2 {
         until("an event", || watch.reports() && readable(fd));
-        assert!(watch.reports(), "again, for nobody has taken it");
+        assert!(watch.reports(), "again, because nobody has taken it");
         assert_eq!(take(), Ok(()));
     }
     assert!(!watch.reports() && !readable(fd));
 }
 
-/// Edge: reported once for each event, also if earlier ones are not taken yet, and for nothing else.
+/// Edge-triggered: reported once for each event, also if earlier ones are not taken yet, and for nothing else.
 pub(crate) fn by_edge(
     fd: BorrowedFd<'_>,
     mut cause: impl FnMut(),
@@ -65,7 +65,7 @@ pub(crate) fn by_edge(
     }
     for _ in 0..3 {
         assert_eq!(take(), Ok(()));
-        assert!(!watch.reports(), "what is taken is no event");
+        assert!(!watch.reports(), "a taken event is not reported");
     }
     cause();
     until("an edge", || watch.reports());
@@ -73,7 +73,7 @@ pub(crate) fn by_edge(
     assert!(!watch.reports() && !readable(fd));
 }
 
-/// A duplicate tells the same.
+/// A duplicate reports the same.
 pub(crate) fn duplicated(
     fd: BorrowedFd<'_>,
     mut cause: impl FnMut(),
@@ -89,7 +89,7 @@ pub(crate) fn duplicated(
     assert!(!readable(&copy) && !readable(fd) && !level.reports());
 }
 
-/// O_NONBLOCK, which belongs to the open file and so to each of its descriptors: EAGAIN instead of a wait.
+/// O_NONBLOCK, which belongs to the open file and so to all of its descriptors: EAGAIN instead of a wait.
 pub(crate) fn nonblocking(
     fd: BorrowedFd<'_>,
     mut cause: impl FnMut(),
@@ -104,6 +104,6 @@ pub(crate) fn nonblocking(
     assert_eq!((take(), take()), (Ok(()), Err(libc::EAGAIN)));
     fcntl_setfl(&copy, before).unwrap();
     cause();
-    // Waits for it.
+    // Blocks until it is there.
     assert_eq!(take(), Ok(()));
 }

@@ -78,7 +78,7 @@ pub(crate) fn c_address(address: &str) -> *mut libc::sockaddr {
 /// An IPv4 address of C's.
 pub(crate) fn address_in(storage: &libc::sockaddr_storage) -> SocketAddrV4 {
     assert_eq!(i32::from(storage.ss_family), libc::AF_INET);
-    // SAFETY: the family says so, and it fits.
+    // SAFETY: the family is AF_INET, and the structure fits.
     let address = unsafe { &*(&raw const *storage).cast::<libc::sockaddr_in>() };
     let ip = address.sin_addr.s_addr.to_ne_bytes().into();
     SocketAddrV4::new(ip, u16::from_be(address.sin_port))
@@ -93,7 +93,7 @@ fn is_ready(channel: *mut rdma_event_channel, timeout: Option<&Timespec>) -> boo
     poll(&mut [PollFd::new(&descriptor(channel), PollFlags::IN)], timeout).unwrap() == 1
 }
 
-/// What programs poll.
+/// The descriptor that programs poll.
 pub(crate) fn descriptor(channel: *mut rdma_event_channel) -> BorrowedFd<'static> {
     // SAFETY: the test's channel.
     let fd = unsafe { (*channel).fd };
@@ -101,7 +101,7 @@ pub(crate) fn descriptor(channel: *mut rdma_event_channel) -> BorrowedFd<'static
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// What the headers' inline functions call.
+/// The operations that the headers' inline functions call.
 pub(crate) fn operations(context: *mut ibv_context) -> &'static ibv_context_ops {
     // SAFETY: an open context.
     unsafe { &(*context).ops }
@@ -117,7 +117,7 @@ pub(crate) fn fetch(channel: *mut rdma_event_channel) -> &'static mut rdma_cm_ev
     unsafe { &mut *event }
 }
 
-/// What a test looks at of an event.
+/// The part of an event that tests check.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub(crate) kind: u32,
@@ -149,7 +149,7 @@ pub(crate) fn data_of(event: &rdma_cm_event) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(conn.private_data.cast::<u8>(), len) }.to_vec()
 }
 
-/// The next event must be this one, with status 0; its identifier.
+/// Checks that the next event is this one, with status 0; returns its identifier.
 pub(crate) fn expect(channel: *mut rdma_event_channel, kind: u32) -> *mut rdma_cm_id {
     let seen = next(channel);
     assert_eq!((seen.kind, seen.status), (kind, 0));
@@ -195,7 +195,7 @@ pub(crate) fn create_qp(id: *mut rdma_cm_id) {
     done!(warpline_rdma_create_qp(id, null_mut(), &mut attr()));
 }
 
-/// A listener on loopback, and where it is.
+/// A listener on loopback, and its address.
 pub(crate) fn listener(channel: *mut rdma_event_channel) -> (*mut rdma_cm_id, String) {
     let id = id_on(channel);
     done!(warpline_rdma_bind_addr(id, c_address("127.0.0.1:0")));
@@ -204,7 +204,7 @@ pub(crate) fn listener(channel: *mut rdma_event_channel) -> (*mut rdma_cm_id, St
     (id, at)
 }
 
-/// Where an identifier is bound.
+/// The address to which an identifier is bound.
 pub(crate) fn address_of(id: *mut rdma_cm_id) -> String {
     let local = address_in(&shown(id).route.addr.src_storage);
     assert_ne!(local.port(), 0);
@@ -212,7 +212,7 @@ pub(crate) fn address_of(id: *mut rdma_cm_id) -> String {
     local.to_string()
 }
 
-/// An identifier that may connect there, with a queue pair.
+/// An identifier that can connect to this address, with a queue pair.
 pub(crate) fn resolved(channel: *mut rdma_event_channel, to: &str) -> *mut rdma_cm_id {
     let id = id_on(channel);
     done!(warpline_rdma_resolve_addr(id, null_mut(), c_address(to), 1000));

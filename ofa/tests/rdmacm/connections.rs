@@ -25,7 +25,7 @@ fn both_ends_get_the_private_data_of_the_other() {
     assert_eq!((event.event, event.status), (RDMA_CM_EVENT_CONNECT_REQUEST, 0));
     assert_eq!((event.listen_id, data_of(event)), (door, asking.to_vec()));
     let conn = conn_of(event);
-    // What the peer will have outstanding, and what it takes.
+    // The reads that the peer will have outstanding, and those that it serves.
     assert_eq!((conn.responder_resources, conn.initiator_depth), (2, 4));
     let passive = event.id;
     done!(warpline_rdma_ack_cm_event(event));
@@ -59,7 +59,7 @@ fn parameters_may_be_left_out() {
     let event = fetch(far);
     let conn = conn_of(event);
     assert!(conn.private_data.is_null() && conn.private_data_len == 0);
-    // As many reads as the device has.
+    // As many reads as the device supports.
     assert_eq!((conn.responder_resources, conn.initiator_depth), (128, 128));
     let passive = event.id;
     done!(warpline_rdma_ack_cm_event(event));
@@ -88,7 +88,7 @@ fn a_rejection_carries_its_private_data() {
     Pair { near, far, listener: door, active, passive }.end();
 }
 
-/// By its identifier, by its listener while it is queued, and by a backlog that is full.
+/// Rejected by its identifier, by its listener while it is queued, and because the backlog is full.
 #[test]
 fn a_request_without_a_reply_is_rejected() {
     let (near, far) = (channel(), channel());
@@ -135,7 +135,7 @@ fn a_request_without_a_reply_is_rejected() {
     }
 }
 
-/// What rdma_init_qp_attr(3) names is enough for the change to INIT.
+/// The attributes that rdma_init_qp_attr(3) returns suffice for the transition to INIT.
 #[test]
 fn a_queue_pair_of_the_applications_gets_its_attributes_from_the_identifier() {
     let channel = channel();
@@ -165,7 +165,7 @@ fn a_queue_pair_of_the_applications_is_named_by_its_number() {
     expect(pair.near, RDMA_CM_EVENT_ADDR_RESOLVED);
     done!(warpline_rdma_resolve_route(id, 1000));
     expect(pair.near, RDMA_CM_EVENT_ROUTE_RESOLVED);
-    // A queue pair that no identifier knows.
+    // A queue pair without an identifier.
     let other = id_on(pair.near);
     done!(warpline_rdma_bind_addr(other, c_address("127.0.0.1:0")));
     create_qp(other);
@@ -182,7 +182,7 @@ fn a_queue_pair_of_the_applications_is_named_by_its_number() {
     done!(warpline_rdma_accept(passive, null_mut()));
     assert_eq!(expect(pair.near, RDMA_CM_EVENT_ESTABLISHED), id);
     expect(pair.far, RDMA_CM_EVENT_ESTABLISHED);
-    // One queue pair is one connection's: another identifier does not get it.
+    // A queue pair belongs to one connection: another identifier cannot use it.
     let third = resolved(pair.near, &at);
     let own = std::mem::replace(&mut shown(third).qp, qp);
     refused!(libc::EINVAL, warpline_rdma_connect(third, null_mut()));

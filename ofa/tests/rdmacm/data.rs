@@ -1,4 +1,4 @@
-//! Data on connections of identifiers: registering, posting, polling; Sends that go out early, and Sends that
+//! Data on connections of identifiers: registering, posting, polling; Sends that are posted early, and Sends that
 //! find no receive.
 
 use std::ffi::c_int;
@@ -68,7 +68,7 @@ fn completion(cq: *mut ibv_cq) -> ibv_wc {
     wc
 }
 
-/// Its peer may be any process, and no RFC defines it.
+/// An operation that no RFC defines, and whose peer may be any process.
 #[test]
 fn a_send_with_immediate_is_refused() {
     let pair = Pair::new();
@@ -84,7 +84,7 @@ fn a_send_with_immediate_is_refused() {
     pair.end();
 }
 
-/// Both ends post before they hear that the connection stands.
+/// Both ends post before they are told that the connection is established.
 #[test]
 fn sends_before_the_connection_stands_go_out_with_it() {
     let (near, far) = (channel(), channel());
@@ -113,7 +113,7 @@ fn sends_before_the_connection_stands_go_out_with_it() {
     Pair { near, far, listener: door, active, passive }.end();
 }
 
-/// iWARP ends the stream then (RFC 5040 section 8.2), and what is posted behind the Send says why.
+/// iWARP ends the stream then (RFC 5040 section 8.2), and requests behind the Send complete with the reason.
 #[test]
 fn a_send_that_finds_no_receive_ends_the_connection() {
     let pair = Pair::new();

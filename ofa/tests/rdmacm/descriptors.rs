@@ -1,5 +1,5 @@
-//! Tests of the descriptor of an event channel, as programs watch it, and of what becomes of events with
-//! their identifier and their channel.
+//! Tests of the descriptor of an event channel, as programs watch it, and of queued events when their
+//! identifier or their channel is destroyed.
 
 use std::ptr::null_mut;
 
@@ -8,7 +8,7 @@ use ibv_sys::*;
 use crate::common::*;
 use crate::watch;
 
-/// Identifiers on a channel, each of which brings about its events by calls.
+/// Identifiers on a channel, each of which causes its events by calls.
 struct Source {
     channel: *mut rdma_event_channel,
     ids: Vec<*mut rdma_cm_id>,

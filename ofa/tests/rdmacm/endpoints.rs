@@ -50,7 +50,7 @@ fn endpoints_connect_in_calls_that_wait() {
         done!(warpline_rdma_disconnect(id));
         // SAFETY: as above.
         assert_eq!(unsafe { (*shown(id).event).event }, RDMA_CM_EVENT_DISCONNECTED);
-        // The event was returned, and is not waited for again.
+        // The event was returned, and the call does not wait for it again.
         done!(warpline_rdma_disconnect(id));
         call!(warpline_rdma_destroy_ep(id));
         call!(warpline_rdma_freeaddrinfo(at));
@@ -63,7 +63,7 @@ fn endpoints_connect_in_calls_that_wait() {
     assert_eq!((event.event, data_of(event)), (RDMA_CM_EVENT_CONNECT_REQUEST, b"hello".into()));
     assert!(!shown(id).qp.is_null() && !shown(id).recv_cq.is_null());
     done!(warpline_rdma_accept(id, &mut params(b"welcome")));
-    // The peer's end, which comes meanwhile or is waited for.
+    // The end of the peer, which has arrived already or is awaited.
     done!(warpline_rdma_disconnect(id));
     // SAFETY: as above.
     assert_eq!(unsafe { (*shown(id).event).event }, RDMA_CM_EVENT_DISCONNECTED);
@@ -121,7 +121,7 @@ fn names_become_addresses_for_the_side_that_asks() {
         assert_eq!(port, 4711_u16.to_be());
         call!(warpline_rdma_freeaddrinfo(list));
     }
-    // What the hints say of the service counts for each entry.
+    // The service in the hints applies to each entry.
     let mut wanted = hints(RAI_NUMERICHOST);
     (wanted.ai_qp_type, wanted.ai_port_space) = (IBV_QPT_UC as i32, RDMA_PS_IB as i32);
     let mut list = null_mut();
@@ -131,7 +131,7 @@ fn names_become_addresses_for_the_side_that_asks() {
     let entry = unsafe { &*list };
     assert_eq!((entry.ai_qp_type, entry.ai_port_space), (wanted.ai_qp_type, wanted.ai_port_space));
     call!(warpline_rdma_freeaddrinfo(list));
-    // Without names: what the hints have.
+    // Without names: the addresses in the hints.
     let mut given = hints(0);
     (given.ai_dst_addr, given.ai_dst_len) = (c_address("127.0.0.2:5"), 16);
     (given.ai_src_addr, given.ai_src_len) = (c_address("127.0.0.3:6"), 16);

@@ -52,7 +52,7 @@ fn each_end_gets_one_event_however_it_ends() {
                 (RDMA_CM_EVENT_DISCONNECTED, 0, id),
                 "{active:?} {passive:?}"
             );
-            // As most programs do: it is over, and nothing follows.
+            // As most programs do: the connection has ended, and no event follows.
             done!(warpline_rdma_disconnect(id));
             call!(warpline_rdma_destroy_qp(id));
             assert!(!has_event(channel), "{active:?} {passive:?}");
@@ -61,7 +61,7 @@ fn each_end_gets_one_event_however_it_ends() {
     }
 }
 
-/// A change that begins before the end must not put the queue pair back into a state that it has left.
+/// A transition that begins before the end must not return the queue pair to a state that it has left.
 #[test]
 fn an_end_during_changes_of_state_stays() {
     for _ in 0..20 {
@@ -80,7 +80,7 @@ fn an_end_during_changes_of_state_stays() {
         done!(warpline_rdma_disconnect(pair.passive));
         expect(pair.near, RDMA_CM_EVENT_DISCONNECTED);
         expect(pair.far, RDMA_CM_EVENT_DISCONNECTED);
-        warpline_patience::until("a change to be refused", || changer.is_finished());
+        warpline_patience::until("a transition to be refused", || changer.is_finished());
         assert_eq!(changer.join().unwrap(), Some(libc::EINVAL));
         // SAFETY: the identifier's queue pair; the library writes its state.
         assert_eq!(unsafe { (&raw const (*qp).state).read_volatile() }, IBV_QPS_ERR);
@@ -126,13 +126,13 @@ fn an_identifier_waits_for_its_events_to_be_acknowledged() {
     done!(warpline_rdma_resolve_route(id, 1000));
     let event = fetch(near);
     assert_eq!(event.event, RDMA_CM_EVENT_ADDR_RESOLVED);
-    // The second is taken back, the first is waited for.
+    // The second is removed from the queue, the acknowledgement of the first is awaited.
     let destroyed = id.expose_provenance();
     let destroyer = thread::spawn(move || {
         let id = with_exposed_provenance_mut(destroyed);
         done!(warpline_rdma_destroy_id(id));
     });
-    warpline_patience::until("the event to be taken back", || !has_event(near));
+    warpline_patience::until("the event to be removed", || !has_event(near));
     assert!(!destroyer.is_finished());
     done!(warpline_rdma_ack_cm_event(event));
     destroyer.join().unwrap();
@@ -160,7 +160,7 @@ fn an_identifier_that_is_migrated_keeps_its_events() {
 
 const MESSAGES: usize = 8;
 
-/// Programs for InfiniBand take a completion for a delivery, and destroy everything at once.
+/// Programs for InfiniBand treat a completion as delivery, and destroy everything at once.
 #[test]
 fn completed_data_arrives_although_everything_is_destroyed_at_once() {
     let pair = Pair::new();
@@ -188,7 +188,7 @@ fn completed_data_arrives_although_everything_is_destroyed_at_once() {
     }
 }
 
-/// As rping does, which exits then. With rdma-core the thread stays in read(2).
+/// As rping does, which exits afterwards. With rdma-core the thread stays in read(2).
 #[test]
 fn a_thread_goes_on_waiting_at_a_channel_that_is_destroyed() {
     let channel = channel();
@@ -206,7 +206,7 @@ fn a_thread_goes_on_waiting_at_a_channel_that_is_destroyed() {
         std::fs::read_to_string(&stat).unwrap().contains(") S ")
     });
     call!(warpline_rdma_destroy_event_channel(channel));
-    // The descriptor it waits for stays open, so that no other file gets its number.
+    // The descriptor for which it waits stays open, so that no other file gets its number.
     assert!(rustix::io::fcntl_getfd(fd).is_ok());
     assert!(ended.try_recv().is_err());
 }

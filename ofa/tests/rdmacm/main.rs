@@ -1,11 +1,11 @@
-//! Tests of the functions of librdmacm from outside: the calls of programs, their events in order, and
-//! wrong calls. Both ends are in this process, over loopback.
+//! Tests of librdmacm's functions as programs call them: calls, the order of their events, and
+//! invalid calls. Both ends are in this process, over loopback.
 #![allow(
     clippy::unwrap_used,
     clippy::undocumented_unsafe_blocks,
     clippy::multiple_unsafe_ops_per_block
 )]
-// A test plays an application in C, and fails loudly.
+// A test acts as an application in C, and panics on errors.
 
 mod common;
 mod connections;

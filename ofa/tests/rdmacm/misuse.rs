@@ -81,7 +81,7 @@ fn unsupported_calls_are_refused() {
     {
         done!(warpline_rdma_set_option(id, RDMA_OPTION_ID, name, value, len));
     }
-    // Too late for the address.
+    // Too late to bind an address.
     done!(warpline_rdma_bind_addr(id, c_address("127.0.0.1:0")));
     let (level, name) = (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR);
     refused!(libc::EINVAL, warpline_rdma_set_option(id, level, name, value, 4));

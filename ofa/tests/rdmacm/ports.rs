@@ -1,5 +1,5 @@
-//! Tests of addresses and ports: known and reserved when bound, free again at once; peers that listen
-//! late or never.
+//! Tests of addresses and ports: known and reserved once bound, free at once after destruction; peers that
+//! listen late or never.
 
 use std::net::{TcpListener, TcpStream};
 use std::ptr::null_mut;
@@ -19,7 +19,7 @@ fn a_port_is_known_when_it_is_bound_and_nobody_else_gets_it() {
     let other = id_on(channel);
     refused!(libc::EADDRINUSE, warpline_rdma_bind_addr(other, c_address(&at)));
     assert!(TcpListener::bind(&at).is_err() && TcpStream::connect(&at).is_err());
-    // It is as before, and may bind elsewhere: to no address, so to no device.
+    // It has not changed, and may bind to another address: to the wildcard, so to no device.
     done!(warpline_rdma_bind_addr(other, c_address("0.0.0.0:0")));
     assert!(shown(other).verbs.is_null());
     assert_ne!(call!(warpline_rdma_get_src_port(other)), 0);
@@ -37,7 +37,7 @@ fn a_port_is_listened_on_again_at_once() {
     let pair = Pair::new();
     let at = address_of(pair.listener);
     let mut door = pair.listener;
-    // A connection of the first one's stands meanwhile.
+    // The first one has a connection meanwhile.
     for _ in 0..20 {
         done!(warpline_rdma_destroy_id(door));
         door = id_on(pair.far);
@@ -81,12 +81,12 @@ fn unreachable_addresses_are_reported_by_an_event_or_refused() {
     let id = id_on(channel);
     // RFC 5737: an address that no machine has.
     refused!(libc::EADDRNOTAVAIL, warpline_rdma_bind_addr(id, c_address("198.51.100.7:0")));
-    // A network that nothing leads to (RFC 1112: reserved).
+    // A network without a route (RFC 1112: reserved).
     done!(warpline_rdma_resolve_addr(id, null_mut(), c_address("255.255.255.255:1"), 1000));
     let seen = next(channel);
     assert_eq!((seen.kind, seen.id), (RDMA_CM_EVENT_ADDR_ERROR, id));
     assert!(seen.status < 0);
-    // It may look for another.
+    // It may resolve another address.
     done!(warpline_rdma_resolve_addr(id, null_mut(), c_address("127.0.0.1:1"), 1000));
     expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
     done!(warpline_rdma_destroy_id(id));

@@ -1,10 +1,10 @@
-//! Changes of a queue pair that are refused, which change nothing, and what a transition requires.
+//! Refused modifications of a queue pair, which have no effect, and the attributes that a transition requires.
 
 use ibv_sys::*;
 
 use crate::lab::*;
 
-/// The attributes that a change to RTR could have set.
+/// The attributes that a transition to RTR could have set.
 fn attributes(qp: *mut ibv_qp) -> String {
     let now = query(qp);
     let (path, reads) = (now.ah_attr, now.max_dest_rd_atomic);
@@ -28,15 +28,15 @@ fn a_change_that_is_refused_leaves_everything_as_it_was() {
         ("a number of more than 24 bits", with(|attr| attr.dest_qp_num = 1 << 24)),
         ("a LID", with(|attr| (attr.ah_attr.is_global, attr.ah_attr.dlid) = (0, 1))),
         ("another port", with(|attr| attr.ah_attr.port_num = 2)),
-        ("a GID of this end that is not there", with(|attr| attr.ah_attr.grh.sgid_index = 2)),
+        ("a GID that this end does not have", with(|attr| attr.ah_attr.grh.sgid_index = 2)),
         ("too many reads", with(|attr| attr.max_dest_rd_atomic = 255)),
-        ("an MTU that is none", with(|attr| attr.path_mtu = 6)),
+        ("an invalid MTU", with(|attr| attr.path_mtu = 6)),
     ] {
         let refused = modify(b, &mut attr, RTR | IBV_QP_ACCESS_FLAGS);
         assert_eq!((refused, attributes(b)), (libc::EINVAL, before.clone()), "{what}");
         assert_eq!(state(b), IBV_QPS_INIT, "{what}");
     }
-    // Peers may do what they might before, and the queue pair meets the right one.
+    // The rights of peers have not changed, and the queue pair connects to the right one.
     meet(b, near.gid(), number(a));
     meet(a, far.gid(), number(b));
     near.fill(0, b"as before");
@@ -60,7 +60,7 @@ fn a_queue_pair_that_was_reset_hears_nothing_of_before() {
         // The far end refuses this, which an event reports.
         let mut sge = near.sge(64, 8);
         let mut read = wr(turn, IBV_WR_RDMA_READ, &mut sge);
-        // Not for an invalid STag: 60 in a minute delay further start-ups (`invalid_stag_ends`).
+        // Not by an invalid STag: 60 of those in a minute delay further start-ups (`invalid_stag_ends`).
         read.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(ROOM), rkey: far.rkey() } };
         assert_eq!(near.send(a, &mut read), 0);
         assert_eq!(near.completion().status, IBV_WC_REM_ACCESS_ERR);

@@ -15,7 +15,7 @@ fn sends_arrive_in_order_with_their_data() {
     for n in 0..4u64 {
         assert_eq!(far.recv(b, 100 + n, &mut far.sge(n as usize * 64, 64)), 0);
     }
-    // A list of three, of which one is inline, and one more.
+    // A list of three, of which one is inline, and then another request.
     near.fill(0, b"onetwothree");
     let mut sges = [near.sge(0, 3), near.sge(3, 3), near.sge(6, 5)];
     let [one, two, three] = &mut sges;
@@ -60,7 +60,7 @@ fn writes_reads_and_atomics_reach_the_peers_memory() {
     assert_eq!(near.send(a, &mut read), 0);
     assert_eq!(near.success(2).opcode, IBV_WC_RDMA_READ);
     assert_eq!(near.read(64, 10), b"to be read");
-    // The Read went after the Write.
+    // The Read followed the Write.
     assert_eq!(far.read(0, 7), b"written");
 
     for (opcode, done, compare_add, swap, before) in [
@@ -113,7 +113,7 @@ fn a_send_brings_its_immediate_beside_its_data() {
         assert_eq!(wc.imm_or_rkey, 0x0102_0304);
         assert_eq!(far.read(0, len as usize), b"beside"[..len as usize]);
     }
-    // One without has none.
+    // A queue pair without inline data has none.
     assert_eq!(far.recv(b, 20, &mut far.sge(0, 64)), 0);
     assert_eq!(near.send(a, &mut wr(4, IBV_WR_SEND, &mut near.sge(0, 6))), 0);
     near.success(4);
@@ -267,7 +267,7 @@ fn a_send_brings_its_immediate_to_a_shared_receive_queue() {
         assert_eq!(near.send(a, &mut send), 0);
         near.success(wr_id);
     };
-    // With its receive there, and before it.
+    // With the receive posted, and before that.
     for (n, is_early) in [(0, false), (1, true)] {
         let imm = 0x0a0b_0c00 + n;
         let mut sge = far.sge(n as usize * 64, 64);
@@ -321,7 +321,7 @@ fn a_window_gives_its_part_of_a_region_until_it_is_unbound() {
     let mut write = wr(3, IBV_WR_RDMA_WRITE, &mut sge);
     write.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(256), rkey } };
     assert_eq!(near.send(a, &mut write), 0);
-    // The peer refuses it, and says so by an event.
+    // The peer refuses it, and reports that by an event.
     let mut event = crate::events::next(far.context);
     assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
     crate::events::acknowledge(&mut event);

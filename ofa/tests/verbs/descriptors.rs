@@ -1,5 +1,5 @@
 //! Tests of the descriptors of completion channels and of asynchronous events, as programs watch them, and
-//! of what becomes of events with their object.
+//! of queued events when their object is destroyed.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
@@ -12,7 +12,7 @@ use ofa::verbs::cq::*;
 use crate::lab::*;
 use crate::watch;
 
-/// Two queue pairs that met.
+/// Two connected queue pairs.
 struct Source {
     near: Lab,
     far: Lab,

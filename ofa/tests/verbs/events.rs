@@ -1,4 +1,4 @@
-//! Tests of events by descriptor: completion events and asynchronous ones, with their acknowledgement.
+//! Tests of events through descriptors: completion events and asynchronous ones, with their acknowledgement.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
@@ -89,14 +89,14 @@ fn a_peer_that_went_is_noticed_by_the_first_send() {
     assert_eq!(near.send(a, &mut wr(1, IBV_WR_RDMA_WRITE, &mut near.sge(0, 0))), 0);
     near.success(1);
     destroy(b);
-    // Until then its receives stay posted.
+    // Until the application takes the event its receives stay posted.
     let mut lost = None;
     warpline_patience::until("a send that is lost", || {
         if near.send(a, &mut wr(2, IBV_WR_SEND, &mut near.sge(0, 8))) != 0 {
             return false;
         }
         let wc = near.completion();
-        assert_ne!(wc.wr_id, 50, "a receive was flushed before the application heard");
+        assert_ne!(wc.wr_id, 50, "a receive was flushed before the application took the event");
         lost = Some(wc);
         wc.status != IBV_WC_SUCCESS
     });

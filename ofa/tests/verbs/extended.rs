@@ -74,7 +74,7 @@ fn requests_are_put_together_and_completions_walked_through() {
         let mut text = *b"inline";
         f.wr_set_inline_data.unwrap()(ex, text.as_mut_ptr().cast(), 6);
         assert_eq!(f.wr_complete.unwrap()(ex), 0);
-        // A list with what is not served is not posted at all.
+        // A list with an unsupported request is not posted at all.
         f.wr_start.unwrap()(ex);
         f.wr_send.unwrap()(ex);
         f.wr_atomic_write.unwrap()(ex, 0, 0, null_mut());

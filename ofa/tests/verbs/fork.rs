@@ -9,7 +9,7 @@ use warpline_patience::HANG;
 
 use crate::lab::open;
 
-/// Whether a child lists, opens and closes a device; it is killed when it takes too long.
+/// Whether a child lists, opens and closes a device without error; it is killed when it takes too long.
 fn child_succeeds() -> bool {
     let child = unsafe { libc::fork() };
     if child == 0 {

@@ -1,5 +1,5 @@
-//! Handles that are none: destroyed twice, of another kind, or no handle at all. In debug builds each ends the
-//! process with a message; here a second process, this very program, makes the mistake.
+//! Invalid handles: destroyed twice, of another kind, or no handle at all. In debug builds each ends the
+//! process with a message; a second process of this program makes the mistake.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -19,7 +19,7 @@ use crate::lab::*;
 
 const MISTAKE: &str = "OFA_TEST_MISTAKE";
 
-/// What is done wrong, and the kind of handle that the message names.
+/// The mistake, and the kind of handle that the message names.
 type Mistake = (&'static str, &'static str, fn(&Lab));
 
 const MISTAKES: [Mistake; 11] = [

@@ -1,4 +1,4 @@
-//! Test fixture: a small application of libibverbs with a device, a domain, a queue, a region, and queue
+//! Test fixture: a small libibverbs application with a device, a domain, a queue, a region, and queue
 //! pairs that connect by GID and number. Failures panic.
 
 use std::ffi::c_int;
@@ -155,7 +155,7 @@ impl Lab {
         found.unwrap()
     }
 
-    /// The next completion, which is a success.
+    /// The next completion, which must be a success.
     pub(crate) fn success(&self, wr_id: u64) -> ibv_wc {
         let wc = self.completion();
         assert_eq!((wc.wr_id, wc.status), (wr_id, IBV_WC_SUCCESS));
@@ -180,7 +180,7 @@ impl Drop for Lab {
     }
 }
 
-/// Which masks there are on the way.
+/// The attribute masks of the transitions.
 pub(crate) const INIT: c_int = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 pub(crate) const RTR: c_int = IBV_QP_STATE
     | IBV_QP_AV
@@ -274,7 +274,7 @@ pub(crate) fn state(qp: *mut ibv_qp) -> u32 {
     unsafe { (&raw const (*qp).state).read_volatile() }
 }
 
-/// Two queue pairs that met.
+/// Two connected queue pairs.
 pub(crate) fn pair(near: &Lab, far: &Lab) -> (*mut ibv_qp, *mut ibv_qp) {
     let (a, b) = (near.qp(), far.qp());
     to_init(a);
@@ -310,7 +310,7 @@ pub(crate) fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
-/// A pointer that is the number of a handle, from an event.
+/// A pointer from an event, as a number that identifies the handle.
 pub(crate) fn handle<T>(address: usize) -> *mut T {
     with_exposed_provenance_mut(address)
 }

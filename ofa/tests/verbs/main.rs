@@ -5,7 +5,7 @@
     clippy::undocumented_unsafe_blocks,
     clippy::multiple_unsafe_ops_per_block
 )]
-// A test plays an application in C, and fails loudly.
+// A test acts as an application in C, and panics on errors.
 
 mod changes;
 mod data;

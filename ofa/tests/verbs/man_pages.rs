@@ -1,5 +1,5 @@
-//! What the man pages of libibverbs say of results and refusals, page by page, as far as no other file here
-//! tests it.
+//! Results and errors that the man pages of libibverbs specify, page by page, as far as no other file here
+//! tests them.
 
 use std::ptr::null_mut;
 
@@ -31,7 +31,7 @@ fn registered(lab: &Lab, length: usize, access: u32) -> i64 {
     none(unsafe { warpline_ibv_reg_mr(lab.pd, lab.memory.cast(), length, access as i32) })
 }
 
-/// Changes the lab's region, at most into what it is.
+/// Changes the lab's region, at most to its present attributes.
 fn changed(lab: &Lab, flags: i32, pd: *mut ibv_pd, length: usize, access: i32) -> i64 {
     unsafe { warpline_ibv_rereg_mr(lab.mr, flags, pd, lab.memory.cast(), length, access) }.into()
 }
@@ -84,7 +84,7 @@ fn list(ex: *mut ibv_qp_ex, build: impl FnOnce()) -> i32 {
     unsafe { (*ex).wr_complete.unwrap()(ex) }
 }
 
-/// What ibv_wr_complete returns for a list; nothing of it must have been posted.
+/// The result of ibv_wr_complete for a list, of which nothing may have been posted.
 fn completed(lab: &Lab, build: fn(&Lab, *mut ibv_qp_ex)) -> i64 {
     let (qp, ex) = extended(lab);
     let result = list(ex, || build(lab, ex));
@@ -180,8 +180,8 @@ fn calls_return_what_their_page_says() {
     }
 }
 
-/// ibv_rereg_mr(3): the region must not be used, but ibv_dereg_mr must still be called. The number of its key
-/// may be another region's by then.
+/// ibv_rereg_mr(3): the region must not be used, but ibv_dereg_mr must still be called. Another region may have
+/// its key by then.
 #[test]
 fn a_region_whose_change_failed_is_only_deregistered() {
     let lab = Lab::new();
@@ -201,7 +201,7 @@ fn a_region_whose_change_failed_is_only_deregistered() {
     }
 }
 
-/// ibv_create_cq_ex(3): a time stamp is the completion's, however often it is read.
+/// ibv_create_cq_ex(3): a time stamp belongs to the completion, however often it is read.
 #[test]
 fn a_completion_has_one_time() {
     let lab = Lab::new();
@@ -260,7 +260,7 @@ fn a_list_is_posted_as_a_whole_or_not_at_all() {
     let post = |count| list(ex, || (0..count).for_each(|_| send(ex)));
     let depth = lab.init().cap.max_send_wr;
     assert_eq!(post(depth - 1), 0);
-    // The places are taken until their completions are polled.
+    // The slots are occupied until their completions are polled.
     assert_eq!((post(2), post(1), post(1)), (libc::ENOMEM, 0, libc::ENOMEM));
     for _ in 0..depth {
         assert_eq!(lab.completion().status, IBV_WC_WR_FLUSH_ERR);

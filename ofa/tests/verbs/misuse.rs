@@ -1,4 +1,4 @@
-//! What is refused, with which error number, and that nothing has changed then.
+//! Refused calls: their error numbers, and that they change nothing.
 
 use std::ptr::null_mut;
 
@@ -33,7 +33,7 @@ fn queue_pairs_that_cannot_be() {
         let qp = unsafe { warpline_ibv_create_qp(lab.pd, &mut init) };
         assert_eq!((qp.is_null(), errno()), (true, expected));
     }
-    // The maximum, and nothing at all, can be.
+    // The maximum and zero are allowed.
     let mut attr = unsafe { std::mem::zeroed::<ibv_device_attr>() };
     assert_eq!(unsafe { warpline_ibv_query_device(lab.context, &mut attr) }, 0);
     let most = ibv_qp_cap {
@@ -89,7 +89,7 @@ fn changes_of_state_that_cannot_be() {
     let mut err = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
     assert_eq!(modify(qp, &mut err, IBV_QP_STATE), 0);
     assert_eq!(state(qp), IBV_QPS_ERR);
-    // What is posted in ERR is flushed.
+    // Requests posted in ERR are flushed.
     assert_eq!(lab.recv(qp, 3, &mut lab.sge(0, 8)), 0);
     let wc = lab.completion();
     assert_eq!((wc.wr_id, wc.status), (3, IBV_WC_WR_FLUSH_ERR));
@@ -141,7 +141,7 @@ fn posts_that_cannot_be_name_the_request() {
     assert_eq!(refused(&mut first), (libc::EINVAL, at));
     assert_eq!(lab.completion().wr_id, 2);
     assert_eq!(refused(&mut wr(5, 99, &mut sge)).0, libc::EINVAL);
-    // As many as it is deep.
+    // As many as its depth.
     let depth = lab.init().cap.max_recv_wr as u64;
     for n in 0..depth {
         assert_eq!(lab.recv(qp, n, &mut sge), 0);
@@ -186,7 +186,7 @@ fn completion_queues_that_cannot_be() {
     }
 }
 
-/// A call that is to be refused, what it is, and its error number.
+/// A call that must be refused, its description, and its error number.
 type Row = (&'static str, i32, fn(&Lab) -> i32);
 
 /// The error number of a call that returns NULL when it is refused.
@@ -194,7 +194,7 @@ fn none<T>(made: *mut T) -> i32 {
     if made.is_null() { errno() } else { 0 }
 }
 
-/// And of one that returns -1.
+/// The same of a call that returns -1.
 fn minus(result: i32) -> i32 {
     if result == -1 { errno() } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! Two processes: numbers and GIDs are exchanged by pipes, and one of them dies.
+//! Two processes, which exchange numbers and GIDs through pipes, and one of which dies.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +16,7 @@ use crate::lab::*;
 
 const PEER: &str = "OFA_TEST_PEER";
 
-/// The other process: this very program, with a part of its own.
+/// The other process: this program again, with another role.
 fn peer(part: &str) -> Child {
     let this = std::env::current_exe().unwrap();
     let test = "processes::the_peer_plays_its_part";
@@ -25,11 +25,11 @@ fn peer(part: &str) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// A line of the peer's that begins with this word.
+/// The rest of the peer's next line, which begins with this word.
 fn line(from: &mut impl BufRead, word: &str) -> u32 {
     loop {
         let mut text = String::new();
-        assert_ne!(from.read_line(&mut text).unwrap(), 0, "the peer ended before it said {word}");
+        assert_ne!(from.read_line(&mut text).unwrap(), 0, "the peer ended before it printed {word}");
         if let Some(rest) = text.split(word).nth(1) {
             return rest.trim().parse().unwrap();
         }
@@ -57,7 +57,7 @@ fn the_peer_plays_its_part() {
     if part == "forks" {
         fork(&lab);
     }
-    // Back as it came.
+    // Sent back unchanged.
     assert_eq!(lab.send(qp, &mut wr(2, IBV_WR_SEND, &mut lab.sge(0, wc.byte_len))), 0);
     lab.success(2);
     match part.as_str() {
@@ -70,7 +70,7 @@ fn the_peer_plays_its_part() {
     assert_eq!(unsafe { warpline_ibv_destroy_qp(qp) }, 0);
 }
 
-/// A child stays when the process ends, until nobody writes to it any more.
+/// A child survives the process, until its standard input is closed.
 fn orphan() {
     if unsafe { libc::fork() } == 0 {
         let mut octet = 0u8;
@@ -87,7 +87,7 @@ fn threads() -> Vec<String> {
     names.filter(|name| name.contains("warpline") || name.contains("softrdma")).collect()
 }
 
-/// Lists devices, as each process of an MPI job does, and opens one then.
+/// Lists devices, as each process of an MPI job does, and then opens one.
 fn list() {
     let mut count = 0;
     let list = unsafe { warpline_ibv_get_device_list(&mut count) };
@@ -97,13 +97,13 @@ fn list() {
     unsafe { warpline_ibv_free_device_list(list) };
     assert_eq!(threads(), [""; 0]);
     let context = open();
-    // A thread names itself.
+    // A thread sets its name itself.
     warpline_patience::until("threads", || threads().len() == 2);
     assert_eq!(unsafe { warpline_ibv_close_device(context) }, 0);
     warpline_patience::until("no threads", || threads().is_empty());
 }
 
-/// Unmaps registered memory under a receive, which the library then writes to.
+/// Unmaps the registered memory of a receive, to which the library then writes.
 fn unmap(lab: &Lab, qp: *mut ibv_qp) {
     let (size, access) = (1 << 16, libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -118,16 +118,16 @@ fn unmap(lab: &Lab, qp: *mut ibv_qp) {
     let dest = line(&mut std::io::stdin().lock(), "number ");
     meet(qp, lab.gid(), dest);
     lab.success(1);
-    // Now that nothing else is mapped any more, and would be there.
+    // Last, so that nothing else is mapped at this address.
     assert_eq!(unsafe { libc::munmap(at, size) }, 0);
     assert_eq!(lab.send(qp, &mut wr(3, IBV_WR_SEND, &mut lab.sge(0, 1))), 0);
     lab.success(3);
-    // If it is not the end of this process, then of the stream.
+    // Either this process ends, or the stream.
     assert_ne!(lab.completion().status, IBV_WC_SUCCESS);
     std::process::exit(1);
 }
 
-/// A child is refused what it inherited, and may start anew.
+/// A child cannot use inherited objects, and may open a device of its own.
 fn fork(inherited: &Lab) {
     let attr = ibv_srq_attr { max_wr: 1, max_sge: 1, srq_limit: 0 };
     let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
@@ -157,7 +157,7 @@ fn fork(inherited: &Lab) {
     assert_eq!(status, 0);
 }
 
-/// Posts a receive without room to a shared queue.
+/// Posts a receive of no octets to a shared queue.
 fn post_shared(lab: &Lab, srq: *mut ibv_srq) -> i32 {
     let mut wr = ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
     unsafe { lab.ops().post_srq_recv.unwrap()(srq, &mut wr, &mut null_mut()) }
@@ -186,7 +186,7 @@ fn echo(part: &str) {
     destroy(qp);
 }
 
-/// Whatever became of the peer, a send to it ends.
+/// A send to the peer completes, whatever happened to the peer.
 fn lose(lab: &Lab, qp: *mut ibv_qp) {
     warpline_patience::until("a send that is lost", || {
         let posted = lab.send(qp, &mut wr(11, IBV_WR_SEND, &mut lab.sge(0, 1)));
@@ -226,7 +226,7 @@ fn devices_are_listed_without_a_thread() {
     assert!(peer("lists").wait().unwrap().success());
 }
 
-/// The library copies into it (docs/verbs.md, Limits): the end of that process, and of no other.
+/// The library copies to unmapped memory (docs/verbs.md, Limits): this ends that process, and no other.
 #[test]
 fn memory_that_is_unmapped_while_registered_harms_only_its_process() {
     let lab = Lab::new();
@@ -244,7 +244,7 @@ fn memory_that_is_unmapped_while_registered_harms_only_its_process() {
     assert_eq!(lab.send(qp, &mut wr(1, IBV_WR_SEND, &mut lab.sge(0, ROOM as u32))), 0);
     let status = peer.wait().unwrap();
     assert!(status.signal() == Some(libc::SIGSEGV) || status.code() == Some(1), "{status}");
-    // Sent, or lost with the peer.
+    // Sent, or failed because the peer has ended.
     lab.completion();
     lose(&lab, qp);
     destroy(qp);

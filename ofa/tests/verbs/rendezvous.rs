@@ -1,4 +1,4 @@
-//! Tests of the rendezvous of queue pairs: which ones meet, in which order, and what happens without a peer.
+//! Tests of the rendezvous of queue pairs: which ones connect, in which order, and what happens without a peer.
 
 use ibv_sys::*;
 use ofa::verbs::qp::*;
@@ -24,7 +24,7 @@ fn either_end_may_be_ready_first() {
         if !near_first {
             ends.reverse();
         }
-        // What is posted before the other is there goes out then.
+        // Requests posted before the other queue pair exists are sent once it connects.
         let [(first, gid, other), (second, to, first_number)] = ends;
         meet(first, gid, other);
         let (lab, peer) = if near_first { (&near, &far) } else { (&far, &near) };
@@ -39,7 +39,7 @@ fn either_end_may_be_ready_first() {
     }
 }
 
-/// A send of it ends without a peer, and with it all receives.
+/// Its send fails without a peer, and then all receives are flushed.
 fn is_given_up(lab: &Lab, qp: *mut ibv_qp) {
     assert_eq!(lab.recv(qp, 31, &mut lab.sge(0, 8)), 0);
     assert_eq!(lab.send(qp, &mut wr(30, IBV_WR_SEND, &mut lab.sge(0, 8))), 0);
@@ -57,7 +57,7 @@ fn a_send_without_a_peer_is_given_up() {
     let lab = Lab::new();
     let qp = lab.qp();
     to_init(qp);
-    // Nothing listens at the first port of all.
+    // Nothing listens at port 1.
     meet(qp, lab.gid(), 0x01_0001);
     is_given_up(&lab, qp);
     destroy(qp);

@@ -1,4 +1,4 @@
-//! Changes of a queue pair that is in use: a send queue that drains, and what peers may do.
+//! Transitions of a queue pair in use: a send queue that drains, and the rights of peers.
 
 use ibv_sys::*;
 
@@ -36,7 +36,7 @@ fn sends_wait_while_the_queue_is_drained() {
     drain(a);
     drained(&near, a);
     assert_eq!(query(a).sq_draining, 0);
-    // What is posted now waits, elements and inline data alike; receives go on.
+    // Requests posted now wait, with elements as with inline data; receives continue.
     near.fill(0, b"behind");
     assert_eq!(near.send(a, &mut wr(1, IBV_WR_SEND, &mut near.sge(0, 6))), 0);
     let mut text = *b"inline";
@@ -70,7 +70,7 @@ fn a_queue_is_drained_when_earlier_requests_are_done() {
     to_init(a);
     to_init(b);
     meet(a, far.gid(), number(b));
-    // The peer has not come.
+    // The peer has not connected.
     assert_eq!(near.send(a, &mut wr(0, IBV_WR_SEND, &mut near.sge(0, 6))), 0);
     drain(a);
     assert_eq!(query(a).sq_draining, 1);
@@ -79,7 +79,7 @@ fn a_queue_is_drained_when_earlier_requests_are_done() {
     drained(&near, a);
     near.success(0);
     far.success(1);
-    // No more than the queue is deep.
+    // No more than the depth of the queue.
     let depth = u64::from(near.init().cap.max_send_wr);
     let mut sge = near.sge(0, 1);
     (0..depth).for_each(|n| assert_eq!(near.send(a, &mut wr(n, IBV_WR_SEND, &mut sge)), 0));
@@ -89,7 +89,7 @@ fn a_queue_is_drained_when_earlier_requests_are_done() {
         let wc = near.completion();
         assert_eq!((wc.wr_id, wc.status), (n, IBV_WC_WR_FLUSH_ERR));
     }
-    // And a reset forgets them.
+    // A reset discards them.
     to(a, IBV_QPS_RESET);
     assert_eq!(query(a).qp_access_flags, 0);
     destroy(a);
@@ -128,7 +128,7 @@ fn a_queue_pair_refuses_what_its_memory_grants() {
         far.fill(0, &[0; 8]);
         request(2);
         let wc = near.completion();
-        // A Write is done when it is sent; its refusal is reported later (RFC 5040 section 5.1).
+        // A Write completes when it is sent; its refusal is reported later (RFC 5040 section 5.1).
         let refused =
             if opcode == IBV_WR_RDMA_WRITE { IBV_WC_SUCCESS } else { IBV_WC_REM_ACCESS_ERR };
         assert_eq!((wc.wr_id, wc.status), (2, refused));

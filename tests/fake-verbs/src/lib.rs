@@ -3,7 +3,7 @@
 //! within the process by copying memory.
 //!
 //! [`control`] injects faults: any function can fail, completions can have any status, asynchronous events can
-//! come at any time. All state is in one [`world::World`] under one lock; any thread may call.
+//! occur at any time. All state is in one [`world::World`] under one lock; any thread may call.
 //!
 //! Every function has the C signature and contract of the real one.
 #![allow(unsafe_op_in_unsafe_fn, clippy::missing_safety_doc, missing_docs)]

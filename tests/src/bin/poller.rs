@@ -1,5 +1,5 @@
-//! Two ends that send one another messages of 8 octets through shared memory and poll for them, with marks on
-//! standard error between windows of round trips: what a system call tracer shows between two marks belongs to
+//! Two ends that send each other messages of 8 octets through shared memory and poll for them, with marks on
+//! standard error between windows of round trips: system calls that a tracer shows between two marks belong to
 //! the window.
 //!
 //! `poller serve` prints `listening ADDRESS` and echoes one connection; `poller connect ADDRESS` leads. One
@@ -11,7 +11,7 @@ use itapi::{
     Buffer, Completion, Ep, Error, Evd, Ia, LocalStreams, Operation, Result, WcStatus, Work,
 };
 
-/// Round trips of a window, and windows; the first ones are for the two ends to begin to poll.
+/// Round trips of a window, and windows; during the first ones the two ends begin to poll.
 const TRIPS: u32 = 1000;
 const WINDOWS: u32 = 60;
 
@@ -39,14 +39,14 @@ fn main() -> Result<()> {
 
 /// In one call.
 fn mark(window: u32) {
-    // Without one there are too few windows, which the test says.
+    // Without it there are too few windows, which the test reports.
     let _ = std::io::stderr().write_all(format!("mark {window}\n").as_bytes());
 }
 
 struct End {
     evd: Evd,
     ep: Ep,
-    /// To send from.
+    /// The buffer to send from.
     spare: Option<Buffer>,
 }
 

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-/// Runs it repeatedly; returns the result in a few words.
+/// Runs it repeatedly; returns a short result.
 fn repeat(libraries: &Libraries, program: &Program, times: u32) -> String {
     let mut worked = 0;
     for _ in 0..times {

@@ -53,7 +53,7 @@ fn notifications_name_the_dispatchers_with_events() {
     own.post_software(1).unwrap();
     assert!(readable(fd.as_fd()));
     assert!(Arc::ptr_eq(&notifier(all.wait(Some(HANG)).unwrap()), &own));
-    // It has its event still, and says so until it is taken.
+    // It still has its event, and reports it until it is taken.
     assert!(Arc::ptr_eq(&notifier(all.dequeue().unwrap().unwrap()), &own));
     own.dequeue().unwrap().unwrap();
     assert!(all.dequeue().unwrap().is_none() && !readable(fd.as_fd()));
@@ -204,7 +204,7 @@ fn several_waiters_drain_an_aggregate_once() {
         (0..4).for_each(|_| post(0));
         waiters.into_iter().map(|waiter| waiter.join().unwrap()).sum()
     });
-    // A thread that got its zero early left the rest to the others or in the queues.
+    // A thread that got its zero early left the other events to other threads or in the queues.
     let mut left = 0;
     while let Some(Event::Software(number)) = all.dequeue().unwrap() {
         left += number;

@@ -1,4 +1,4 @@
-//! Callbacks: called for every arrival, alone, never after they are detached.
+//! Callbacks: called for every arrival, one call at a time, never after they are detached.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,7 +46,7 @@ fn a_callback_gets_every_event() {
     evd.detach_callback().unwrap();
 }
 
-// A polling application needs no thread of ours.
+// A polling application needs no thread of the library.
 #[test]
 fn a_poll_finds_completions_while_a_callback_blocks() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
@@ -75,7 +75,7 @@ fn a_poll_finds_completions_while_a_callback_blocks() {
     drop(go);
 }
 
-// A thread that waits moves completions, and runs no callback; when it leaves, callbacks are run still.
+// A thread that waits moves completions, and runs no callback; after its wait, callbacks still run.
 #[test]
 fn a_callback_runs_in_its_thread_while_another_thread_leads() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
@@ -106,7 +106,7 @@ fn a_callback_runs_in_its_thread_while_another_thread_leads() {
     });
 }
 
-// Notified again during a callback, and long after: each time it is called once more.
+// Notified again during a callback, and long after it: each time the callback is called once more.
 #[test]
 fn events_during_a_callback_cause_another() {
     let side = Side::new(policy());
@@ -127,7 +127,7 @@ fn events_during_a_callback_cause_another() {
         let numbers = [1, 2, 3].map(|n| 3 * round + n);
         evd.post_software(numbers[0]).unwrap();
         assert_eq!(calls.recv_timeout(HANG).unwrap(), numbers[..1]);
-        // It is inside, and has taken what there was.
+        // It is running, and has taken all events.
         evd.post_software(numbers[1]).unwrap();
         evd.post_software(numbers[2]).unwrap();
         go.send(()).unwrap();
@@ -135,7 +135,7 @@ fn events_during_a_callback_cause_another() {
         go.send(()).unwrap();
     }
     evd.detach_callback().unwrap();
-    assert!(calls.try_recv().is_err(), "called for nothing");
+    assert!(calls.try_recv().is_err(), "called without an event");
 }
 
 #[test]
@@ -202,13 +202,13 @@ fn detaching_waits_for_the_running_call() {
             evd.detach_callback().unwrap();
             assert!(!running.load(Ordering::SeqCst));
         });
-        // It is taken away at once, but still running.
-        warpline_patience::until("the callback to be taken away", || !evd.info().callback);
+        // It is detached at once, but still running.
+        warpline_patience::until("the callback to be removed", || !evd.info().callback);
         assert!(!detacher.is_finished());
         end.send(()).unwrap();
         warpline_patience::within("the callback to be detached", || detacher.join().unwrap());
     });
-    // The values that it owned are dropped with it.
+    // The values that it owned are dropped, too.
     assert_eq!(Arc::strong_count(&running), 1);
 }
 
@@ -236,7 +236,7 @@ fn a_callback_may_close_its_dispatcher_and_a_panic_is_caught() {
     let counter = calls.clone();
     bad.attach_callback(Box::new(move |_| {
         counter.fetch_add(1, Ordering::SeqCst);
-        panic!("a callback that panics, as this test wants it");
+        panic!("a callback that panics, as this test intends");
     }))
     .unwrap();
     let (to, closed) = mpsc::channel();
@@ -257,7 +257,7 @@ fn an_adapter_with_a_busy_callback_goes_in_order() {
     let evd = software(&side);
     evd.attach_callback(Box::new(|evd| while evd.dequeue().unwrap().is_some() {})).unwrap();
     (0..100).for_each(|number| evd.post_software(number).unwrap());
-    // The last references go, perhaps in the callback's thread.
+    // The last references are dropped, perhaps in the callback's thread.
     drop((side, evd));
 }
 
@@ -276,7 +276,7 @@ fn a_threshold_counts_for_callbacks_and_descriptors_alike() {
     assert!(matches!(events.recv_timeout(HANG).unwrap(), Event::Software(2)));
 }
 
-// The thread that calls is rung for completions, too, whatever the criteria.
+// The thread that runs callbacks is notified of completions, too, whatever the criteria.
 #[test]
 fn a_callback_is_not_called_below_the_threshold() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
@@ -297,7 +297,7 @@ fn a_callback_is_not_called_below_the_threshold() {
         let queued = number as usize + 1;
         warpline_patience::until("the completion", || server.completions.queued() == queued);
         if number == 0 {
-            // Behind all that the thread was rung for.
+            // After everything that the thread was notified of.
             other.post_software(1).unwrap();
             passed.recv_timeout(HANG).unwrap();
             assert!(calls.try_recv().is_err());

@@ -11,7 +11,7 @@ use ual::{
     Stream, Ual,
 };
 
-/// Longer than anything here may take: only a hang reaches it.
+/// Longer than any operation may take: only a hang reaches it.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 /// An adapter with one zone, dispatchers of every kind that connections need, and memory.
@@ -25,7 +25,7 @@ pub(crate) struct Side {
     pub(crate) lmr: Arc<Lmr>,
 }
 
-/// For what only TCP has: CRCs and markers, and what it knows of a stream.
+/// A policy for what only TCP has: CRCs, markers, and information about a stream.
 pub(crate) fn over_tcp() -> Policy {
     Policy { local: LocalStreams::Off, ..policy() }
 }
@@ -125,7 +125,7 @@ impl Side {
     }
 }
 
-/// Connects two sides: the endpoints of the one that called and the one that was called.
+/// Connects two sides; returns the endpoint that connected and the one that accepted.
 pub(crate) fn connect(client: &Side, server: &Side, listen: &Listen) -> (Arc<Ep>, Arc<Ep>) {
     let (active, passive) = (client.ep(), server.ep());
     active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();

@@ -1,4 +1,4 @@
-//! Connections between two adapters: every way to begin and to end one.
+//! Connections between two adapters: every way to establish and to end one.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -154,7 +154,7 @@ fn ird_and_ord_fit_together_at_both_ends() {
     }
 }
 
-// [CONN-29] [CONN-30]: the initiator's RTR, of whichever kind, lets the responder begin.
+// [CONN-29] [CONN-30]: the initiator's RTR, of any kind, allows the responder to send.
 #[test]
 fn a_responder_may_send_first_behind_each_rtr() {
     for (send, write, read) in [(true, false, false), (false, true, false), (false, false, true)] {
@@ -248,7 +248,7 @@ fn policies_that_do_not_go_together_are_named() {
             assert!(matches!(client.conn_event(), ConnEvent::Rejected { .. }));
         }
     }
-    // Preferred markers are given up.
+    // Markers that are only preferred are not used.
     let client = Side::new(Policy { markers: Markers::Prefer, ..policy() });
     let server = Side::new(Policy { markers: Markers::Refuse, ..policy() });
     let listen = server.listen(LOCALHOST);
@@ -336,7 +336,7 @@ fn a_reset_waits_for_the_last_event() {
     for _ in 0..50 {
         let (active, passive) = connect(&client, &server, &listen);
         active.disconnect(Disconnect::Graceful).unwrap();
-        // Too early is refused; as soon as it is not, the event is there or about to be.
+        // Refused when it is too early; once it succeeds, the event is queued, or will be at once.
         warpline_patience::until("the reset to be accepted", || active.reset().is_ok());
         assert!(matches!(client.conn_event(), ConnEvent::Disconnected { .. }));
         assert!(matches!(server.conn_event(), ConnEvent::Disconnected { .. }));
@@ -472,7 +472,7 @@ fn failures_are_distinguished_and_name_both_ends() {
     {
         assert!(text.contains(part), "`{part}` is missing in: {text}");
     }
-    // An address that is not ours to connect from.
+    // A local address that this machine does not have.
     let ep = client.ep();
     let mut params = ConnectParams::new(nobody);
     params.local = Some("192.0.2.1".parse().unwrap());
@@ -494,7 +494,7 @@ fn further_addresses_are_tried_before_the_attempt_fails() {
     params.alternatives = vec![nobody, listen.addresses()[0]];
     params.timeout = Some(HANG);
     let (active, passive) = (client.ep(), server.ep());
-    // Posted before: stays posted over the attempts that fail.
+    // Posted before: it stays posted when attempts fail.
     client.post_recv(&active, 5, 0, 10);
     active.connect(params.clone()).unwrap();
     passive.accept(server.request().request, AcceptParams::default()).unwrap();
@@ -540,7 +540,7 @@ fn misuse_is_refused_without_effect() {
         .unwrap_err();
     assert_eq!((failure.posted, failure.status), (0, VpStatus::InvalidState));
     client.post_recv(&ep, 5, 0, 10);
-    // None of this kept it from connecting; a second connect is refused.
+    // It connects in spite of these errors; a second connect is refused.
     ep.connect(ConnectParams::new(address)).unwrap();
     assert!(matches!(ep.connect(ConnectParams::new(address)), Err(Error::InvalidState { .. })));
     let passive = server.ep();
@@ -565,7 +565,7 @@ fn an_attempt_can_be_cancelled_and_its_request_is_dead() {
         ConnEvent::Failed(error) => assert_eq!(error.reason, FailReason::Cancelled),
         other => panic!("{other}"),
     }
-    // The server learns it soon; until then an accept breaks at once, afterwards it is refused.
+    // The server is told soon; until then an accepted connection breaks at once, afterwards an accept is refused.
     let passive = server.ep();
     match passive.accept(request, AcceptParams::default()) {
         Err(Error::Closed(_)) => assert_eq!(passive.state(), EpState::Unconnected),
@@ -601,7 +601,7 @@ fn an_endpoint_can_be_closed_in_every_state() {
     assert_eq!(client.connection.queued(), 0);
 }
 
-/// As `connect`, skipping requests of connections that were given up.
+/// As `connect`, but skips requests of connections that were given up.
 fn connect_past(
     client: &Side,
     server: &Side,
@@ -611,7 +611,7 @@ fn connect_past(
     let mut params = ConnectParams::new(listen.addresses()[0]);
     params.private_data = b"mine".to_vec();
     active.connect(params).unwrap();
-    let bound = warpline_patience::Bound::new("the request that is meant");
+    let bound = warpline_patience::Bound::new("the expected request");
     let request = loop {
         bound.check();
         let request = server.request();
@@ -678,7 +678,7 @@ fn delivered_requests_stay_open_when_the_listener_closes() {
 #[test]
 fn two_thousand_connections_live_side_by_side() {
     const CONNECTIONS: u64 = 2000;
-    // Two descriptors each, both ends being here.
+    // Two descriptors each, because both ends are in this process.
     let limit = ual::raise_descriptors().unwrap().unwrap_or(u64::MAX);
     let count = CONNECTIONS.min(limit.saturating_sub(200) / 2);
     if count < CONNECTIONS {
@@ -706,7 +706,7 @@ fn two_thousand_connections_live_side_by_side() {
     }
 }
 
-// What a broken connection took with it is counted exactly, whatever was flushed by then.
+// Requests that ended with a broken connection are counted exactly, however many were flushed by then.
 #[test]
 fn every_lost_receive_is_counted() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));

@@ -101,7 +101,7 @@ fn both_roles_convert_with_and_without_startup_after_a_dialogue() {
         assert_eq!(theirs.private_data, data(b"request"));
         assert_eq!(theirs.ends.local.address, local);
         assert_eq!(ours.ends.remote.address, local);
-        // Shared memory has none; without start-up it may be either.
+        // Shared memory has no markers; without start-up it may be either.
         assert_eq!(ours.local.is_ok(), theirs.local.is_ok());
         let over_tcp = ours.local.is_err();
         assert_eq!((ours.crc, theirs.crc), (over_tcp, over_tcp));
@@ -133,7 +133,7 @@ fn the_beginning_side_may_have_a_last_word_too() {
     }
 }
 
-// [CONN-08] [VERBS-03]: whatever part of it is where, nothing is lost.
+// [CONN-08] [VERBS-03]: nothing is lost, however the octets are split.
 #[test]
 fn octets_that_are_there_already_are_the_startups() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
@@ -171,7 +171,7 @@ fn octets_that_are_there_already_are_the_startups() {
     }
 }
 
-// [CONN-15] [MPA-10]: marker positions count from the first FPDU, whatever was said before.
+// [CONN-15] [MPA-10]: marker positions count from the first FPDU, whatever was sent before.
 #[test]
 fn markers_count_from_the_first_fpdu() {
     let marked = Policy { markers: Markers::Require, crc: Crc::Off, ..over_tcp() };
@@ -195,7 +195,7 @@ fn markers_count_from_the_first_fpdu() {
     }
 }
 
-// An IPv4 connection of an IPv6 socket is one of IPv4, whatever the policy sets on it.
+// An IPv4 connection of an IPv6 socket is treated as IPv4 when the policy sets socket options.
 #[test]
 fn sockets_of_both_families_at_once_are_converted() {
     let marked = Policy { dscp: 26, socket_buffer: Some(65_536), ..policy() };
@@ -213,7 +213,7 @@ fn sockets_of_both_families_at_once_are_converted() {
     exchange(&client, &server, (&active, &passive), 100);
 }
 
-// No timing between the two ends matters, nor the order among many.
+// Neither the timing of the two ends matters, nor the order of many conversions.
 #[test]
 fn many_conversions_at_once_all_come_about() {
     const PAIRS: usize = 100;
@@ -348,7 +348,7 @@ fn unread_octets_of_a_dialogue_refuse_the_conversion_and_stay() {
         other.read_exact(&mut octets).unwrap();
         assert_eq!(octets, unread);
         converses(one, other);
-        // The same octets, read before, are refused too.
+        // The same octets, read by the application before, are refused too.
         let (one, other) = streams(LOCALHOST);
         let params = ConvertParams { received: unread.to_vec(), ..params };
         converses(one, refused(&ep, other, params).into());
@@ -455,7 +455,7 @@ fn false_silent_and_departed_peers_are_distinguished() {
     assert_eq!(reason, FailReason::Revision { got: 7 });
 }
 
-// Every way into operation can fail at its last step, and says so.
+// Every way to establish a stream can fail at its last step, and reports that.
 #[test]
 fn a_provider_that_refuses_the_stream_ends_every_conversion() {
     let side = Side::of(&fake::ual(Behaviour::RefuseStreams, policy()));
@@ -484,7 +484,7 @@ fn a_provider_that_refuses_the_stream_ends_every_conversion() {
         assert_eq!(ep.state(), EpState::Nonoperational, "{what}");
         assert_eq!(side.completion().status, WcStatus::Flushed, "{what}");
         let mut rest = Vec::new();
-        // An end or a reset; it does not hang.
+        // The end of the stream or a reset; it does not hang.
         let _ = one.read_to_end(&mut rest);
     }
 }
@@ -604,7 +604,7 @@ fn an_endpoint_is_converted_accepted_and_connected_in_turn() {
     assert_eq!(client.completions.queued(), 0);
 }
 
-// A raw peer sees exactly the message, then exactly one request.
+// A raw peer receives exactly the message, then exactly one request.
 #[test]
 fn the_wire_carries_the_message_then_one_request() {
     let side = Side::new(Policy { revision: 1, ..policy() });

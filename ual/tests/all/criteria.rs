@@ -18,7 +18,7 @@ use crate::common::{HANG, LOCALHOST, Side, connect, policy};
 
 const SHORT: Option<Duration> = Some(Duration::from_millis(2));
 
-/// Waits until so many events are there.
+/// Waits until so many events are queued.
 fn until_queued(evd: &Evd, events: usize) {
     warpline_patience::until("events to be queued", || evd.queued() >= events);
 }
@@ -90,7 +90,7 @@ fn completions_that_do_not_count_wait_for_one_that_does() {
     send(&client, &active, false);
     until_queued(evd, 2);
     assert_quiet(evd);
-    // The sender asks for attention: that counts, and what came before comes first.
+    // A solicited completion counts; earlier ones are delivered before it.
     send(&client, &active, true);
     assert_eq!(number(evd.wait(Some(HANG)).unwrap()), 1);
     assert_eq!(number(evd.wait(Some(HANG)).unwrap()), 2);
@@ -99,7 +99,7 @@ fn completions_that_do_not_count_wait_for_one_that_does() {
     until_queued(evd, 1);
     assert_quiet(evd);
     assert_eq!(number(evd.dequeue().unwrap().unwrap()), 4);
-    // A failure counts whatever it was posted with.
+    // A failure counts, whatever flags the request was posted with.
     post_quiet_recv(&server, &passive, 5);
     passive.disconnect(ual::Disconnect::Abrupt).unwrap();
     assert_eq!(number(evd.wait(Some(HANG)).unwrap()), 5);
@@ -125,7 +125,7 @@ fn a_waiter_is_not_woken_by_a_quiet_completion_that_is_posted_meanwhile() {
     }
 }
 
-// A waiter that sleeps in the provider's queue obeys criteria that are set meanwhile.
+// Criteria that are set while a waiter sleeps in the provider's queue apply to it.
 #[test]
 fn criteria_that_change_during_a_wait_hold_for_it() {
     type Change = fn(&Evd);
@@ -147,7 +147,7 @@ fn criteria_that_change_during_a_wait_hold_for_it() {
                     number(evd.wait(Some(HANG)).unwrap())
                 });
                 began.recv().unwrap();
-                // Mostly it sleeps by then.
+                // Usually it sleeps by then.
                 (0..round * 10).for_each(|_| thread::yield_now());
                 hold_back(evd);
                 send(&client, &active, false);
@@ -233,7 +233,7 @@ fn a_dispatcher_in_use_cannot_be_freed() {
     assert!(!side.connection.info().bound);
 }
 
-// Each dispatcher that a shared queue's receives complete in.
+// Each dispatcher in which a shared queue's receives complete.
 #[test]
 fn a_quiet_receive_of_a_shared_queue_ends_no_wait_anywhere() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
@@ -265,7 +265,7 @@ fn a_quiet_receive_of_a_shared_queue_reaches_every_dispatcher() {
     let mut init = EpInit::new(&server.completions, &server.connection);
     init.srq = Some(srq.clone());
     let passive = server.pz.create_ep(init).unwrap();
-    // The descriptor is there first: it must not show what does not count.
+    // The descriptor exists first: it must not become readable by events that do not count.
     assert!(readable(server.completions.fd().unwrap()));
     srq.post_recv(&[RecvWr { wr_id: 1, sgl: &[server.sge(0, 8)] }]).unwrap();
     let active = client.ep();
@@ -303,7 +303,7 @@ fn disabled_dispatchers_queue_and_do_not_notify() {
     }
 }
 
-/// A listener whose dispatcher has room for one request, and the dispatcher of what is lost.
+/// A listener whose dispatcher has room for one request, and the dispatcher that reports losses.
 fn narrow(side: &Side, overflow: Overflow) -> (Arc<Evd>, Arc<ual::Listen>) {
     let init = EvdInit { overflow, ..EvdInit::new(Stream::Request, 1) };
     let requests = side.ia.create_evd(init).unwrap();
@@ -383,7 +383,7 @@ fn what_happens_without_room_can_be_changed() {
     assert_eq!(affiliated.queued(), 0);
 }
 
-// A staging queue that was full takes more as soon as there is room.
+// A staging queue that was full accepts more as soon as there is room.
 #[test]
 fn completions_beyond_a_full_staging_queue_follow() {
     const WRITES: u64 = 4;
@@ -392,7 +392,7 @@ fn completions_beyond_a_full_staging_queue_follow() {
     let small = client.ia.create_evd(EvdInit::new(Stream::Completion, WRITES as u32)).unwrap();
     let all = client.ia.create_evd(EvdInit::new(Stream::Aggregate, 0)).unwrap();
     small.set_aggregate(Some(&all)).unwrap();
-    // So that it shows what the staging queue has, not the provider's.
+    // So that it reports events of the staging queue, not of the provider's.
     small.set_threshold(WRITES as u32).unwrap();
     let mut init = EpInit::new(&client.completions, &client.connection);
     init.send_evd = small.clone();
@@ -404,25 +404,25 @@ fn completions_beyond_a_full_staging_queue_follow() {
     let remote = Remote { stag: Stag(0x100), to: 0 };
     let write = |n| client.post(&active, n, SendOp::Write { remote }, 0, 0);
     (0..WRITES).for_each(write);
-    // The provider's queue is no deeper: the others are posted when the first are in the staging queue.
+    // The provider's queue has no more entries: the others are posted when the first are in the staging queue.
     let fd = small.fd().unwrap();
     warpline_patience::until("a full staging queue", || readable(fd));
     (WRITES..2 * WRITES).for_each(write);
     for first in [0, WRITES] {
         // A user of the descriptor is notified of the others, too.
-        warpline_patience::until("completions to be told of", || readable(fd));
+        warpline_patience::until("completions to be notified", || readable(fd));
         let mut batch = [WorkCompletion::BLANK; WRITES as usize];
         assert_eq!(small.poll(&mut batch).unwrap(), batch.len());
         assert!(batch.iter().map(|one| one.wr_id & !NOTIFY).eq(first..first + WRITES));
     }
 }
 
-// Of many endpoints some are named; those that complete elsewhere are none of them.
+// Of many endpoints some are named, and none that completes in another dispatcher.
 #[test]
 fn an_overrun_names_the_endpoints_that_complete_there() {
     for (more, counted) in [(8, None), (9, Some("and 1 more"))] {
         let (server, ep, small, _) = overrun(false, Overflow::default());
-        // Not only dropped: the thread that delivers its last event may hold a reference.
+        // To drop it is not enough: the thread that delivers its last event may hold a reference.
         ep.close().unwrap();
         let mut init = EpInit::new(&small, &server.connection);
         (init.send_depth, init.recv_depth) = (3, 4);
@@ -433,7 +433,7 @@ fn an_overrun_names_the_endpoints_that_complete_there() {
                 break error.to_string();
             }
         };
-        // Each 3 of its sends and 4 of its receives; the one that overran it is gone.
+        // 3 sends and 4 receives of each; the endpoint that overran it is freed.
         let slots = more * 7;
         assert!(error.contains(&format!(" have {slots} work requests")), "{error}");
         assert_eq!(error.contains(" more)"), counted.is_some(), "{error}");
@@ -492,7 +492,7 @@ fn a_full_staged_queue_does_not_block() {
     for _ in 0..20 {
         (0..depth + 2).for_each(|wr_id| server.post_recv(&passive, wr_id, 0, 8));
         (0..depth).for_each(|_| send(&client, &active, false));
-        // All of them are staged; two more find no room there.
+        // All of them are staged; there is no room for two more.
         assert!(small.wait_ready(Some(HANG)).unwrap());
         (0..2).for_each(|_| send(&client, &active, false));
         until_queued(&small, depth as usize + 2);
@@ -509,8 +509,8 @@ fn a_full_staged_queue_does_not_block() {
     assert_eq!(number(small.wait(Some(HANG)).unwrap()), 1);
 }
 
-/// Loses completions of a queue that is not polled; returns what `evd` and the Ia report. Those that it has
-/// stay as long as the endpoint.
+/// Loses completions of a queue that is not polled; returns what `evd` and the Ia report. The completions in the
+/// queue stay as long as the endpoint.
 fn overrun(staged: bool, overflow: Overflow) -> (Side, Arc<Ep>, Arc<Evd>, Arc<Evd>) {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 64)).unwrap();
@@ -542,9 +542,9 @@ fn a_completion_queue_without_room_fails_behind_its_completions() {
     for staged in [false, true] {
         let (server, _ep, small, affiliated) = overrun(staged, Overflow::default());
         assert!(small.info().overflowed);
-        // The dispatcher, and the endpoint whose work met it.
+        // The dispatcher, and the endpoint whose request overran it.
         let (mut of_evd, mut of_ep) = (false, false);
-        let bound = warpline_patience::Bound::new("the overrun, told of dispatcher and endpoint");
+        let bound = warpline_patience::Bound::new("the overrun, reported for dispatcher and endpoint");
         while !(of_evd && of_ep) {
             bound.check();
             let Event::Affiliated { source, event } = affiliated.wait(Some(HANG)).unwrap() else {

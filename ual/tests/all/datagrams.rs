@@ -1,8 +1,8 @@
 //! Datagrams over the bridge to hardware, with the stand-in for rdma-core below: services, address
-//! handles, endpoints, and the source of what arrives.
+//! handles, endpoints, and the source of received datagrams.
 //!
-//! The loader looks for libraries where the environment said when the process began, so each test
-//! runs itself again, with the stand-in under the names of rdma-core.
+//! The loader reads its search path when a process begins, so each test runs itself again, with the
+//! stand-in under the names of rdma-core.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
@@ -78,7 +78,7 @@ fn wait_reply(side: &Side) -> ServiceReply {
     }
 }
 
-/// Where `there` is, as its service says.
+/// The destination of `there`, as its service replies.
 fn resolve(here: &Side, there: &Side, far: &UdEp) -> (UdAddress, DatagramPath) {
     let listen = listen(there, Serves::Datagrams, 0).unwrap();
     let service = service(here, listen.addresses()[0]);
@@ -120,7 +120,7 @@ fn a_service_resolves_to_an_endpoint_and_receives_have_their_source() {
     let source = far.take_sender(1 | NOTIFY).unwrap();
     assert_eq!(source.qpn, near.address().qpn);
     assert!(source.path.is_some() && far.take_sender(1 | NOTIFY).is_none());
-    // The descriptor shows what arrives after an empty poll.
+    // After an empty poll the descriptor becomes readable when a datagram arrives.
     let fd = there.completions.fd().unwrap();
     assert!(there.completions.dequeue().unwrap().is_none() && !readable(fd));
     far.post_recv(&[RecvWr { wr_id: 4 | NOTIFY, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
@@ -128,7 +128,7 @@ fn a_service_resolves_to_an_endpoint_and_receives_have_their_source() {
     assert!(ready_within(fd, Interest::READ, HANG));
     assert_eq!((there.success().wr_id, here.success().wr_id), (4, 5));
     assert_eq!((there.completions.queued(), here.completions.queued()), (0, 0));
-    // A quiet one waits to be polled, and wakes no thread: a receive as well as a send.
+    // A completion without notification stays until it is polled, and wakes no thread: a receive as well as a send.
     far.post_recv(&[RecvWr { wr_id: 6, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
     near.post_send(&handle, &datagram(7 | NOTIFY, &[here.sge(0, 16)], to)).unwrap();
     assert_eq!(here.success().wr_id, 7);
@@ -153,7 +153,7 @@ fn objects_of_datagrams_close_once_and_after_them() {
     let (near, far) = (ep(&here), ep(&there));
     let (to, path) = resolve(&here, &there, &far);
     let handle = here.pz.create_address_handle(&path).unwrap();
-    // The first that is posted there is quiet: it ends no wait.
+    // The first that is posted there notifies nobody: it ends no wait.
     far.post_recv(&[RecvWr { wr_id: 8, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
     near.post_send(&handle, &datagram(9, &[here.sge(0, 16)], to)).unwrap();
     for side in [&here, &there] {
@@ -193,7 +193,7 @@ fn objects_of_datagrams_close_once_and_after_them() {
     assert!(here.ia.ud_ep(near.id()).is_none());
     assert!(matches!(near.close(), Err(Error::Closed(Object::Ep))));
     here.completions.close().unwrap();
-    // Dropping is closing.
+    // To drop it closes it.
     drop(far);
     there.completions.close().unwrap();
 }
@@ -247,7 +247,7 @@ fn services_are_refused_given_up_and_listened_for_once() {
         ual::cm::reply(request, Err(ServiceRefusal::Rejected), b""),
         Err(Error::Closed(_))
     ));
-    // Its port is taken for datagrams; a listener for both that chose it has nothing else to try.
+    // Its port is in use for datagrams; a listener for both at this port cannot try another.
     let both = listen(&there, Serves::Both, address.port());
     assert!(matches!(both, Err(Error::AddressInUse(_))), "{both:?}");
     // No room for the request: it is not reported, and its sender gets a refusal at once.
@@ -271,16 +271,16 @@ fn services_are_refused_given_up_and_listened_for_once() {
     here.connection.close().unwrap();
 }
 
-/// Has the stand-in raise `IBV_EVENT_QP_FATAL` about its newest queue pair.
+/// Makes the stand-in raise `IBV_EVENT_QP_FATAL` for its newest queue pair.
 fn raise_fatal() {
     // SAFETY: a text with its NUL; the library is loaded under this name already.
     let stand_in = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW) };
     // SAFETY: a library that stays, and a text with its NUL.
     let raise = unsafe { libc::dlsym(stand_in, c"fake_async".as_ptr()) };
     assert!(!raise.is_null());
-    // SAFETY: its type there.
+    // SAFETY: the type that it has in the stand-in.
     let raise: unsafe extern "C" fn(u32) = unsafe { std::mem::transmute(raise) };
-    // SAFETY: it takes any kind of event.
+    // SAFETY: it accepts any kind of event.
     unsafe { raise(1) };
 }
 

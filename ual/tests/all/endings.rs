@@ -1,4 +1,4 @@
-//! What ends a wait besides events: signals, aborts, closing.
+//! Ends of a wait without an event: signals, aborts, closing.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, mpsc};
@@ -11,17 +11,17 @@ use crate::common::{HANG, Side, policy};
 
 extern "C" fn handler(_: libc::c_int) {}
 
-/// Installs a handler with `SA_RESTART`, which makes many system calls go on after it.
+/// Installs a handler with `SA_RESTART`, which restarts many system calls.
 fn install() {
     // SAFETY: all zeros is a valid `sigaction`: no flags, nothing masked.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the action is whole, and the handler does nothing.
+    // SAFETY: the action is initialised, and the handler does nothing.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()) }, 0);
 }
 
-/// Dispatchers of every way to wait: a queue, direct and staged completions, an aggregate.
+/// Dispatchers for every way to wait: a queue, direct and staged completions, an aggregate.
 fn ways(side: &Side) -> [Arc<Evd>; 4] {
     let evd = |stream| side.ia.create_evd(EvdInit::new(stream, 16)).unwrap();
     let ways = [
@@ -71,15 +71,15 @@ fn a_signal_handler_ends_a_wait() {
     }
 }
 
-/// A handler of the application's runs in one of its own threads.
+/// A signal handler of the application runs in one of the application's threads.
 #[test]
 fn threads_of_the_library_take_no_signals() {
     let side = Side::new(policy());
-    // Starts the thread of the dispatchers, too.
+    // This also starts the thread of the dispatchers.
     ways(&side)[2].fd().unwrap();
     let mut seen = BTreeSet::new();
-    // A thread names itself, a moment after it began.
-    warpline_patience::until("three threads of ours", || {
+    // A thread sets its name itself, a moment after it began.
+    warpline_patience::until("three threads of the library", || {
         for task in std::fs::read_dir("/proc/self/task").unwrap() {
             let file = |name| std::fs::read_to_string(task.as_ref().unwrap().path().join(name));
             // A thread of another test may end meanwhile.
@@ -96,7 +96,7 @@ fn threads_of_the_library_take_no_signals() {
     });
 }
 
-/// Whether a waiter is asleep already or comes too late is left to chance.
+/// A waiter may be asleep by then, or begin its wait afterwards; the test does not determine which.
 #[test]
 fn an_abort_ends_present_and_later_waits_and_closing_waits_for_nobody() {
     let side = Side::new(policy());
@@ -114,7 +114,7 @@ fn an_abort_ends_present_and_later_waits_and_closing_waits_for_nobody() {
     }
 }
 
-/// The abort alone ends waits: nothing needs to be closed.
+/// The abort alone ends waits, without closing anything.
 #[test]
 fn an_abort_ends_a_wait_without_a_close() {
     let side = Side::new(policy());

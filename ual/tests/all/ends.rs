@@ -1,4 +1,4 @@
-//! Tests of what an endpoint reports of its connection: its ends, how it ended, and its state.
+//! Tests of what an endpoint reports about its connection: its two ends, how it ended, and its state.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn a_broken_connection_reports_which_end_found_the_error() {
     assert!(ours.to_string().starts_with("cm-terminated-by-peer: the connection of "), "{ours}");
 }
 
-// As of a provider that reports no more.
+// As with a provider that reports no more.
 #[test]
 fn a_terminate_alone_says_which_end_sent_it() {
     let side = || Side::of(&fake::ual(Behaviour::TerminateOnly, policy()));
@@ -111,7 +111,7 @@ fn an_attempt_that_failed_is_a_refusal_until_the_reset() {
     assert_eq!(client.completion().status, WcStatus::Flushed);
     ep.reset().unwrap();
     assert!(ep.connection_end().is_none());
-    // Without any work the queue pair is idle still.
+    // Without any work the queue pair is still idle.
     ep.connect(ConnectParams::new(nobody)).unwrap();
     client.conn_event();
     ep.reset().unwrap();

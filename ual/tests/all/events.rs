@@ -24,7 +24,7 @@ fn send_all(client: &Side, ep: &ual::Ep, credits: mpsc::Receiver<()>) {
     }
 }
 
-/// Takes everything that is there; how much.
+/// Takes all queued events; returns their number.
 fn drain(side: &Side) -> u64 {
     let mut taken = 0;
     while side.completions.dequeue().unwrap().is_some() {
@@ -33,7 +33,7 @@ fn drain(side: &Side) -> u64 {
     taken
 }
 
-/// Makes completions go through the staging queue, once a thread waits.
+/// Makes completions go through the staging queue, by letting a thread wait once.
 fn stage(evd: &ual::Evd) {
     evd.set_enabled(false).unwrap();
     evd.set_enabled(true).unwrap();
@@ -57,7 +57,7 @@ fn descriptor_leads(staged: bool) {
     let listen = server.listen(LOCALHOST);
     let (active, passive) = connect(&client, &server, &listen);
     let fd = server.completions.fd().unwrap().as_fd().try_clone_to_owned().unwrap();
-    // The descriptor starts readable: there may be something already.
+    // The descriptor is readable at first, because events may be queued already.
     drain(&server);
     assert!(!readable(fd.as_fd()));
     thread::scope(|scope| {
@@ -73,7 +73,7 @@ fn descriptor_leads(staged: bool) {
             let taken = drain(&server);
             for number in 0..taken {
                 server.post_recv(&passive, number, 0, 8);
-                // The sender may be through already.
+                // The sender may be done already.
                 let _ = credit.send(());
             }
             received += taken;
@@ -141,7 +141,7 @@ fn waiters_share(staged: bool) {
         warpline_patience::until("all messages to be taken", || {
             taken.load(Ordering::Acquire) >= MESSAGES
         });
-        // One that is between two waits now is interrupted by a later call.
+        // A thread that is between two waits now is interrupted by a later call.
         warpline_patience::until("the interrupted waiters to end", || {
             server.completions.interrupt();
             waiters.iter().all(thread::ScopedJoinHandle::is_finished)
@@ -176,7 +176,7 @@ fn a_wait_that_drops_events_ends_when_its_time_is_over() {
         let bound = warpline_patience::Bound::new("the end of a wait");
         let dropped = waited.wait_for(timeout, |_, _| {
             bound.check();
-            // There is always one more.
+            // There is always another event.
             evd.post_software(1).unwrap();
             None::<()>
         });
@@ -294,7 +294,7 @@ fn a_low_srq_raises_its_event_once() {
     }
     assert_eq!(affiliated.queued(), 0);
     assert!(matches!(srq.close(), Err(Error::InUse { .. })));
-    // Once more, and not taken.
+    // Another event, which is not taken.
     srq.modify(None, Some(3)).unwrap();
     assert!(affiliated.wait_ready(Some(HANG)).unwrap());
     passive.close().unwrap();

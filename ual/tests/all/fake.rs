@@ -1,5 +1,5 @@
-//! A provider around the built-in one: refuses to take streams, loses memory, or has a connection manager of its
-//! own that does as the test says.
+//! A provider around the built-in one: it refuses to take streams, loses memory, or has a connection manager of its
+//! own that follows the test's instructions.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -17,23 +17,23 @@ use ual::{Config, Policy, Ual};
 pub(crate) enum Behaviour {
     /// Every stream is refused.
     RefuseStreams,
-    /// Reregistering fails when the old registration is gone already.
+    /// Reregistering fails when the old registration is already destroyed.
     LoseMemory,
     /// Connections are made by this manager.
     Native(Arc<Manager>),
-    /// A graceful close is taken note of, and never ends.
+    /// A graceful close is recorded, and never ends.
     NeverCloses,
-    /// A graceful close is refused so.
+    /// A graceful close is refused with this status.
     RefuseClose(VpStatus),
-    /// What streams are to be like is noted.
+    /// The parameters of streams are recorded.
     Noting(Arc<Mutex<Vec<StreamParams>>>),
-    /// Datagrams, of which these know services only.
+    /// Datagrams, with these services and nothing else.
     Datagrams(Arc<ServiceBook>),
-    /// A queue pair says which Terminate ended it, and not how.
+    /// A queue pair reports which Terminate ended it, and not how.
     TerminateOnly,
-    /// Of each queue's work queue pairs have lost some, and some is outstanding.
+    /// Queue pairs report lost and outstanding requests in each queue.
     Losing,
-    /// The next query of a queue pair runs what the test left here first.
+    /// The next query of a queue pair first runs the function that the test put here.
     Queried(Arc<Mutex<Option<Meanwhile>>>),
 }
 
@@ -108,7 +108,7 @@ impl Rnic for FakeRnic {
     }
     fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
         if name != ADDING {
-            return Err(VpError::new(VpStatus::Unsupported, format!("there is {ADDING} alone")));
+            return Err(VpError::new(VpStatus::Unsupported, format!("there is only {ADDING}")));
         }
         let context = std::ptr::without_provenance_mut(40);
         Ok(VendorCalls { table: NonNull::from(&ADDER).cast(), context })
@@ -192,7 +192,7 @@ impl Qp for FakeQp {
             (other, _) => self.real.modify(other),
         }
     }
-    /// As a device that chose the local address itself.
+    /// As with a device that chose the local address itself.
     fn query(&self) -> VpResult<QpInfo> {
         if let Behaviour::Queried(meanwhile) = &self.behaviour {
             let meanwhile = meanwhile.lock().unwrap().take();
@@ -216,7 +216,7 @@ impl Qp for FakeQp {
     }
 }
 
-/// What a connection manager was asked to do.
+/// A call of a connection manager.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
     Connect(QpId, SocketAddr, NativeParams),
@@ -226,7 +226,7 @@ pub(crate) enum Asked {
     Unlisten(u64),
 }
 
-/// A connection manager that notes what it is asked, and says what the test wants it to say.
+/// A connection manager that records its calls, and delivers the events that the test gives it.
 #[derive(Default)]
 pub(crate) struct Manager {
     events: Mutex<VecDeque<NativeEvent>>,
@@ -238,7 +238,7 @@ pub(crate) struct Manager {
     pub(crate) refuse: AtomicBool,
     /// Refuse to listen more than once.
     pub(crate) only: AtomicBool,
-    /// The thread that carries events finds none.
+    /// The thread that delivers events finds none.
     pub(crate) late: AtomicBool,
 }
 
@@ -248,7 +248,7 @@ impl Manager {
         self.more.notify_all();
     }
 
-    /// The next thing it was asked.
+    /// The next call.
     pub(crate) fn asked(&self) -> Asked {
         let asked = self.asked.lock().unwrap();
         let wait = |asked: &mut VecDeque<Asked>| asked.is_empty();
@@ -262,7 +262,7 @@ impl Manager {
         self.asked.lock().unwrap().pop_front()
     }
 
-    /// All that it said was taken.
+    /// All its events were taken.
     pub(crate) fn is_quiet(&self) -> bool {
         self.events.lock().unwrap().is_empty()
     }
@@ -327,7 +327,7 @@ impl NativeCm for Manager {
     }
 }
 
-/// What the services of an adapter were asked to do.
+/// A call of the services of an adapter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Served {
     Listen(u64, SocketAddr),
@@ -338,13 +338,13 @@ pub(crate) enum Served {
     Reject(u64, ServiceRefusal),
 }
 
-/// Services that note what they are asked, and say what the test wants them to say.
+/// Services that record their calls, and deliver the events that the test gives them.
 #[derive(Default)]
 pub(crate) struct ServiceBook {
     attrs: DatagramAttrs,
     handler: Mutex<Option<Arc<dyn ServiceHandler>>>,
     served: Mutex<VecDeque<Served>>,
-    /// Refuse to listen or to ask so many times.
+    /// Refuse so many calls that listen or send a request.
     pub(crate) refusals: AtomicU64,
 }
 
@@ -358,7 +358,7 @@ impl ServiceBook {
         self.handler.lock().unwrap().is_some()
     }
 
-    /// The next thing they were asked, if there is one.
+    /// The next call, if there is one.
     pub(crate) fn served(&self) -> Option<Served> {
         self.served.lock().unwrap().pop_front()
     }

@@ -1,5 +1,5 @@
-//! Processes that fork: the child keeps no connection and no port of the parent, disturbs none, and begins
-//! anew if it wants to.
+//! Processes that fork: the child keeps no connection and no port of the parent, disturbs none, and can open
+//! adapters of its own.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use ual::{AcceptParams, ConnEvent, ConnectParams, Disconnect, Ep, Listen, Listen
 const ROLE: &str = "UAL_TEST_FORK_ROLE";
 const ADDRESS: &str = "UAL_TEST_FORK_ADDRESS";
 
-/// Messages of the parent that forks meanwhile.
+/// Messages of the parent, which forks meanwhile.
 const MESSAGES: u64 = 60;
-/// It forks as often.
+/// How often it forks.
 const FORKS: u64 = 20;
 
-/// A process that forks, and its standard input: its children live until that ends.
+/// A process that forks, and its standard input: its children live until the input ends.
 struct Forking {
     process: Child,
     stdin: Option<ChildStdin>,
@@ -37,16 +37,16 @@ impl Forking {
         Self { process, stdin, out: Box::new(BufReader::new(out)) }
     }
 
-    /// The line that it prints about this.
+    /// The line that it prints about this topic.
     fn says(&mut self, of: &str) -> String {
-        let _guard = warpline_patience::Guard::new("the process that forks to say something");
+        let _guard = warpline_patience::Guard::new("the process that forks to print a line");
         let mut line = String::new();
         loop {
             line.clear();
             assert_ne!(
                 self.out.read_line(&mut line).unwrap(),
                 0,
-                "it ended and said nothing of {of}"
+                "it ended and printed nothing about {of}"
             );
             if let Some((_, said)) = line.split_once(of) {
                 return said.trim().to_owned();
@@ -63,7 +63,7 @@ impl Forking {
 impl Drop for Forking {
     fn drop(&mut self) {
         self.let_go();
-        // Both fail only if it is gone already.
+        // Both fail only if it has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -76,12 +76,12 @@ fn say(what: &str) {
 
 /// A child that does `work`; its id.
 fn fork(work: impl FnOnce()) -> i32 {
-    // SAFETY: the C library's own state is whole in the child (fork(2)); what this library had there is what
-    // these tests are about.
+    // SAFETY: the C library's own state is consistent in the child (fork(2)); that of this library is what
+    // these tests check.
     match unsafe { libc::fork() } {
         0 => {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            // SAFETY: ends the child without what its parent had to do at its end.
+            // SAFETY: ends the child without the exit handlers of its parent.
             unsafe { libc::_exit(i32::from(done.is_err())) }
         }
         -1 => panic!("{}", std::io::Error::last_os_error()),
@@ -96,7 +96,7 @@ fn live() {
 }
 
 fn is_alive(process: i32) -> bool {
-    // SAFETY: signal 0 only asks.
+    // SAFETY: signal 0 only checks that the process exists.
     unsafe { libc::kill(process, 0) == 0 }
 }
 
@@ -174,7 +174,7 @@ fn anew(side: &Side, address: SocketAddr) {
     let child = fork(|| {
         assert_ne!(kal_shim::fork::generation(), generation);
         let side = Side::new(policy());
-        // The port of the parent's listeners is none of its own.
+        // The ports of the parent's listeners are not its own.
         let listen = side.listen(LOCALHOST);
         let ep = connect(&side, address);
         side.region.write_at(0, b"child").unwrap();
@@ -192,7 +192,7 @@ fn anew(side: &Side, address: SocketAddr) {
     live();
 }
 
-/// A side that takes connections.
+/// A side that accepts connections.
 struct Taker {
     side: Side,
     listen: std::sync::Arc<Listen>,

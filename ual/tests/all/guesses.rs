@@ -1,4 +1,4 @@
-//! What a peer learns from the STags that it was granted about those that it was not.
+//! What a peer can infer from the STags that it was granted about those that it was not.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Requests that change hands: to another listener of the same adapter or of another.
+//! Requests that are handed off: to another listener of the same adapter or of another.
 
 use std::net::SocketAddr;
 
@@ -47,7 +47,7 @@ fn a_request_goes_to_another_port_of_this_or_another_adapter() {
     assert_eq!((moved.private_data.as_slice(), &moved.ends), (&b"who"[..], &request.ends));
     assert_eq!((moved.port, moved.listener), (inner.addresses()[0].port(), inner.id()));
     assert_eq!(moved.peer_ird_ord, request.peer_ird_ord);
-    // To another adapter, whose endpoints alone can accept it then.
+    // To another adapter: then only endpoints of that adapter can accept it.
     let to = Handoff { address: Some(LOCALHOST), ..Handoff::new(far.addresses()[0].port()) };
     ual::cm::handoff(moved.request, to).unwrap();
     let last = second.request();

@@ -65,7 +65,7 @@ fn silent_and_dripping_initiators_are_dropped_in_time() {
     let mut silent = raw(listen.addresses()[0], &[]);
     let whole = request(CRC, 1, &[7; 500]);
     let mut drip = raw(listen.addresses()[0], &whole[..1]);
-    // The whole request would take ten seconds: each octet waits for a response that never comes.
+    // To send the whole request would take ten seconds: each octet waits for a response that never comes.
     drip.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let ended = whole[1..].iter().any(|octet| {
         drip.write_all(&[*octet]).is_err()
@@ -101,7 +101,7 @@ fn a_request_in_single_octets_gets_its_reply_when_complete() {
     server.established();
 }
 
-// [CONN-05] [CONN-27]: reserved flags are ignored, and so are B, C, D without A.
+// [CONN-05] [CONN-27]: reserved flags are ignored, as are B, C, D without A.
 #[test]
 fn flags_without_meaning_are_ignored() {
     let server = Side::new(policy());
@@ -132,7 +132,7 @@ fn a_flood_of_half_open_connections_does_not_block_others() {
     let flood: Vec<_> = (0..100).map(|_| raw(listen.addresses()[0], b"MPA ")).collect();
     connect(&client, &server, &listen);
     assert!(server.ia.cm_counters().crowded_out >= 90);
-    // All but as many as there may be are gone, without a reply and long before their timers.
+    // All connections beyond the limit are closed, without a reply and long before their time-outs.
     flood.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
     warpline_patience::until("92 of 100 connections are closed", || {
         let is_over = |mut stream: &TcpStream| match stream.read(&mut [0; 64]) {
@@ -150,7 +150,7 @@ fn raw_from(local: &str, address: SocketAddr, octets: &[u8]) -> TcpStream {
     let socket = kal_shim::sock::connect(address, Some(local), &options).unwrap();
     let mut stream = TcpStream::from(socket);
     stream.set_nonblocking(false).unwrap();
-    warpline_patience::until("the connection stands", || stream.peer_addr().is_ok());
+    warpline_patience::until("the connection is established", || stream.peer_addr().is_ok());
     stream.write_all(octets).unwrap();
     stream
 }
@@ -167,7 +167,7 @@ fn a_flood_from_one_address_leaves_slow_clients_of_another() {
     });
     let flood: Vec<_> = (0..500).map(|_| raw(listen.addresses()[0], b"")).collect();
     warpline_patience::until("the flood is accepted", || server.ia.cm_counters().incoming == 501);
-    warpline_patience::until("as many as there may be are left", || {
+    warpline_patience::until("as many as the limit allows are left", || {
         server.ia.cm_counters().crowded_out == 501 - 16
     });
     slow.write_all(&whole[10..]).unwrap();
@@ -175,20 +175,20 @@ fn a_flood_from_one_address_leaves_slow_clients_of_another() {
     drop(flood);
 }
 
-// Whole requests that are refused cost a descriptor until the peer closes: they share the bound.
+// Whole requests that are refused occupy a descriptor until the peer closes: they share the limit.
 #[test]
 fn refusals_that_no_peer_takes_are_bounded() {
     let server = Side::new(Policy { half_open: 8, close_timeout: HANG, ..policy() });
     let listen = server.listen(LOCALHOST);
     let refused = request(0xC0, 0, &[]);
-    // One by one: the crowd gives up one at random that it has, and never the newcomer.
+    // One by one: a random one of those that wait is closed, and never the new one.
     let mut flood = Vec::new();
     for n in 1..=100 {
         flood.push(raw(listen.addresses()[0], &refused));
         warpline_patience::until("it is refused", || server.ia.cm_counters().refused == n);
     }
     assert_eq!(server.ia.cm_counters().crowded_out, 92);
-    // The same of what the application rejects; as many requests as it leaves unanswered wait.
+    // The same for requests that the application rejects; those without a reply wait.
     for n in 1..=20 {
         flood.push(raw(listen.addresses()[0], &request(CRC, 1, b"")));
         server.ia.reject(server.request().request, b"no").unwrap();
@@ -198,7 +198,7 @@ fn refusals_that_no_peer_takes_are_bounded() {
     drop(flood);
 }
 
-// One bound for all that cost a descriptor and that no application knows of.
+// One limit for all connections that occupy a descriptor and that no application knows of.
 #[test]
 fn refusals_and_half_open_connections_are_bounded_together() {
     let server = Side::new(Policy { half_open: 8, close_timeout: HANG, ..policy() });
@@ -208,7 +208,7 @@ fn refusals_and_half_open_connections_are_bounded_together() {
     for n in 1..=50 {
         flood.push(raw(listen.addresses()[0], b"MPA ID"));
         flood.push(raw(listen.addresses()[0], &refused));
-        warpline_patience::until("both to be looked at", || {
+        warpline_patience::until("both to be examined", || {
             let counters = server.ia.cm_counters();
             (counters.incoming, counters.refused) == (2 * n, n)
         });
@@ -217,7 +217,7 @@ fn refusals_and_half_open_connections_are_bounded_together() {
     drop(flood);
 }
 
-// Closing the listener after a refusal does not take the refusal back.
+// To close the listener after a refusal does not cancel the refusal.
 #[test]
 fn a_refusal_outlives_its_listener() {
     let server = Side::new(policy());
@@ -235,7 +235,7 @@ fn a_refusal_outlives_its_listener() {
     }
 }
 
-// [SEC-07]: a peer that guesses STags needs a connection for each, and gets so many in a minute.
+// [SEC-07]: a peer that guesses STags needs a connection for each, and gets only so many in a minute.
 #[test]
 fn guesses_at_stags_delay_the_start_ups_of_their_source() {
     let server = Side::new(Policy { invalid_stag_ends: 3, ..policy() });
@@ -266,7 +266,7 @@ fn guesses_at_stags_delay_the_start_ups_of_their_source() {
     assert_eq!(server.ia.cm_counters().delayed, 1);
 }
 
-// Any duration can be asked for; none ends in a panic, or at once.
+// Any duration is allowed; none causes a panic, or expires at once.
 #[test]
 fn the_longest_durations_are_for_ever() {
     let long = Duration::MAX;
@@ -315,7 +315,7 @@ fn the_longest_durations_are_for_ever() {
         waits.convert(other.into(), convert(Role::Responder)).unwrap();
         begins.convert(one.into(), convert(Role::Initiator)).unwrap();
         client.established();
-        // Without start-up the first message is what it waits for.
+        // Without start-up it waits for the first message.
         client.send(&begins, 3, 0, 8);
         server.established();
         server.success();
@@ -357,7 +357,7 @@ fn a_request_whose_peer_disconnected_is_removed() {
     assert!(matches!(server.ia.reject(request, b""), Err(Error::Closed(Object::Request))));
 }
 
-// A refusal waits for the peer's close: what it still sends does not end in a reset.
+// A refusal waits for the peer's close: octets that it still sends cause no reset.
 #[test]
 fn a_refusal_gives_the_peer_time_to_read_it() {
     let server = Side::new(policy());
@@ -426,7 +426,7 @@ fn a_reject_in_the_old_form_is_asked_again_in_that_form() {
     }
     let asked = server.asked();
     assert_eq!((asked[0][17], asked[1][17]), (2, 1));
-    // In the newer form it is the application's.
+    // In the newer form it belongs to the application.
     let (address, server) =
         scripted(vec![Some(reply(CRC | REJECT | ENHANCED, 2, &[0, 16, 0, 16]))]);
     let ep = client.ep();
@@ -435,7 +435,7 @@ fn a_reject_in_the_old_form_is_asked_again_in_that_form() {
     server.asked();
 }
 
-// A peer whose request got its reply is no half-open connection any more.
+// A connection whose request got its reply is no longer half open.
 #[test]
 fn established_connections_do_not_displace_others() {
     let (client, server) = (Side::new(policy()), Side::new(Policy { half_open: 2, ..policy() }));
@@ -462,7 +462,7 @@ fn a_reject_is_not_taken_elsewhere() {
     assert_eq!(other.ia.cm_counters().incoming, 0);
 }
 
-// [CONN-30]: a Read as RTR takes a place of our ORD, so that an endpoint without one offers none.
+// [CONN-30]: a Read as RTR needs an ORD of at least one, so an endpoint with an ORD of 0 does not offer it.
 #[test]
 fn a_read_is_offered_as_rtr_only_with_the_right_to_read() {
     let both = PeerToPeer { write: true, read: true, ..PeerToPeer::default() };
@@ -538,7 +538,7 @@ fn malformed_replies_are_distinguished() {
     }
 }
 
-// [CONN-02] [MPA-13]: what a reply demands and the policy refuses is named as such.
+// [CONN-02] [MPA-13]: the error names what a reply demands and the policy refuses.
 #[test]
 fn replies_against_policy_are_distinguished() {
     let refuses = Policy { markers: Markers::Refuse, crc: Crc::Refuse, ..policy() };
@@ -686,7 +686,7 @@ fn slow_peers_do_not_delay_others() {
     drop(waiting);
 }
 
-// [VERBS-10]: a Terminate that a peer does not take holds a reset up, but no longer than a close.
+// [VERBS-10]: a Terminate that a peer does not read delays a reset, but no longer than a close.
 #[test]
 fn a_peer_that_does_not_read_does_not_keep_an_endpoint_from_its_reset() {
     let bound = Duration::from_millis(100);

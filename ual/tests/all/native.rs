@@ -45,7 +45,7 @@ fn the_local_address_is_that_of_the_connection() {
     let ep = side.ep();
     ep.accept(request.request, AcceptParams::default()).unwrap();
     manager.asked();
-    // The queue pair says another one (`fake::HERE`), but the connection's is what counts.
+    // The queue pair reports another one (`fake::HERE`), but that of the connection counts.
     manager.report(NativeEvent::Established { qp: ep.id(), local: Some(at), params: params(b"") });
     assert_eq!(side.established().ends.local.address, at);
     let ep = side.ep();
@@ -74,7 +74,7 @@ fn the_managers_events_report_the_outcome_of_connect() {
     assert_eq!((established.ird, established.ord), (3, 4));
     assert_eq!(established.private_data, b"yes");
     assert_eq!(established.ends.remote.address, peer());
-    // The caller named none: it is the one that the device has.
+    // The caller named none: it is that of the device.
     assert_eq!(established.ends.local.address, fake::HERE.into());
     assert_eq!(ep.state(), EpState::Connected);
     ep.disconnect(Disconnect::Graceful).unwrap();
@@ -137,7 +137,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
     assert!(matches!(side.conn_event(), ConnEvent::Disconnected { by_peer: true, .. }));
 
     side.ia.reject(ask(8), b"busy").unwrap();
-    // The process may end now: nothing is left to another thread.
+    // The process may end now: no other thread has work left.
     assert_eq!(manager.was_asked(), Some(Asked::Reject(8, b"busy".to_vec())));
     warpline_patience::until("the reject to be counted", || side.ia.cm_counters().rejected == 1);
     listen.close().unwrap();
@@ -176,7 +176,7 @@ fn a_silent_manager_is_given_up() {
     assert!(matches!(side.ia.reject(request, &[]), Err(Error::Closed(_))));
 }
 
-// No one else would reject it.
+// Nothing else would reject it.
 #[test]
 fn a_request_for_a_listener_that_has_ended_is_rejected() {
     let (side, manager) = side(policy());
@@ -196,7 +196,7 @@ fn a_request_for_a_listener_that_has_ended_is_rejected() {
     assert_eq!(side.request().listener, second.id());
 }
 
-// All addresses of a listener, or none.
+// A listener gets all of its addresses, or none.
 #[test]
 fn a_listener_that_lacks_an_address_releases_the_others() {
     let (side, manager) = side(policy());
@@ -218,7 +218,7 @@ fn a_request_ends_with_its_adapter() {
     drop(listen);
     let ia = side.ia.clone();
     drop(side);
-    // The connection thread may have the dispatcher in hand for a moment.
+    // The connection thread may use the dispatcher for a moment.
     warpline_patience::until("the adapter to be closed", || ia.close().is_ok());
     assert!(matches!(ia.reject(request, &[]), Err(Error::Closed(_))));
     assert!(std::iter::from_fn(|| manager.was_asked()).all(|asked| asked == Asked::Unlisten(0)));
@@ -243,8 +243,8 @@ fn an_attempt_can_be_cancelled() {
     assert!(matches!(manager.asked(), Asked::Connect(..)));
 }
 
-// What the manager said of an earlier connection may still wait to be carried when the endpoint is used
-// again: it must not end the later one.
+// An event of an earlier connection may still be undelivered when the endpoint is used again: it must not
+// end the later one.
 #[test]
 fn events_of_an_earlier_attempt_do_not_end_a_later_one() {
     let (side, manager) = side(policy());
@@ -273,7 +273,7 @@ fn events_of_an_earlier_attempt_do_not_end_a_later_one() {
     manager.report(NativeEvent::Disconnected { qp });
     assert!(matches!(side.conn_event(), ConnEvent::Disconnected { .. }));
     again_behind(NativeEvent::Disconnected { qp });
-    // Nothing else came before this.
+    // No other call came before this one.
     let other = side.ep();
     other.connect(ConnectParams::new(peer())).unwrap();
     manager.report(NativeEvent::Rejected { qp: other.id(), private_data: b"no".to_vec() });

@@ -1,4 +1,4 @@
-//! Objects: in-use rules, life times, handles, providers.
+//! Objects: in-use rules, lifetimes, handles, providers.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn nothing_in_use_can_be_closed_and_everything_closes_once() {
     ] {
         assert!(matches!(refused, Err(Error::InUse { .. })), "{refused:?}");
     }
-    // What was refused still works.
+    // The objects whose destruction was refused still work.
     side.post_recv(&ep, 1, 0, 10);
     ep.close().unwrap();
     listen.close().unwrap();
@@ -163,14 +163,14 @@ fn limits_of_an_endpoint_change_and_its_state_does_not() {
     assert_eq!((info.ord, info.ird, info.send_depth), (2, 3, 20));
     assert!(ep.modify(limits(u16::MAX, 20)).is_err());
     assert!(matches!(ep.modify(vp_api::QpChange::Error), Err(Error::InvalidArgument(_))));
-    // The negotiation goes by them.
+    // They apply in the negotiation.
     let server = Side::new(policy());
     let listen = server.listen(LOCALHOST);
     ep.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
     assert_eq!(server.request().peer_ird_ord, Some((3, 2)));
 }
 
-// A refusal says in which state the endpoint is, and in which it would have to be.
+// A refusal names the state of the endpoint, and the states in which the call is allowed.
 #[test]
 fn a_refusal_names_the_state() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
@@ -246,8 +246,8 @@ fn memory_lives_until_it_is_deregistered() {
     assert_eq!(error.verb_status(), Some(VpStatus::InvalidAccess));
 }
 
-// RDMAC 9.2.6: a reregistration that fails may destroy the region. It closes all the same, and what
-// has its STag index by then is left alone.
+// RDMAC 9.2.6: a reregistration that fails may destroy the region. It can still be closed, and an object that
+// has its STag index by then is not changed.
 #[test]
 fn a_region_that_was_lost_can_be_closed() {
     let ual = fake::ual(Behaviour::LoseMemory, policy());
@@ -351,7 +351,7 @@ fn only_octets_of_the_region_are_synchronised() {
     assert!(unlinked.sync(0, 0).is_err());
 }
 
-/// A provider that cannot work here.
+/// A provider that cannot be used here.
 struct Broken;
 
 impl Provider for Broken {

@@ -64,7 +64,7 @@ fn of(ep: &Ep) -> Option<QueuePair> {
     all.find(|qp| qp.qp == ep.id().0 && qp.local == local && local.is_some())
 }
 
-/// Asks this process.
+/// Sends a request to this process.
 fn query(question: &str) -> Value {
     let path = directory().join(format!("{}.sock", std::process::id()));
     let mut stream = UnixStream::connect(path).unwrap();
@@ -93,7 +93,7 @@ fn a_record_counts_the_octets_of_its_connection() {
     client.post(&active, 2, SendOp::Read { remote: to, invalidate_sink: false }, 0, 5_000);
     client.success();
     client.success();
-    // Both messages of the last exchange were sent: the Read's response is here.
+    // Both messages of the last exchange were sent: the Read's response has arrived.
     let (sent, received) = (of(&active).unwrap(), of(&passive).unwrap());
     assert!(sent.is_written() && received.is_written());
     assert_eq!((sent.messages_sent, received.responses_sent), (MESSAGES + 2, 1));

@@ -1,4 +1,4 @@
-//! Ports that come and go, in a network namespace of the test's own.
+//! Ports that are added and removed, in a network namespace of the test's own.
 
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn ip(args: &[&str]) {
     assert!(Command::new("ip").args(args).status().unwrap().success(), "ip {args:?}");
 }
 
-/// Waits for an event that says `online`, after which the port must be as `expected`.
+/// Waits for an event with this `online`, after which the port must be as `expected`.
 fn until(ia: &Ia, evd: &Arc<Evd>, wanted: bool, expected: impl Fn(&PortInfo) -> bool) {
     let bound = warpline_patience::Bound::new("the port to be as expected");
     loop {

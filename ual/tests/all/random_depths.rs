@@ -39,13 +39,13 @@ impl Dice {
         self.roll(times) == 0
     }
 
-    /// Up to `most`, and all of it often.
+    /// A number up to `most`, which itself is frequent.
     fn depth(&mut self, most: u32) -> u32 {
         if self.once_in(2) { most } else { 1 + self.roll(most as usize) as u32 }
     }
 }
 
-/// A dispatcher of completions, where it is taken from, and the entries that no queue may fill.
+/// A dispatcher of completions, how they are taken, and its free entries.
 struct Target {
     evd: Arc<Evd>,
     /// Completions may come through an aggregate dispatcher only.
@@ -53,12 +53,12 @@ struct Target {
     left: u32,
 }
 
-/// An endpoint in a slot: its dispatchers, with the entries that it may fill there.
+/// An endpoint in a slot: its dispatchers, with the entries that it occupies there.
 struct End {
     ep: Arc<Ep>,
     send: (usize, u32),
     recv: (usize, u32),
-    /// Its connection was made, or begun, and not ended.
+    /// Its connection was established, or begun, and not ended.
     begun: bool,
 }
 
@@ -77,7 +77,7 @@ struct Sent {
     id: u64,
     /// Requests before it.
     order: u32,
-    /// Its completion comes, whether it succeeds or not.
+    /// It completes visibly, whether it succeeds or not.
     told: bool,
 }
 
@@ -201,7 +201,7 @@ impl Program {
         });
     }
 
-    /// Takes the connection events that are there.
+    /// Takes the queued connection events.
     fn take_events(&mut self) {
         while let Some(event) = self.side.connection.dequeue().unwrap() {
             let Event::Connection { qp, event, .. } = event else { panic!("{event:?}") };
@@ -229,7 +229,7 @@ impl Program {
             return;
         }
         let Ok(failed) = end.ep.reset() else { return };
-        // The last ones failed, and say so; of the others the silent ones succeeded, and say nothing.
+        // The last ones failed, and were reported; the unsignalled ones before them succeeded, and are not reported.
         let posted = self.posted.get_mut(&qp).unwrap();
         let good = posted.sent - failed;
         posted.sends.iter_mut().for_each(|sent| sent.told |= sent.order >= good);
@@ -310,7 +310,7 @@ impl Program {
                 posted.sends.push_back(Sent { id, order: posted.sent, told });
                 posted.sent += 1;
             }
-            // What was taken has left, and silent requests before it.
+            // A completed request has left the queue, as have unsignalled ones before it.
             Err(VpStatus::TooManyWrs) => assert!(posted.sends.len() >= end.send.1 as usize),
             Err(_) => {}
         }
@@ -330,14 +330,14 @@ impl Program {
         posted
     }
 
-    /// Ends everything: what was posted has completed once, nothing else came, and nothing was lost.
+    /// Ends everything: every request has completed once, nothing else came, and nothing was lost.
     fn finish(&mut self) {
         for at in 0..SLOTS {
             let Some(end) = &self.slots[at] else { continue };
             let ep = end.ep.clone();
             if ep.state() != EpState::Unconnected {
                 let _ = ep.disconnect(Disconnect::Abrupt);
-                until("the end to be told, and the endpoint to be reset", || {
+                until("the end to be reported, and the endpoint to be reset", || {
                     self.reset(at);
                     ep.state() == EpState::Unconnected
                 });
@@ -350,7 +350,7 @@ impl Program {
             assert_eq!(*left, evd.depth());
         }
         self.take_events();
-        // Events of closed endpoints were removed; that of an overrun would be here.
+        // Events of closed endpoints were removed; one of an overrun would still be queued.
         assert_eq!((self.events.queued(), self.side.connection.queued()), (0, 0));
     }
 }

@@ -1,5 +1,5 @@
-//! Endpoints that are reset and used again after every kind of end, and adapters that are taken
-//! down with everything in flight.
+//! Endpoints that are reset and used again after every kind of end, and adapters that are closed
+//! with everything in flight.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use ual::{
 use crate::common::{HANG, LOCALHOST, Side, policy};
 use crate::fake::{self, Behaviour, Meanwhile};
 
-/// An end, or an attempt that comes to nothing, of one pair of endpoints.
+/// An end, or a failed attempt, of one pair of endpoints.
 type End = fn(&Pair);
 
 struct Pair {
@@ -43,7 +43,7 @@ impl Pair {
         }
     }
 
-    /// Back to unconnected, from wherever.
+    /// Resets an endpoint to unconnected, from any state.
     fn reset(&self) {
         for ep in [&self.active, &self.passive] {
             // Refused while a Terminate is on its way, which does not take long.
@@ -94,7 +94,7 @@ fn terminated(pair: &Pair) {
     // No receive is posted for it.
     pair.client.send(&pair.active, 1, 0, 10);
     pair.over();
-    // The send that caused it: done or flushed.
+    // The send that caused it: completed or flushed.
     pair.client.completion();
 }
 
@@ -130,7 +130,7 @@ fn misused(pair: &Pair) {
     assert!(pair.passive.accept(stale, AcceptParams::default()).is_err());
 }
 
-/// The roles change sides: what accepted before connects now.
+/// The roles change: the side that accepted before connects now.
 fn the_other_way(pair: &Pair) {
     let listen = pair.client.listen(LOCALHOST);
     pair.passive.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
@@ -173,11 +173,11 @@ fn endpoints_survive_every_kind_of_end_many_times() {
     ];
     for round in 0..4 {
         for at in 0..ends.len() {
-            // Every end follows another one each round.
+            // In each round every end follows a different one.
             ends[(at * (2 * round + 1)) % ends.len()](&pair);
             pair.reset();
         }
-        // Nothing is left over, and a connection works.
+        // No event is left, and a connection works.
         pair.connect();
         pair.server.post_recv(&pair.passive, 1, 0, 100);
         pair.client.send(&pair.active, 2, 0, 100);
@@ -192,7 +192,7 @@ fn endpoints_survive_every_kind_of_end_many_times() {
     }
 }
 
-// Of two threads that reset an endpoint one does; the other must not undo what is begun after that.
+// Of two threads that reset an endpoint one succeeds; the other must not end what begins after that.
 #[test]
 fn a_late_reset_does_not_affect_the_next_connection() {
     let meanwhile: Arc<Mutex<Option<Meanwhile>>> = Arc::default();
@@ -253,7 +253,7 @@ fn an_adapter_is_taken_down_with_everything_in_flight() {
         assert!(matches!(ual::cm::reject(request.request, b""), Err(Error::Closed(_))));
         half_open.set_read_timeout(Some(HANG)).unwrap();
         let _ = half_open.read_to_end(&mut Vec::new());
-        // Not dropped: the connection thread may look at one of them just now.
+        // Not dropped: the connection thread may use one of them just now.
         active.close().unwrap();
         waiting.close().unwrap();
         while client.connection.dequeue().unwrap().is_some() {}

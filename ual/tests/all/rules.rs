@@ -62,7 +62,7 @@ fn a_rule_refuses_requests_and_the_peer_gets_a_reject() {
     let rules = "[[rule]]\nmatch = { role = \"accept\" }\naction = { deny = \"closed\" }";
     let (client, server) = (plain(), side(rules));
     let init = ListenInit {
-        // Rules are over the listener's own policy, too.
+        // Rules override the listener's own policy, too.
         policy: Some(over_tcp()),
         ..ListenInit::new(SocketAddr::new(LOCALHOST, 0), &server.requests)
     };
@@ -232,7 +232,7 @@ fn socket_at(local: SocketAddr) -> OwnedFd {
     copies.find(is_it).expect("the connection's socket")
 }
 
-/// The bound on the octets that the kernel sends of it in a second.
+/// The octets that the kernel may send of it in a second.
 fn rate_of(socket: &OwnedFd) -> u64 {
     let (mut rate, mut len) = (0u64, size_of::<u64>() as libc::socklen_t);
     let (fd, place) = (socket.as_raw_fd(), (&raw mut rate).cast());

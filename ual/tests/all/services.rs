@@ -25,7 +25,7 @@ fn peer() -> SocketAddr {
     ([192, 0, 2, 9], 18515).into()
 }
 
-/// A service that was asked, and the token of the question.
+/// A service request, and its token.
 fn asked(side: &Side, services: &ServiceBook) -> (Arc<UdService>, u64) {
     let (evd, private_data) = (side.connection.clone(), Vec::new());
     let init = UdServiceInit { peer: peer(), evd, private_data };
@@ -57,7 +57,7 @@ fn listen(side: &Side, serves: Serves) -> ual::Result<Arc<Listen>> {
     listen_at(side, serves, 0)
 }
 
-/// Listens for datagrams; the token that requests carry.
+/// Listens for datagrams; returns the token that requests carry.
 fn offered(side: &Side, services: &ServiceBook) -> (Arc<Listen>, u64) {
     let listen = listen(side, Serves::Datagrams).unwrap();
     match services.served() {
@@ -77,10 +77,10 @@ fn request(side: &Side) -> ServiceRequest {
     }
 }
 
-/// What the services are asked next.
+/// The next call of the services.
 fn served(services: &ServiceBook) -> Served {
     let mut next = None;
-    warpline_patience::until("something that the services are asked", || {
+    warpline_patience::until("a call of the services", || {
         next = services.served();
         next.is_some()
     });
@@ -101,7 +101,7 @@ fn a_closed_service_gives_up_its_own_requests() {
     services.report(failed(second_token, "no route"));
     assert_eq!(wait_reply(&side), "no reply from the service: no route");
     drop(second);
-    assert_eq!(services.served(), None, "it had its answer");
+    assert_eq!(services.served(), None, "it had its reply");
     assert_eq!(side.connection.queued(), 0);
 }
 
@@ -194,7 +194,7 @@ fn a_request_without_room_is_refused() {
     assert_eq!(narrow.queued(), 1);
 }
 
-// The same port for both; any that is free for both will do, but a chosen one must be.
+// The same port for both: any one that is free for both, or the chosen one, which must be free for both.
 #[test]
 fn a_listener_for_both_has_one_port_and_gets_service_requests() {
     let (side, services) = side(policy());
@@ -211,7 +211,7 @@ fn a_listener_for_both_has_one_port_and_gets_service_requests() {
     services.refusals.store(1, Ordering::Release);
     let taken = listen_at(&side, Serves::Both, free);
     assert!(matches!(taken, Err(Error::AddressInUse(_))), "{taken:?}");
-    // However often it is tried, it ends.
+    // The number of tries is bounded.
     services.refusals.store(u64::MAX, Ordering::Release);
     let crowded = warpline_patience::within("the tries to end", || listen(&side, Serves::Both));
     assert!(matches!(crowded, Err(Error::AddressInUse(_))), "{crowded:?}");
@@ -273,7 +273,7 @@ fn a_closed_adapter_leaves_its_provider_no_handler() {
     // The connection thread may have the dispatcher in hand for a moment.
     warpline_patience::until("the adapter to be closed", || ia.close().is_ok());
     assert!(!services.has_handler());
-    // To drop it is to close it.
+    // To drop it closes it.
     let (side, services) = self::side(policy());
     drop(side);
     warpline_patience::until("the adapter to be closed", || !services.has_handler());

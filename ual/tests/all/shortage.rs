@@ -1,4 +1,4 @@
-//! A process that has no descriptors left: what cannot be done says why, and goes on when there are
+//! A process that has no descriptors left: a call that fails gives the reason, and works again when there are
 //! some.
 
 use std::fs::File;
@@ -23,7 +23,7 @@ fn a_lack_of_descriptors_is_reported_as_the_cause() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Takes every descriptor that there is.
+/// Opens files until no descriptor is left.
 fn hoard() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }

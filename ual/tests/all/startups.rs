@@ -1,5 +1,5 @@
-//! Raw peers at the beginning of a connection: what they are sent, and what of theirs is kept, waited for
-//! and dropped.
+//! Raw peers at the beginning of a connection: what they are sent, and which of their octets are kept, awaited
+//! or dropped.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use ual::{
 use crate::common::{HANG, LOCALHOST, Side, connect, over_tcp, policy};
 use crate::wire::{CRC, ENHANCED, REJECT, asking, raw, read_to_end, reply, request, scripted};
 
-/// No time-out that a test could wait for.
+/// A time-out that no test reaches.
 fn patient() -> Policy {
     let long = 10 * HANG;
     Policy { connect_timeout: long, request_timeout: long, close_timeout: long, ..policy() }
@@ -63,7 +63,7 @@ fn a_closed_listener_drops_peers_without_a_request() {
     }
 }
 
-// A refused peer makes room: only present peers are counted.
+// A refused peer that has closed no longer counts.
 #[test]
 fn refused_peers_do_not_displace_others() {
     let server = Side::new(Policy { half_open: 3, ..patient() });
@@ -96,7 +96,7 @@ fn octets_after_a_waiting_request_are_kept() {
     assert_eq!(octets[20..], *b"no");
 }
 
-// What a refused peer still sends is read and dropped, for as long as it takes.
+// Octets that a refused peer still sends are read and dropped, for as long as it sends.
 #[test]
 fn a_refused_peer_may_go_on_sending() {
     let server = Side::new(patient());
@@ -119,7 +119,7 @@ fn a_reply_in_single_octets_is_taken_when_complete() {
     let (mut stream, _) =
         warpline_patience::within("the connection", || listener.accept().unwrap());
     stream.set_nodelay(true).unwrap();
-    // Between the octets the peer has time to look.
+    // Between the octets the peer has time to react.
     stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     for octet in reply(CRC | REJECT, 1, b"no") {
         stream.write_all(&[octet]).unwrap();
@@ -159,7 +159,7 @@ fn a_peer_that_does_not_answer_is_not_looked_for_elsewhere() {
     assert_eq!(other.ia.cm_counters().incoming, 0);
 }
 
-// This end closes first, and would have to wait for stragglers before it may use the port again.
+// This end closes first, and would have to wait for TIME_WAIT before it may use the port again.
 #[test]
 fn a_second_attempt_has_the_same_local_port() {
     let client = Side::new(policy());
@@ -236,7 +236,7 @@ fn fill(stream: &mut TcpStream) -> usize {
     filled
 }
 
-// The dialogue, the last message and the request are in order, however slowly the peer reads.
+// The dialogue, the last message and the request arrive in order, however slowly the peer reads.
 #[test]
 fn a_conversion_waits_until_the_peer_has_read_the_dialogue() {
     // The last message does not fit into it at once.
@@ -261,7 +261,7 @@ fn a_conversion_waits_until_the_peer_has_read_the_dialogue() {
     client.established();
 }
 
-// Octets that are there already, and look like an FPDU but for one version.
+// Octets that have arrived already, and are an FPDU except for one version field.
 #[test]
 fn an_fpdu_of_another_version_refuses_a_conversion() {
     let side = Side::new(policy());

@@ -1,4 +1,4 @@
-//! The whole way between two processes: connect, accept, Send, RDMA Write, disconnect; and what one side gets
+//! Connections between two processes: connect, accept, Send, RDMA Write, disconnect; and what one side gets
 //! when the other is killed.
 
 use std::io::{BufRead, BufReader, Write};
@@ -17,13 +17,13 @@ struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only if it is gone already.
+        // Both fail only if it has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// This test binary again, as the server of the named role. The first line it prints is its address.
+/// Starts this test binary again, as the server with this role. The first line that it prints is its address.
 fn spawn(role: &str) -> (Server, SocketAddr, impl BufRead) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "two_processes::server_process", "--nocapture"])
@@ -34,10 +34,10 @@ fn spawn(role: &str) -> (Server, SocketAddr, impl BufRead) {
         .unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
-    let _guard = warpline_patience::Guard::new("the server to say its address");
+    let _guard = warpline_patience::Guard::new("the server to print its address");
     let address = loop {
         line.clear();
-        assert_ne!(out.read_line(&mut line).unwrap(), 0, "the server said no address");
+        assert_ne!(out.read_line(&mut line).unwrap(), 0, "the server printed no address");
         if let Some((_, address)) = line.split_once("address ") {
             break address.trim().parse().unwrap();
         }
@@ -57,7 +57,7 @@ fn load_with(variables: &[(&str, &std::path::Path)]) -> String {
 /// Set for [`loading_process`].
 const LOADS: &str = "UAL_TEST_LOADS";
 
-/// Not a test: loads the configuration and says what it found.
+/// Not a test: loads the configuration and prints the result.
 #[test]
 fn loading_process() {
     if std::env::var_os(LOADS).is_some() {
@@ -79,7 +79,7 @@ fn the_environment_names_the_configuration() {
     let (home, nothing) = (("HOME", &*dir), std::path::Path::new(""));
     assert!(load_with(&[home]).contains("half_open 7"));
     assert!(load_with(&[home, ("WARPLINE_CONFIG", &named)]).contains("half_open 8"));
-    // One that is empty names nothing.
+    // An empty variable names no file.
     assert!(load_with(&[home, ("WARPLINE_CONFIG", nothing)]).contains("half_open 7"));
     let missing = load_with(&[home, ("WARPLINE_CONFIG", &dir.join("missing.toml"))]);
     assert!(missing.contains("error ") && missing.contains("missing.toml"), "{missing}");
@@ -99,14 +99,14 @@ fn server_process() {
     side.post_recv(&ep, 2, 1000, 1000);
     let request = side.request();
     assert_eq!(request.private_data, b"hello");
-    // Where the client may write: STag and TO.
+    // The memory that the client may write: STag and TO.
     let mut place = side.lmr.stag().0.to_be_bytes().to_vec();
     place.extend((side.region.addr() + 4096).to_be_bytes());
     let params = AcceptParams { private_data: place, ..AcceptParams::default() };
     ep.accept(request.request, params).unwrap();
     side.established();
     if role == "silent" {
-        // Until the parent kills us, or goes.
+        // Until the parent kills this process, or ends.
         let _ = std::io::stdin().read_line(&mut String::new());
         return;
     }
@@ -182,8 +182,8 @@ fn a_killed_peer_is_named_and_everything_posted_completes() {
     }
 }
 
-/// Whichever of the two sees the FIN first: a request that was posted while the connection stood, and
-/// is flushed, is not lost in an orderly end; and to disconnect then does not make it one.
+/// Whichever end sees the FIN first: an end that flushes a request, posted while the connection was established,
+/// is not orderly; and a disconnect after it does not make it orderly.
 #[test]
 fn a_peer_killed_in_the_middle_of_a_request_does_not_look_orderly() {
     for round in 0..20 {
@@ -254,7 +254,7 @@ fn a_stopped_peer_is_noticed_by_the_probe() {
     assert_eq!(side.completion().status, WcStatus::Flushed);
 }
 
-// A stopped peer holds up a graceful disconnect no longer than the close time-out.
+// A stopped peer delays a graceful disconnect no longer than the close time-out.
 #[test]
 fn a_disconnect_from_a_stopped_peer_ends() {
     let (child, address, _out) = spawn("silent");

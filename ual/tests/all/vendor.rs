@@ -1,4 +1,4 @@
-//! Vendor calls of a built-in provider: bare, and in wrappers.
+//! Vendor calls of a built-in provider: alone, and in wrappers.
 
 use std::sync::Arc;
 

@@ -26,7 +26,7 @@ pub(crate) const CRC: u8 = 0x40;
 pub(crate) const REJECT: u8 = 0x20;
 pub(crate) const ENHANCED: u8 = 0x10;
 
-/// Everything until the peer closes or resets.
+/// All octets until the peer closes or resets.
 pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(HANG)).unwrap();
     let mut octets = Vec::new();
@@ -43,7 +43,7 @@ pub(crate) fn raw(address: SocketAddr, octets: &[u8]) -> TcpStream {
     stream
 }
 
-/// A raw connection whose request the application has, and its id.
+/// A raw connection whose request the application has received, and the id of the request.
 pub(crate) fn asking(server: &Side, listen: &ual::Listen) -> (TcpStream, ual::RequestId) {
     let stream = raw(listen.addresses()[0], &request(CRC, 1, b""));
     stream.set_read_timeout(Some(HANG)).unwrap();
@@ -66,7 +66,7 @@ pub(crate) fn scripted(answers: Vec<Option<Vec<u8>>>) -> (SocketAddr, Scripted) 
             request.extend(data);
             if let Some(answer) = answer {
                 stream.write_all(&answer).unwrap();
-                // A peer that connects again from the same port has reset this one by then.
+                // A peer that connects again from the same port has reset this connection by then.
                 let _ = stream.shutdown(std::net::Shutdown::Write);
                 request.extend(read_to_end(&mut stream));
             }
@@ -81,9 +81,9 @@ pub(crate) fn scripted(answers: Vec<Option<Vec<u8>>>) -> (SocketAddr, Scripted) 
 pub(crate) struct Scripted(std::thread::JoinHandle<Vec<Vec<u8>>>);
 
 impl Scripted {
-    /// The requests of all connections that it was to reply to.
+    /// The requests of all connections for which it had replies.
     pub(crate) fn asked(self) -> Vec<Vec<u8>> {
-        warpline_patience::within("the server to be asked as often as it answers", || {
+        warpline_patience::within("the server to get a request for each reply", || {
             self.0.join().unwrap()
         })
     }

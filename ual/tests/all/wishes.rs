@@ -1,4 +1,4 @@
-//! What callers may ask of a connection: local ports, time-outs, limits left out of the start-up.
+//! Parameters of a connection: local ports, time-outs, limits left out of the start-up.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -40,12 +40,12 @@ fn a_local_port_is_used_and_used_again() {
         passive.accept(request.request, AcceptParams::default()).unwrap();
         assert_eq!(client.established().ends.local.address.port(), local_port);
         server.established();
-        // While it is connected, no other connects from there to the same peer.
+        // While it is connected, no other endpoint connects from that port to the same peer.
         let other = client.ep();
         let error = other.connect(params.clone()).unwrap_err();
         assert!(matches!(error, Error::AddressInUse(_)), "{error}");
         assert_eq!(other.state(), EpState::Unconnected);
-        // The passive end closes first, so that no straggler is waited for at this end.
+        // The passive end closes first, so that this end has no TIME_WAIT.
         passive.disconnect(Disconnect::Graceful).unwrap();
         assert!(matches!(server.conn_event(), ConnEvent::Disconnected { .. }));
         assert!(matches!(client.conn_event(), ConnEvent::Disconnected { .. }));
@@ -94,7 +94,7 @@ fn a_port_in_use_is_reported_at_once_and_another_works() {
         }
         assert_eq!(ep.state(), EpState::Unconnected);
     }
-    // The same endpoint connects from anywhere else.
+    // The same endpoint connects from any other port.
     ep.connect(ConnectParams::new(address)).unwrap();
     let passive = server.ep();
     passive.accept(server.request().request, AcceptParams::default()).unwrap();
@@ -144,7 +144,7 @@ fn a_time_out_bounds_the_whole_attempt() {
     ep.connect(params).unwrap();
     assert_eq!(failure(&client), FailReason::ReplyTimeout(short));
     drop(warpline_patience::within("two tries to connect", || peer.join().unwrap()));
-    // One beyond the end of the clock is none.
+    // A deadline that the clock cannot represent is none.
     let mut never = ConnectParams::new(silent.local_addr().unwrap());
     never.timeout = Some(Duration::MAX);
     let ep = client.ep();
@@ -223,7 +223,7 @@ fn either_end_may_leave_limits_out_and_keeps_its_own() {
     }
 }
 
-/// What the policy says of streams, and what was negotiated, reaches the provider.
+/// The provider gets the policy for streams, and what was negotiated.
 #[test]
 fn streams_are_as_the_policy_and_the_peer_want_them() {
     let wanted = Policy {
@@ -260,7 +260,7 @@ fn streams_are_as_the_policy_and_the_peer_want_them() {
 }
 
 /// A close that the provider refuses is the caller's error, unless the stream has ended by itself.
-// A provider that says nothing of the end any more does not keep the application waiting.
+// A provider that never reports the end does not keep the application waiting.
 #[test]
 fn a_close_that_never_ends_is_over_in_time() {
     let short = Policy { close_timeout: Duration::from_millis(1), ..policy() };

@@ -29,7 +29,7 @@ fn a_refused_post_is_an_error_and_the_next_one_works() {
     client.send(&active, 4, 0, 100);
     assert_eq!(client.success().wr_id, 4);
     assert_eq!([server.success().wr_id, server.success().wr_id], [1, 2]);
-    // `stats` stands outside of `fault`, so it sees the refusal.
+    // `stats` is around `fault`, so it counts the refusal.
     let books = stats::snapshots();
     let posts = books.iter().filter_map(|book| book.verb("post_send"));
     assert!(posts.into_iter().any(|posts| (posts.calls, posts.refused) == (3, 1)), "{books:?}");
@@ -45,7 +45,7 @@ fn a_connection_refused_by_the_provider_is_reported() {
     passive.accept(server.request().request, AcceptParams::default()).unwrap();
     let event = client.conn_event().to_string();
     assert!(event.contains("connect@1=InsufficientResources"), "{event}");
-    // The next one comes about.
+    // The next one is established.
     let server = Side::new(policy());
     connect(&client, &server, &server.listen(LOCALHOST));
 }
@@ -65,7 +65,7 @@ fn a_connection_that_the_acceptors_provider_refuses_is_rejected() {
     assert_eq!(server.requests.queued(), 0);
 }
 
-// A waiting thread serves the sockets itself, whatever is between it and the completion queue.
+// A waiting thread serves the sockets itself, whatever wrappers are between it and the completion queue.
 #[test]
 fn a_thread_that_waits_on_an_aggregate_dispatcher_leads() {
     let (client, server) = (Side::new(policy()), side(r#"["stats"]"#));
@@ -86,7 +86,7 @@ fn a_thread_that_waits_on_an_aggregate_dispatcher_leads() {
     assert!(leads.into_iter().any(|leads| leads.calls > 0), "{books:?}");
 }
 
-// What is dropped gives its place at the provider back, as what is closed.
+// A dropped object is freed at the provider, as a closed one is.
 #[test]
 fn dropped_objects_leave_room_for_others() {
     let limits = ["max_cq=2", "max_qp=1", "max_srq=1", "max_mr=2", "max_mw=1", "max_pd=2"];

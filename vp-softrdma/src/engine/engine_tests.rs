@@ -124,7 +124,7 @@ fn no_state_is_kept_of_a_closed_socket() {
     assert_eq!(reports(&engine, &seen), [OCTETS]);
 }
 
-/// State of this process's thread of a name: R or S.
+/// State of this process's thread with this name: R or S.
 fn state_of_thread(name: &str) -> Option<char> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let stats =
@@ -179,7 +179,7 @@ fn the_wakeup_stays_set_until_the_leader_has_seen_it() {
             assert!(!is_wakeup_set(&engine), "no thread waits for that one");
             engine.wake(&mine);
             engine.poll();
-            assert!(is_wakeup_set(&engine), "who polls leaves it to the leader");
+            assert!(is_wakeup_set(&engine), "a poll leaves it to the leader");
         }
         checks.get() == 2
     };
@@ -191,7 +191,7 @@ fn the_wakeup_stays_set_until_the_leader_has_seen_it() {
     assert!(!is_wakeup_set(&engine), "no thread waits any more");
 }
 
-/// The wake-up was meant for a leader that has left.
+/// The wake-up was for a leader that has already returned.
 #[test]
 fn a_poller_clears_a_wakeup_without_a_leader() {
     let engine = engine();

@@ -7,7 +7,7 @@ use warpline_patience::{Bound, until};
 use crate::testing::end::{End, pair};
 use crate::tuning::SEND_BUDGET;
 
-/// Many budgets of each end.
+/// Length of a transfer that takes many budgets at each end.
 const LARGE: usize = 16 << 20;
 
 /// What one visit may take from the core: a batch, and the FPDU that filled it.
@@ -52,7 +52,7 @@ fn a_poll_goes_on_with_what_is_unsent() {
     let remote = Remote { stag: peer.stag, to: peer.buffer.addr() };
     let (op, flags) = (SendOp::Write { remote }, SendFlags::COALESCE);
     end.qp.post_send(&[SendWr { wr_id: 1, op, data: Data::Sgl(&[]), flags }]).expect("room");
-    // As if it were no post that is deferred.
+    // As if the deferred octets were not those of a post.
     end.qp.inside(|inner, _| assert!(inner.coalesce.release()));
     end.qp.poll();
     assert_eq!(end.sends(), 0);
@@ -82,7 +82,7 @@ fn fpdus_follow_the_segments_of_tcp_after_a_long_transmission() {
     assert!(second < first / 2, "{second} FPDUs");
 }
 
-/// Octets that the budget did not reach cause no event of their own.
+/// Octets that are left when the budget is used up cause no new event of the socket.
 #[test]
 fn the_end_of_a_budget_is_an_event() {
     let (reader, source) = reading();

@@ -22,7 +22,7 @@ fn transmit(coalesce: &mut Coalesce, now: u64) {
     coalesce.transmitted(now);
 }
 
-/// One post of one small Write, and its transmission if it is due.
+/// Posts one small Write, and transmits it if that is due.
 fn post_as(coalesce: &mut Coalesce, flags: SendFlags, reaped: bool, now: u64) -> Then {
     let before = coalesce.deferred();
     coalesce.add(&wr(SendOp::Write { remote: REMOTE }, flags));

@@ -121,7 +121,7 @@ fn a_message_that_does_not_wait_has_no_deadline() {
     }
 }
 
-// [CONN-14] an end that does not read must not take the peer for silent
+// [CONN-14] an end that does not read must not conclude that the peer is silent
 #[test]
 fn a_peer_is_not_given_up_while_it_is_not_read() {
     let unready = Unready::Hold { octets: 1, time: Duration::from_secs(600) };
@@ -139,7 +139,7 @@ fn a_peer_is_not_given_up_while_it_is_not_read() {
     assert_eq!(info(&ends.1).state, QpState::Rts);
 }
 
-/// The end of the stream was reported while nothing was read: it is seen when reading resumes.
+/// The socket reported the end of the stream while reading was paused: the QP finds it when reading resumes.
 #[test]
 fn an_end_after_unread_octets_is_seen() {
     let unready = Unready::Hold { octets: 1, time: Duration::from_secs(600) };

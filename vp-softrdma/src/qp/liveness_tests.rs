@@ -29,7 +29,7 @@ fn pass(ends: &(End, End)) {
     }
 }
 
-/// Two ends, each of which has received from the other.
+/// Two ends that have both received something.
 fn acquainted() -> (End, End) {
     let ends = pair(64);
     ends.0.read(&ends.1);
@@ -69,7 +69,7 @@ fn a_probe_follows_soon_after_a_late_send() {
     (0..3600).for_each(|_| pass(&ends));
     // Nothing responds any more.
     ends.0.read(&ends.1);
-    // Twice ten seconds, and the most that deadlines are late.
+    // Two waits of ten seconds, and the longest delay of deadlines.
     for _ in 0..23 {
         assert_eq!(state(&ends.0), QpState::Rts);
         ends.0.pass(SECOND);
@@ -149,7 +149,7 @@ fn a_peer_that_only_reads_is_kept() {
     }
 }
 
-// [CONN-14]: a deadline that was taken just when another replaced it.
+// [CONN-14]: a deadline expires at the moment at which another replaces it.
 #[test]
 fn a_check_that_is_not_due_sends_no_probe() {
     let (near, _far) = acquainted();
@@ -173,7 +173,7 @@ fn an_end_that_has_sent_nothing_does_not_kick() {
     assert_eq!(fpdus(&end).0, 0);
 }
 
-/// When a peer that does not respond was kicked, in units of the first wait.
+/// The times at which a peer that does not respond got a kick, in units of the first wait.
 #[test]
 fn a_deaf_peer_is_kicked_ever_more_seldom_and_given_a_rest() {
     const UNIT: u64 = 20_000_000;

@@ -29,7 +29,7 @@ fn unregistered(octets: usize) -> (End, End) {
     (reader, source)
 }
 
-/// The Read is served by the epoll set alone.
+/// Only the epoll set can cause the Read to be served.
 fn is_served((reader, source): (End, End)) {
     let bound = Bound::new("the engine to serve the read");
     while !reader.completed() {
@@ -42,7 +42,7 @@ fn is_served((reader, source): (End, End)) {
 #[test]
 fn a_socket_that_is_no_longer_polled_is_registered_again() {
     let ends = unregistered(64);
-    // It was polled in the back-off that ends.
+    // It was polled during the back-off that ends now.
     ends.1.engine.end_back_off(true, &mut Vec::new());
     ends.1.engine.poll();
     assert_eq!(ends.1.sends(), 0);
@@ -149,7 +149,7 @@ fn occasional_polls_leave_the_socket_registered() {
     is_served((reader, source));
 }
 
-/// Without it this test would hang: it holds the lock itself. The same holds for the next one.
+/// An engine that waited would hang this test, which holds the lock itself; so would a poll in the next test.
 #[test]
 fn a_thread_inside_looks_at_the_socket_for_the_engine() {
     let (_reader, source) = unregistered(64);

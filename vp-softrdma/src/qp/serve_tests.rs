@@ -57,7 +57,7 @@ fn await_octets(end: &End, octets: usize) {
     until("octets to arrive", || rustix::io::ioctl_fionread(&*stream) == Ok(octets as u64));
 }
 
-/// Waits until the QP's socket shows this.
+/// Waits until the QP's socket reports this event.
 fn await_event(end: &End, event: PollFlags, mut meanwhile: impl FnMut()) {
     let stream = end.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
     until("the event of the socket", || {
@@ -67,7 +67,7 @@ fn await_event(end: &End, event: PollFlags, mut meanwhile: impl FnMut()) {
     });
 }
 
-/// Sends octets in pieces, and has each read before the next is sent.
+/// Sends octets in pieces; the QP reads each before the next is sent.
 fn dribble(end: &End, socket: &mut TcpStream, octets: &[u8], cuts: &[usize]) {
     let mut from = 0;
     for &to in cuts.iter().chain(&[octets.len()]) {
@@ -119,7 +119,7 @@ fn one_call_takes_all_small_messages_that_are_there() {
     assert_eq!(end.buffer.read(0, 60), [3; 60]);
 }
 
-/// Sends octets and has one event read them; returns how many system calls that took.
+/// Sends octets, which the QP reads on one event; returns the number of system calls.
 fn calls_for(end: &End, socket: &mut TcpStream, octets: &[u8]) -> u64 {
     let before = (read(end), calls(end));
     socket.write_all(octets).unwrap();
@@ -163,7 +163,7 @@ fn large_payloads_are_read_to_their_places_once_they_are_expected() {
     }
 }
 
-/// The end of the stream shows only after everything was read.
+/// The end of the stream is reported only after everything was read.
 #[test]
 fn a_thread_that_learns_of_an_end_reads_until_it_shows() {
     let (end, mut socket) = End::against_a_socket(64);

@@ -17,14 +17,14 @@ use crate::sync::{Ordering, lock};
 use crate::testing::end::{End, is_ready, pair};
 use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, RENEWALS, SERVE_ALL_EVERY};
 
-/// An end whose CQ has this many other QPs, with a deferred post, since the one before it has not been
-/// polled; and its peer.
+/// An end whose CQ has this many other QPs, and its peer. A post of the end is deferred, because the completion of
+/// the one before it has not been polled.
 fn holding(others: usize) -> (End, End) {
     let (end, peer) = pair(64);
     for id in 0..others as u32 {
         end.cq.add_qp(QpId(100 + id), Weak::new()).unwrap();
     }
-    assert!(lock(&end.cq.deferring).capacity() > others, "who posts allocates nothing");
+    assert!(lock(&end.cq.deferring).capacity() > others, "a post allocates nothing");
     let noted = || lock(&end.cq.deferring).len();
     post(&end, 0);
     assert_eq!(noted(), 0, "the first goes at once");
@@ -128,7 +128,7 @@ fn nobody_is_woken_after_a_wait() {
     assert_eq!(end.cq.ring.push(&WorkCompletion::BLANK), Ok(quiet));
 }
 
-/// Otherwise threads that sleep for another CQ would be woken, too.
+/// Otherwise it would also wake threads that sleep for another CQ.
 #[test]
 fn sleepers_know_a_cq_by_its_own_id() {
     let end = End::new(64);
@@ -162,7 +162,7 @@ fn a_program_that_polls_one_cq_serves_the_peers_of_others() {
     assert_eq!([read(), read()], [1, 1], "after work, each poll looks for more");
 }
 
-/// Octets that arrive before each check begin the spin anew, but not behind the deadline.
+/// Octets that arrive before each check restart the spin, but not beyond the deadline.
 #[test]
 fn a_deadline_ends_a_spin_while_the_peer_writes() {
     let (peer, end) = pair(64); // the initiator sends first

@@ -1,5 +1,5 @@
-//! Tests of what is kept of FPDUs, and of the split of received octets into FPDUs. The whole is tested with
-//! processes.
+//! Tests of what a capture records of FPDUs, and of the split of received octets into FPDUs. Whole captures are
+//! tested with processes.
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn records(of: &Open) -> Vec<(u64, u32, Vec<u8>)> {
     found
 }
 
-/// What whole FPDUs give, from a first position on.
+/// The records of whole FPDUs, from a first position on.
 fn expected(payload: u32, mut position: u64) -> Vec<(u64, u32, Vec<u8>)> {
     let mut due = Vec::new();
     for fpdu in all() {
@@ -72,7 +72,7 @@ fn headers_are_kept_and_as_much_payload_as_asked_for() {
     assert_eq!([0, 1, 99].map(|payload| kept(fpdu(true, 0, 100), payload)), [16, 17, 115]);
     assert_eq!([0, 99].map(|payload| kept(fpdu(false, 3, 100), payload)), [20, 119]);
     assert_eq!(kept(fpdu(true, 0, 100), 100), fpdu(true, 0, 100).len());
-    // Nothing is payload: a Read Request, a Terminate, an empty Send.
+    // These have no payload: a Read Request, a Terminate, an empty Send.
     for whole in [fpdu(false, 1, 28), fpdu(false, 7, 30), fpdu(false, 3, 0)] {
         assert_eq!(kept(whole.clone(), 0), whole.len());
     }
@@ -87,7 +87,7 @@ fn octets_are_split_into_fpdus_wherever_they_are_cut() {
             let mut open = open(payload, 11);
             let whole = [&[0; 11], &stream[..]].concat();
             whole.chunks(step).for_each(|octets| open.take(Kind::Received, octets));
-            // Records beyond the first message were sent, to nobody.
+            // Records after the first message were sent, and nobody reads them.
             let (found, due) = (records(&open), expected(payload, 11));
             assert_eq!(found[..], due[due.len() - found.len()..], "{payload} {step}");
             assert_eq!(open.position, whole.len() as u64);

@@ -38,7 +38,7 @@ fn a_copy_is_summed() {
 
 // A peer may write what is being sent: the sum is that of the octets that go out.
 #[test]
-#[cfg(not(miri))] // the race is meant
+#[cfg(not(miri))] // the race is intended
 fn a_racing_copy_is_summed_as_it_is() {
     let regions = regions();
     let buffer = Buffer::new(16 << 10);

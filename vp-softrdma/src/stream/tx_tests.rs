@@ -1,5 +1,5 @@
-//! Tests of batches: a batch takes as much as is there and has room, in few runs; and what happens to
-//! one whose memory is gone.
+//! Tests of batches: a batch takes all that is queued and fits, in few runs; and what happens to a batch whose
+//! memory is deregistered.
 
 use vp_api::{AsyncEvent, Data, Qp, QpChange, QpState, Remote, SendFlags, SendOp, SendWr, Sge};
 use vp_soft::memory::invalidate;
@@ -37,13 +37,13 @@ fn post_with(end: &End, peer: &End, lens: &[u32], flags: SendFlags) {
     end.qp.post_send(&wrs).expect("room");
 }
 
-/// The same, of which some are deferred.
+/// The same, where some are deferred.
 fn post(end: &End, peer: &End, lens: &[u32]) {
     post_with(end, peer, lens, SendFlags::COALESCE);
     assert_eq!(end.sends(), 0, "they are held");
 }
 
-/// The same, sent one by one, after no Read.
+/// The same, posted one by one, with no Read before them.
 fn post_fenced(end: &End, peer: &End, lens: &[u32]) {
     post_with(end, peer, lens, SendFlags::COALESCE | SendFlags::READ_FENCE);
 }
@@ -126,7 +126,7 @@ fn an_fpdu_that_a_full_batch_has_no_room_for_waits() {
     assert_eq!(end.qp.query().expect("it is there").state, QpState::Rts);
 }
 
-/// A message that was begun is finished, and a Terminate says why no more follows.
+/// A message that was begun is completed, and a Terminate gives the reason why no more follows.
 #[test]
 fn a_source_that_is_gone_before_its_segment_begins_ends_in_a_terminate() {
     let (end, peer) = pair(4 << 20);
@@ -150,7 +150,7 @@ fn a_source_that_is_gone_before_its_segment_begins_ends_in_a_terminate() {
     assert!(matches!(ended, Some(AsyncEvent::TerminateReceived(_))), "{ended:?}");
 }
 
-// RDMAC 6.4 [VERBS-12]: nothing can follow an FPDU that cannot be finished.
+// RDMAC 6.4 [VERBS-12]: nothing can follow an FPDU that cannot be completed.
 #[test]
 fn a_source_that_is_gone_within_its_segment_ends_in_a_reset() {
     let (end, peer) = pair(64 << 10);

@@ -1,8 +1,8 @@
-//! What the tests of connected QPs share: ends, buffers, work requests in few words.
+//! What the tests of connected QPs share: ends, buffers, short forms of work requests.
 //!
 //! Every connection is a real TCP connection over 127.0.0.1. Nothing here sleeps: waiting is
 //! `Cq::wait`, with a bound that only a hang reaches.
-// Each test program uses its part; helpers fail loudly, like tests.
+// Each test program uses a part of this module; helpers panic, like tests.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use vp_api::*;
 use vp_softrdma::SoftRdma;
 
-/// No test waits longer; a test that reaches it has failed.
+/// The longest wait of a test; a test that reaches it has failed.
 pub const HANG: Duration = Duration::from_secs(60);
 
 pub struct Host;
@@ -158,7 +158,7 @@ impl Region {
     }
 }
 
-/// What a test says about its connection.
+/// What a test chooses about its connection.
 #[derive(Clone)]
 pub struct Setup {
     pub crc: bool,
@@ -266,7 +266,7 @@ impl End {
         next(&*self.cq)
     }
 
-    /// The next completion, which must be a success of `wr_id`.
+    /// The next completion, which must be that of `wr_id`, with success.
     pub fn done(&self, wr_id: u64) -> WorkCompletion {
         let completion = self.complete();
         assert_eq!((completion.wr_id, completion.status), (wr_id, WcStatus::Success));
@@ -292,7 +292,7 @@ pub fn sockets() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let far = listener.accept().unwrap().0;
-    // For tests that read from one; a provider's sockets do not block.
+    // For tests that read from one of them; a provider's sockets do not block.
     far.set_read_timeout(Some(HANG)).unwrap();
     (near, far)
 }

@@ -1,4 +1,4 @@
-//! What completed arrives, however the QP ends, and within a bound.
+//! Messages that completed arrive, however the QP ends, and within a time limit.
 
 use super::*;
 
@@ -83,13 +83,13 @@ fn behind_a_terminate_the_next_stream_may_begin() {
     assert_eq!(near.event(), AsyncEvent::CloseComplete);
 }
 
-/// A Read that the peer does not answer.
+/// A Read to which the peer does not respond.
 pub(crate) fn post_unanswered(near: &End, sink: &Region) {
     let remote = Remote { stag: Stag(0x100), to: 0 };
     near.post(99, SendOp::Read { remote, invalidate_sink: false }, &[sink.sge(0, 8)]);
 }
 
-/// What still comes, and whether in order to its end.
+/// The messages that still arrive, and whether the stream came to an orderly end.
 fn rest_of(socket: &mut TcpStream) -> (usize, bool) {
     let mut octets = Vec::new();
     let ended = socket.read_to_end(&mut octets);
@@ -111,7 +111,7 @@ fn destroying_a_qp_loses_nothing_that_completed() {
     assert!(octets > ALL && in_order, "{octets} of {ALL}, in order: {in_order}");
 }
 
-// What is lost shows as a reset, after what completed.
+// What is lost causes a reset, behind the messages that completed.
 #[test]
 fn destroying_a_qp_with_work_resets_after_completed_data() {
     for closes in [false, true] {
@@ -127,7 +127,7 @@ fn destroying_a_qp_with_work_resets_after_completed_data() {
     }
 }
 
-// [VERBS-05]: the reset of a Bad Close takes nothing back that completed, and the QP is free for
+// [VERBS-05]: the reset of a Bad Close discards no message that completed, and the QP is free for
 // another stream at once.
 #[test]
 fn a_bad_close_loses_nothing_that_completed() {
@@ -160,7 +160,7 @@ fn octets_after_the_close_do_not_affect_completed_data() {
     assert!(octets > ALL, "{octets} of {ALL}");
 }
 
-// A peer that never reads holds nothing up for longer than a close may take.
+// A peer that never reads delays nothing for longer than the time limit of a close.
 #[test]
 fn completed_data_has_bounded_time_to_arrive() {
     for pending in [false, true] {
@@ -177,7 +177,7 @@ fn completed_data_has_bounded_time_to_arrive() {
     }
 }
 
-// Only an abrupt end takes back what completed.
+// Only an abrupt end discards messages that completed.
 #[test]
 fn an_abrupt_end_resets_at_once() {
     let (near, _, mut socket) = sent_and_unread(|_| {});

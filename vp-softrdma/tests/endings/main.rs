@@ -61,8 +61,8 @@ fn read_to_its_end(mut socket: &TcpStream) -> io::Result<usize> {
     socket.read_to_end(&mut Vec::new())
 }
 
-/// Another QP of the same RNIC ends by a deadline that is set now and comes after `after`, so all
-/// that were due before have passed.
+/// Waits until another QP of the same RNIC ends by a deadline that is set now, `after` from now: all earlier
+/// deadlines have passed then.
 fn pass(near: &End, after: Duration) {
     let bystander = End::on(near.rnic.clone(), CqInit { depth: 4, handler: None }, |_| {});
     let (a, _silent) = sockets();
@@ -77,7 +77,7 @@ fn pass(near: &End, after: Duration) {
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Messages and their octets that fit into the sockets of a peer that does not read.
+/// Number and size of messages that fit into the sockets of a peer that does not read.
 const MESSAGES: u64 = 8;
 const OCTETS: usize = 64 << 10;
 
@@ -85,7 +85,7 @@ const OCTETS: usize = 64 << 10;
 fn sent_and_unread(params: impl FnOnce(&mut StreamParams)) -> (End, Region, TcpStream) {
     let near = End::new(|_| {});
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // Little of it fits in there.
+    // Only little fits into this buffer.
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (b, _) = listener.accept().unwrap();

@@ -1,4 +1,4 @@
-//! Memory that is deregistered under a stream.
+//! Memory that is deregistered while a stream uses it.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn deregistration_stops_an_inbound_write() {
         }
         far.rnic.dealloc_stag(sink.stag).unwrap();
         let after = sink.buffer.read(0, len);
-        // On a busy machine all of them may have been faster.
+        // On a busy machine all messages may have completed before.
         near.post(4, SendOp::Write { remote: sink.remote(0) }, &[source.all()]);
         assert!(matches!(far.event(), AsyncEvent::TerminateSent(_)));
         assert!(sink.buffer.read(0, len) == after);
@@ -24,7 +24,7 @@ fn deregistration_stops_an_inbound_write() {
         for _ in 0..5 {
             lost |= near.complete().status != WcStatus::Success;
         }
-        // Accepted by TCP is success (RFC 5040 5.5); the Terminate comes later.
+        // A message that TCP accepted has succeeded (RFC 5040 5.5); the Terminate comes later.
         while !lost {
             near.post(5, SendOp::Write { remote: sink.remote(0) }, &[source.sge(0, 8)]);
             lost = near.complete().status != WcStatus::Success;
@@ -32,7 +32,7 @@ fn deregistration_stops_an_inbound_write() {
     }
 }
 
-// [SEC-05]: the receive says what became of its buffer, in whose middle the message was.
+// [SEC-05]: the receive completes with the error when its buffer is deregistered in the middle of a message.
 #[test]
 fn a_message_whose_buffer_is_deregistered_fails() {
     const OCTETS: u16 = 40_000;
@@ -57,7 +57,7 @@ fn a_message_whose_buffer_is_deregistered_fails() {
     assert_eq!(sink.buffer.read(0, OCTETS.into()), before);
 }
 
-// [VERBS-12]: the source of a Write vanishes half way: Terminate or reset, never a broken FPDU.
+// [VERBS-12]: the source of a Write is deregistered half way: Terminate or reset, never a broken FPDU.
 #[test]
 fn deregistered_source_ends_the_stream() {
     for crc in [true, false] {
@@ -93,6 +93,6 @@ fn a_list_that_ends_with_a_refusal_sends_no_request() {
     assert_eq!(near.complete().status, WcStatus::InvalidStag);
     let mut sent = Vec::new();
     socket.read_to_end(&mut sent).unwrap();
-    // A Terminate alone, or nothing: a peer that got no FPDU sees only the end of the stream.
+    // Only a Terminate, or nothing: a peer that got no FPDU sees only the end of the stream.
     assert!(sent.len() <= 28, "{} octets", sent.len());
 }

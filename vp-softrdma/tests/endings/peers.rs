@@ -1,4 +1,4 @@
-//! Peers that reset, close, fall silent, or send what is wrong.
+//! Peers that reset, close, stop responding, or send invalid data.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn peer_fin_with_work_pending() {
     assert_eq!(rest[52..54], 22u16.to_be_bytes());
 }
 
-// [VERBS-08] [VERBS-10]: a peer that never answers the FIN is given up after the bound.
+// [VERBS-08] [VERBS-10]: a peer that never responds to the FIN is given up after the time limit.
 #[test]
 fn close_is_bounded() {
     let bound = |params: &mut StreamParams| params.close_timeout = Duration::from_millis(50);
@@ -58,7 +58,7 @@ fn close_is_bounded() {
     wait_for_state(&near, QpState::Error);
 }
 
-// [CONN-14]: a peer that takes octets but never answers is asked once, then given up.
+// [CONN-14]: a peer that accepts octets but never responds is probed once, then given up.
 #[test]
 fn silent_peer_is_probed_and_given_up() {
     let (near, mut socket) =
@@ -88,8 +88,8 @@ impl Services for Clock {
     fn unpin(&self, _: usize, _: usize) {}
 }
 
-/// A peer that answers is never given up, however long nothing is sent. The clock stands while the
-/// peer owes an answer: how soon it gets a processor is not what counts.
+/// A peer that responds is never given up, however long nothing is sent. The clock stands still while a response
+/// is outstanding, so that the time until the peer gets a processor does not count.
 #[test]
 fn a_responding_peer_is_kept() {
     const PROBE: Duration = Duration::from_millis(1);
@@ -114,7 +114,7 @@ fn a_responding_peer_is_kept() {
     let begin = fpdus();
     for asked in 1..=5 {
         while fpdus().0 < begin.0 + asked {
-            // Much less than the peer has to answer in: it may just have been asked.
+            // Much less than the time in which the peer must respond: it may just have been probed.
             clock.0.fetch_add(PROBE.as_nanos() as u64 / 8, Ordering::Relaxed);
         }
         while fpdus().1 < begin.1 + asked {}
@@ -138,7 +138,7 @@ fn deaf_peer_is_kicked_again() {
     assert_eq!(frames[44..46], 14u16.to_be_bytes());
 }
 
-// [MPA-37]: garbage from the peer is refused with a Terminate, and stays out of memory.
+// [MPA-37]: garbage from the peer is refused with a Terminate, and is not written to memory.
 #[test]
 fn damaged_fpdu_is_refused() {
     let (near, far) = (End::new(|_| {}), sockets());
@@ -156,8 +156,8 @@ fn damaged_fpdu_is_refused() {
     assert_eq!(sink.buffer.read(0, 64), [0; 64]);
 }
 
-// [VERBS-05] [SEC-05]: closed while a message streams into its buffer, a QP gives the buffer back and
-// writes to it no more.
+// [VERBS-05] [SEC-05]: a QP that is closed while a message arrives in a buffer releases the buffer and
+// does not write to it afterwards.
 #[test]
 fn close_leaves_a_half_filled_buffer_alone() {
     let (near, mut socket) = against_a_socket(|params| params.crc = false);
@@ -180,7 +180,7 @@ fn close_leaves_a_half_filled_buffer_alone() {
     assert_eq!(sink.buffer.read(0, 40_000), returned);
 }
 
-// [RDMAP-12] [ERR-12]: a message longer than its receive buffer says so at the receiver, too.
+// [RDMAP-12] [ERR-12]: a message longer than its receive buffer is reported at the receiver, too.
 #[test]
 fn too_long_a_message_is_named_at_its_receive() {
     let (near, far) = pair(&Setup::default());

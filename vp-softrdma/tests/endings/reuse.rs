@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A consumer whose handler takes its time with an end, until the QP is in Idle.
+/// A consumer whose handler of the end does not return until the QP is in Idle.
 struct Slow {
     events: Arc<Events>,
     entered: mpsc::SyncSender<()>,
@@ -21,8 +21,8 @@ impl AsyncHandler for Slow {
     }
 }
 
-/// The state is seen before the event that says so. A QP that begins anew then must not get the event
-/// of its earlier stream as one of the next. `near` ends the stream, and `again` has `far` begin anew.
+/// The state changes before the event is delivered. A QP that starts its next stream in between must not get the
+/// event of the earlier stream as one of the next. `near` ends the stream, and `again` lets `far` begin the next.
 fn begun_anew_while_told<T>(end: QpChange, again: impl FnOnce(&End) -> T) {
     let (near, far) = pair(&Setup::default());
     let (entered, has_entered) = mpsc::sync_channel(1);
@@ -61,7 +61,7 @@ fn the_next_stream_begins_after_the_event_of_the_end() {
     begun_anew_while_told(QpChange::Closing, next_stream);
 }
 
-/// A QP can begin anew at once, from within the handler of its end.
+/// A QP can begin its next stream at once, in the handler of the end.
 #[test]
 fn a_handler_begins_anew() {
     struct Anew(mpsc::SyncSender<(AsyncEvent, VpResult<()>)>, OnceLock<Arc<dyn Qp>>);
@@ -84,7 +84,7 @@ fn a_handler_begins_anew() {
     assert_eq!(far.state(), QpState::Idle);
 }
 
-/// The handler of one event cannot begin anew while others of the stream follow.
+/// The handler of an event cannot begin the next stream while other events of this one follow.
 #[test]
 fn a_handler_for_more_events_is_refused() {
     struct Eager(mpsc::SyncSender<(AsyncEvent, VpResult<()>)>, OnceLock<Arc<dyn Qp>>);
@@ -102,7 +102,7 @@ fn a_handler_for_more_events_is_refused() {
     let (socket, _peer) = sockets();
     let mut params = StreamParams::new(Role::Responder);
     params.crc = false;
-    // A Send and a Terminate that were there before the stream was the QP's.
+    // A Send and a Terminate that arrived before the QP took the stream over.
     let mut received = vec![0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     received.extend([0; 4]);
     received.extend([0, 22, 0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]);
@@ -122,8 +122,8 @@ fn a_handler_for_more_events_is_refused() {
     assert!(matches!(next(), (AsyncEvent::TerminateReceived(_), Ok(()))));
 }
 
-/// A QP whose first stream, with these parameters, came to an orderly end; and its second one, with
-/// those, whose peer is a socket.
+/// A QP whose first stream, with the first parameters, came to an orderly end, and whose second stream, with the
+/// second parameters, has a socket as its peer.
 fn on_its_second_stream(
     first: impl Fn(&mut StreamParams),
     second: impl FnOnce(&mut StreamParams),
@@ -133,7 +133,7 @@ fn on_its_second_stream(
         near.post(1, SEND, &[]);
         near.done(1);
         near.qp.modify(QpChange::Closing).unwrap();
-        // A busy machine may take longer than the bound on this close: then another one.
+        // A busy machine may take longer than the time limit of this close: then try again.
         let closed = read_to_its_end(&socket);
         drop(socket);
         if closed.is_ok() && near.event() == AsyncEvent::CloseComplete {
@@ -149,7 +149,7 @@ fn on_its_second_stream(
     (near, b)
 }
 
-/// The bound on the close of an earlier stream is not one on that of a later one.
+/// The time limit of an earlier stream's close does not apply to a later stream.
 #[test]
 fn a_later_stream_has_its_own_bound_on_its_close() {
     let (near, socket) =
@@ -177,7 +177,7 @@ fn a_later_stream_lingers_within_its_own_bound() {
     assert!(socket.take_error().unwrap().is_none());
 }
 
-/// Peers that never close hold a bounded number of descriptors, whatever the bound on their close is.
+/// Peers that never close occupy a bounded number of descriptors, whatever the time limit of a close is.
 #[test]
 fn lingering_streams_are_bounded_in_number() {
     const MANY: usize = 300;
@@ -210,6 +210,6 @@ fn a_later_stream_is_not_kicked_for_an_earlier_one() {
     near.post(1, SEND, &[]);
     let mut first = [0; 2];
     socket.read_exact(&mut first).unwrap();
-    // A Send of no octets, and not a Write.
+    // A Send of no octets, not a Write.
     assert_eq!(first, 18u16.to_be_bytes());
 }

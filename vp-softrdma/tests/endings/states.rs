@@ -1,4 +1,4 @@
-//! States of a QP and the changes between them, orderly ends, and what the limits allow.
+//! States of a QP and the transitions between them, orderly ends, and limits.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn close_with_pending_work_is_a_bad_close() {
     let (near, far) = pair(&Setup::default());
     let sink = near.region(Buffer::new(8));
     let source = far.region(Buffer::new(8));
-    // The far end does not answer: its QP is locked out by a read that it cannot serve in time.
+    // The far end does not respond in time: its QP is busy with a Read.
     let (stuck, socket) = against_a_socket(|_| {});
     let stuck_sink = stuck.region(Buffer::new(8));
     let op = SendOp::Read { remote: source.remote(0), invalidate_sink: false };
@@ -56,7 +56,7 @@ fn a_drain_closes_after_outstanding_work() {
         near.post(1, read, &[sink.all()]);
         warpline_patience::until("the Read Request to arrive", || received() > before);
         drains.qp.modify(QpChange::Drain).unwrap();
-        // Once more is no news.
+        // A second call changes nothing.
         let again = drains.qp.modify(QpChange::Drain);
         assert!(again.is_ok() || drains.state() != QpState::Rts);
         assert_eq!(near.complete().status, WcStatus::Success);
@@ -64,7 +64,7 @@ fn a_drain_closes_after_outstanding_work() {
             assert_eq!(end.event(), AsyncEvent::CloseComplete);
             assert_eq!(end.state(), QpState::Idle);
         }
-        // The next stream takes work again.
+        // The next stream accepts work again.
         connect((&near, &far), &Setup::default());
         assert_eq!(near.event(), AsyncEvent::Established);
         assert_eq!(far.event(), AsyncEvent::Established);
@@ -151,7 +151,7 @@ fn idle_to_error_flushes() {
     end.qp.modify(QpChange::Idle).unwrap();
 }
 
-// [VERBS-01]: what is not in the table is refused and changes nothing.
+// [VERBS-01]: a transition that is not in the table is refused and changes nothing.
 #[test]
 fn transitions_not_in_the_table_are_refused() {
     let refused = |end: &End, change| {
@@ -224,7 +224,7 @@ fn a_stream_with_too_many_reads_is_refused() {
     }
 }
 
-// [VERBS-28]: a change that changes nothing leaves what is known of the last stream.
+// [VERBS-28]: a transition to the present state keeps the information about the last stream.
 #[test]
 fn stream_state_outlives_a_change_of_other_limits() {
     let (near, _far) = pair(&Setup::default());

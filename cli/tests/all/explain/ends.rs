@@ -1,4 +1,4 @@
-//! Two ends in network namespaces, or on one host, and what the command says about them.
+//! Two ends in network namespaces, or on one host, and the command's output about them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ pub(super) enum Path {
     Plain,
     /// 100 Mbit/s, with a queue that loses nothing.
     Narrow,
-    /// It loses a part of what goes to the server.
+    /// It loses a part of the packets to the server.
     Lossy,
 }
 
@@ -30,7 +30,7 @@ const LOSSY: [&str; 3] = [
     "add rule ip lossy in numgen random mod 25 == 0 drop",
 ];
 
-/// Most looks at a process.
+/// The maximum number of runs of the command on a process.
 const LOOKS: u32 = 10;
 
 /// Where the two ends are.
@@ -158,7 +158,7 @@ impl Ends {
         first["shows"].as_str().unwrap().to_owned()
     }
 
-    /// This is none of its causes.
+    /// Asserts that this is not among its causes.
     pub(super) fn is_not(&self, cause: &str) {
         let (causes, all) = self.explain(self.client.id());
         assert!(!causes.iter().any(|of| of == cause), "{all:#}");

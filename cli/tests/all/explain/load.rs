@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use itapi::{Ep, Error, Evd, Ia, Lmr, Operation, Pz, RemoteRange, Result, WcStatus, Work};
 use serde::{Deserialize, Serialize};
 
-/// Holds the [`Role`]s of the process of an end, each with a thread and an adapter of its own.
+/// Variable with the [`Role`]s of the process of an end, each of which has a thread and an adapter of its own.
 pub(crate) const ROLES: &str = "WARPLINE_EXPLAINED";
 /// The test that is the end.
 pub(crate) const TEST: &str = "explain::load::end";
@@ -43,7 +43,7 @@ pub(crate) enum Op {
     Write,
     Read,
     Send,
-    /// Send, and wait for a message back.
+    /// Send, and wait for the reply.
     Echo,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Load {
     pub(crate) messages: u64,
 }
 
-/// 64 KiB Writes, as fast as it goes.
+/// Writes of 64 KiB, as fast as possible.
 pub(crate) const STREAM: Load = Load {
     op: Op::Write,
     size: 64 << 10,
@@ -102,7 +102,7 @@ fn say(what: &str) {
     writeln!(out, "\n{what}").and_then(|()| out.flush()).unwrap();
 }
 
-/// Keeps everything: the connection ended, as some tests intend, and the record of its end is what they look at.
+/// Keeps all objects: the connection ended, as some tests intend, and they check the record of its end.
 fn keep() -> ! {
     loop {
         std::thread::park();
@@ -197,7 +197,7 @@ impl Client {
         self.take()
     }
 
-    /// As many requests as shall be under way.
+    /// Posts as many requests as are to be outstanding.
     fn post(&mut self) -> Result<()> {
         let left = |sent| match self.with.messages {
             0 => u64::MAX,

@@ -15,7 +15,7 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// A number below `sides`.
+    /// A random number below `sides`.
     pub(super) fn roll(&mut self, sides: u64) -> u64 {
         self.next() % sides
     }

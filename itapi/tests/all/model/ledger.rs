@@ -88,7 +88,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// About how many requests and messages there were.
+    /// The approximate number of requests and messages so far.
     pub(super) fn posted(&self) -> u64 {
         self.serial.load(Ordering::Relaxed)
     }
@@ -147,7 +147,7 @@ impl Ledger {
         life.gone.store(now, Ordering::Release);
     }
 
-    /// Runs `calm` while all taken completions are recorded.
+    /// Runs `calm` at a moment when all taken completions are recorded.
     pub(super) fn calmly<T>(&self, calm: impl FnOnce() -> T) -> T {
         let _calm = self.taking.write().unwrap();
         calm()

@@ -281,7 +281,7 @@ impl<'w> Program<'w> {
             scope.spawn(move || {
                 loop {
                     let request = listen.wait(HANG).unwrap().expect("waited for a request");
-                    // Others are of endpoints that gave up.
+                    // Other requests are of endpoints that gave up.
                     if request.private_data() == name {
                         return request.accept(far, b"").unwrap();
                     }
@@ -320,7 +320,7 @@ impl<'w> Program<'w> {
         self.set(at, State::Ended);
     }
 
-    /// Its connection is over: waits until all that was posted has completed.
+    /// Its connection has ended: waits until all requests have completed.
     fn until_completed(&self, at: usize) {
         let End { ep, life, .. } = self.end_at(at);
         let begin = Instant::now();

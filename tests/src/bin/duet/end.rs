@@ -192,7 +192,7 @@ impl<'a> End<'a> {
             {
                 Ok(Seen::Ok(format!("Terminate {} sent", shown(t))))
             }
-            other if self.side.is_ours => Err(format!("it ended otherwise: {other}").into()),
+            other if self.side.is_ours => Err(format!("it ended in another way: {other}").into()),
             other => Ok(Seen::Ok(short(&other))),
         }
     }

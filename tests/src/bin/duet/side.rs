@@ -24,7 +24,7 @@ impl From<Error> for Fail {
     }
 }
 
-/// How a case went.
+/// Result of a case.
 pub(crate) enum Seen {
     /// It conforms to the standards.
     Ok(String),

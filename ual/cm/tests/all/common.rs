@@ -1,4 +1,4 @@
-//! A face of its own above the connection manager, over SoftRDMA: no access layer, no dispatchers.
+//! A face for these tests above the connection manager, over SoftRDMA: no access layer, no dispatchers.
 //!
 //! The manager's events go through channels. Nothing here sleeps; a wait that takes too long fails with the
 //! name of the event.
@@ -21,7 +21,7 @@ use vp_softrdma::SoftRdma;
 
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
-/// How often a test meets what it is about.
+/// How often a test must produce the case that it is about.
 pub(crate) fn runs() -> usize {
     let runs = std::env::var("WARPLINE_LOCAL_RUNS");
     runs.map_or(4, |runs| runs.parse().expect("a number"))
@@ -63,7 +63,7 @@ impl Connectee for TestEndpoint {
     }
     fn deliver(self: Arc<Self>, event: ConnEvent) {
         (self.then)(&self, &event);
-        // A test that gave the endpoint up does not wait for what was on its way.
+        // A test that dropped the endpoint does not wait for outstanding events.
         let _ = self.events.send(event);
     }
 }
@@ -135,7 +135,7 @@ impl Machine {
         Self::of(open(), policy)
     }
 
-    /// With an adapter of the caller's.
+    /// The same, with the caller's adapter.
     pub(crate) fn of(rnic: Arc<dyn Rnic>, policy: Policy) -> Self {
         let endpoints = Arc::new(Endpoints::default());
         let policies = Policies::from(policy);

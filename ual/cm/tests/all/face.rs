@@ -1,4 +1,4 @@
-//! A face of its own connects, listens, gets events, and reuses its endpoints.
+//! A face for these tests connects, listens, gets events, and reuses its endpoints.
 
 use std::net::SocketAddr;
 
@@ -61,7 +61,7 @@ fn a_bound_address_is_listened_on_or_connected_from_later() {
     assert!(matches!(taken, Err(Error::AddressInUse(_))), "{:?}", taken.err());
     assert!(std::net::TcpListener::bind(address).is_err());
     let (active, events) = near.endpoint();
-    // Whatever `params` has for the local end.
+    // The local address in `params` is ignored.
     let params = ConnectParams { local_port: 1, ..ConnectParams::new(listener.address) };
     near.cm.connect_from(&as_connectee(&active), bound, params).unwrap();
     let request = next(&listener.requests, "request");
@@ -71,7 +71,7 @@ fn a_bound_address_is_listened_on_or_connected_from_later() {
     let event = next(&events, "event");
     assert!(matches!(event, ConnEvent::Established(_)), "{event}");
 
-    // Given back when it is dropped; taken again, and then listened on.
+    // Released when it is dropped; bound again, and then listened on.
     let bound = near.cm.bind(&[anywhere()], Serves::Connections).unwrap();
     let address = bound.addresses()[0];
     drop(bound);
@@ -119,7 +119,7 @@ fn a_refused_connection_is_tried_again_for_a_while() {
         (near.endpoint(), near.cm.bind(&[anywhere()], Serves::Connections).unwrap());
     let from = mine.addresses()[0];
     near.cm.connect_from(&as_connectee(&active), mine, ConnectParams::new(address)).unwrap();
-    // A pause later it is refused again.
+    // After a pause it is refused again.
     std::net::TcpStream::connect(address).unwrap_err();
     let listener = far.listener_of(closed, |_| true);
     let request = next(&listener.requests, "request");
@@ -129,7 +129,7 @@ fn a_refused_connection_is_tried_again_for_a_while() {
     let event = next(&events, "event");
     assert!(matches!(event, ConnEvent::Established(_)), "{event}");
 
-    // Cancelled meanwhile; and without patience it is an error at once.
+    // Cancelled meanwhile; without retries it is an error at once.
     let nobody = far.cm.bind(&[anywhere()], Serves::Connections).unwrap();
     for (machine, cancel) in [(&near, true), (&far, false)] {
         let (active, events) = machine.endpoint();

@@ -1,4 +1,4 @@
-//! Local streams: which connections get one, which do not and why, and that nothing is sent for it by TCP.
+//! Local streams: which connections get one, which do not and why; none sends anything for it over TCP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,7 @@ impl Side {
         Self { machine: Machine::of(Arc::new(rnic), policy), taken: Arc::default() }
     }
 
-    /// What is kept of a queue pair.
+    /// What a test keeps of a queue pair.
     pub(crate) fn forget(&self, qp: QpId) {
         self.taken.of(qp);
     }
@@ -160,7 +160,7 @@ fn an_ipv4_address_in_an_ipv6_socket_is_the_same() {
     is_local(&near, &far, &pair, (active, passive));
 }
 
-/// CRCs in memory where either end insists on them; markers never.
+/// CRCs in shared memory only where an end requires them; markers never.
 #[test]
 fn crc_is_on_where_one_end_requires_it() {
     for (near_crc, far_crc, due) in [
@@ -226,7 +226,7 @@ fn an_end_that_demands_one_has_no_connection_without() {
     assert_eq!(failed(passive), lacks(NotLocal::PeerPlain));
     let (pair, active, passive) = pair_of(&auto, &demanding, at);
     is_local(&auto, &demanding, &pair, (active, passive));
-    // Nothing is sent where it is known before.
+    // Nothing is sent where the reason is known before.
     let without = Side::plain(with(LocalStreams::Require));
     let listener = TcpListener::bind(at).unwrap();
     let (endpoint, events) = without.machine.endpoint();
@@ -315,8 +315,8 @@ fn without_start_up_an_end_that_begins_before_its_peer_has_tcp() {
     assert_eq!(far.machine.completion().wr_id, 5);
 }
 
-/// A peer that knows nothing of it gets the octets that it would get with `local = "off"`, and its own
-/// are taken as then: the request of a side that connects, and the reply of one that accepts.
+/// A peer without local streams gets the octets that it would get with `local = "off"`, and its own octets
+/// have the same effect: the request of a side that connects, and the reply of one that accepts.
 #[test]
 fn a_plain_peer_sees_the_same_octets() {
     let reply = b"MPA ID Rep Frame\x40\x01\0\0";

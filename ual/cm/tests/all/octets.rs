@@ -1,5 +1,5 @@
-//! Two ends that cannot have a local stream send the same octets by TCP, whether their policies allow one or
-//! not. A relay between them, which each end takes for its peer, records it.
+//! Two ends that cannot have a local stream send the same octets over TCP, whether their policies allow one or
+//! not. A relay between them, which is the peer of each end, records the octets.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use vp_api::{
 use crate::common::{Machine, TestEndpoint, as_connectee, next};
 use crate::local::established;
 
-/// Octets of a message: one FPDU. The sizes of more depend on the room of the socket.
+/// Octets of a message: one FPDU. The sizes of several FPDUs would depend on the room in the socket.
 const LEN: usize = 1000;
 
 /// Octets of one direction, until its end.

@@ -1,4 +1,4 @@
-//! Peers in a process of their own that is killed or stopped at any moment: in the rendezvous, in the stream, or
+//! Peers in another process that is killed or stopped at any moment: in the rendezvous, in the stream, or
 //! between two connections. Everything that this end has begun ends, and others are served meanwhile.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ const LONGEST: u64 = 4000;
 /// Receives of an end of a connection.
 const RECEIVES: u64 = 2;
 
-/// With bounds that a test can wait for.
+/// A policy with time limits that a test can wait for.
 fn policy() -> Policy {
     let soon = Duration::from_millis(150);
     Policy {
@@ -33,7 +33,7 @@ fn policy() -> Policy {
     }
 }
 
-/// How a connection went: for the record of a test.
+/// The result of a connection, for the output of a test.
 type Seen = BTreeMap<String, u64>;
 
 fn record(seen: &mut Seen, event: &ConnEvent) {
@@ -50,13 +50,13 @@ fn record(seen: &mut Seen, event: &ConnEvent) {
     *seen.entry(what).or_default() += 1;
 }
 
-/// Posts receives with a number; returns how many were taken.
+/// Posts numbered receives; returns how many were accepted.
 fn post_receives(endpoint: &TestEndpoint, wr_id: u64) -> u64 {
     let post = |_: &u64| endpoint.qp.post_recv(&[RecvWr { wr_id, sgl: &[] }]).is_ok();
     (0..RECEIVES).filter(post).count() as u64
 }
 
-/// Posts a Send; returns how many were taken.
+/// Posts a Send; returns how many were accepted.
 fn post_send(endpoint: &TestEndpoint) -> u64 {
     let (op, flags) = (SendOp::Send { solicited: false, invalidate: None }, SendFlags::SIGNALED);
     endpoint.qp.post_send(&[SendWr { wr_id: 7, op, data: Data::Sgl(&[]), flags }]).is_ok().into()
@@ -70,7 +70,7 @@ fn connection(at: &Machine, to: SocketAddr, seen: &mut Seen) -> Option<()> {
     made.iter().for_each(|event| record(seen, event));
     let established = matches!(made, Some(ConnEvent::Established(_)));
     if established {
-        // None are taken if it has ended meanwhile.
+        // None is accepted if the connection has ended meanwhile.
         let due = post_receives(&endpoint, 5) + post_send(&endpoint);
         let _ = at.cm.disconnect(&as_connectee(&endpoint), Disconnect::Graceful);
         record(seen, &next(&events, "end of the end that connects"));
@@ -106,7 +106,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Accepts requests, and takes completions and events.
+    /// Accepts requests, and polls completions and events.
     fn serve(&mut self, at: &Machine, listener: &TestListener) {
         if let Ok(request) = listener.requests.recv_timeout(Duration::from_micros(200)) {
             let (endpoint, events) = at.endpoint();
@@ -212,7 +212,7 @@ fn plays_the_peer() {
     }
 }
 
-/// A moment at random, of a run.
+/// A random moment of a run.
 fn moment(run: usize) -> Duration {
     let mut random = run as u64 + 1;
     for _ in 0..3 {
@@ -233,12 +233,12 @@ fn others_are_served(near: &Machine, far: &Machine, listener: &TestListener) {
         }
         connecting.join().unwrap().expect("a connection");
     });
-    // On a machine that is too busy for the rendezvous it is TCP.
+    // On a machine that is too busy for the rendezvous it is over TCP.
     assert!(seen.contains_key("closed"), "{seen:?}");
 }
 
-/// The peer has connected and sent nothing yet. Until it does this end may not send (RFC 5044 7.1), so that it
-/// cannot find out whether the peer is stopped, by memory or by TCP.
+/// The peer has connected and sent nothing yet. Until it does this end may not send (RFC 5044 7.1), so it
+/// cannot detect that the peer is stopped, neither through memory nor through TCP.
 fn may_not_send(end: &TestEndpoint) -> bool {
     let info = end.qp.query().unwrap();
     info.state == QpState::Rts && info.counters.fpdus_received == 0

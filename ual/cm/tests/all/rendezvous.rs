@@ -1,5 +1,5 @@
-//! Peers that lie, stop, disconnect_and_reset or die at the rendezvous for a local stream: the connection is one over TCP with
-//! the reason, the peer gets the MPA frames that it would get anyway, and others are served meanwhile.
+//! Peers that send false data, stop, disconnect or die at the rendezvous for a local stream: the connection uses
+//! TCP and reports the reason, the peer gets the same MPA frames as without, and others are served meanwhile.
 //!
 //! `WARPLINE_LOCAL_RUNS` is the number of runs with each false message.
 
@@ -55,7 +55,7 @@ pub(crate) fn name(Ends(waiting, dialling): Ends) -> SocketAddrUnix {
 }
 
 fn send_message(socket: &OwnedFd, octets: &[u8]) {
-    // The other may have left.
+    // The other may have closed.
     let _ = send(socket, octets, SendFlags::NOSIGNAL);
 }
 
@@ -74,11 +74,11 @@ fn hears(socket: &OwnedFd) -> Vec<u8> {
 }
 
 pub(crate) fn policy() -> Policy {
-    // Revision 1, as the peers here speak it, and nothing that it has to answer.
+    // Revision 1, as the peers here use, and nothing that needs a response.
     Policy { revision: 1, peer_to_peer: PeerToPeer::default(), ..Policy::default() }
 }
 
-/// The reason, or that this test was too slow for the other side's patience.
+/// The reason, or that this test was too slow for the other side's time limit.
 fn is_due(local: Result<(), NotLocal>, due: NotLocal, what: &str) {
     assert!(local == Err(due) || local == Err(NotLocal::TimedOut), "{what}: {local:?}");
 }
@@ -90,7 +90,7 @@ pub(crate) fn disconnect_and_reset(side: &Side, endpoint: &TestEndpoint) {
     side.forget(qp);
 }
 
-/// What a peer does that was dialled, with its listening socket.
+/// What a peer that is dialled does with its listening socket.
 type Lie = fn(&OwnedFd, Ends) -> Option<OwnedFd>;
 
 const OF_WHO_WAITS: &[(&str, NotLocal, Lie)] = &[
@@ -131,7 +131,7 @@ const OF_WHO_WAITS: &[(&str, NotLocal, Lie)] = &[
     }),
 ];
 
-/// The other side accepts, and looks for a peer that lies.
+/// The other side accepts, and dials a peer that sends false data.
 #[test]
 fn a_false_peer_at_the_name_gets_the_reply_by_tcp() {
     let side = Side::new(policy());
@@ -253,7 +253,7 @@ fn ends_somehow(events: &std::sync::mpsc::Receiver<ConnEvent>) {
     }
 }
 
-/// What a peer does that dials.
+/// What a peer that dials does.
 type Call = fn(Ends) -> Vec<OwnedFd>;
 
 fn dialled(ends: Ends) -> OwnedFd {
@@ -423,7 +423,7 @@ fn a_crowd_at_a_name_ends_the_wait() {
     }
 }
 
-/// Memory was agreed on, and octets come by TCP all the same.
+/// Both ends agreed on memory, and octets still arrive over TCP.
 #[test]
 fn octets_by_tcp_beside_a_local_stream_are_malformed() {
     let side = Side::new(policy());
@@ -445,7 +445,7 @@ fn octets_by_tcp_beside_a_local_stream_are_malformed() {
     }
 }
 
-/// The name is bound already: there is nothing to wait for.
+/// The name is bound already: the end does not wait for the peer.
 #[test]
 fn with_a_taken_name_the_stream_stays_on_tcp() {
     let side = Side::new(policy());
@@ -467,7 +467,7 @@ fn with_a_taken_name_the_stream_stays_on_tcp() {
     }
 }
 
-/// A disconnect in the middle ends the attempt, and gives name and place back.
+/// A disconnect in the middle ends the attempt, and releases the name and the permit.
 #[test]
 fn an_accept_can_be_cancelled_while_the_peer_is_met() {
     let side = Side::new(policy());

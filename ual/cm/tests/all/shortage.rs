@@ -1,6 +1,6 @@
-//! Local streams where something is short: descriptors, places, memory of a cgroup; and children that live on.
+//! Local streams when a resource is short: descriptors, permits, memory of a cgroup; and children that outlive it.
 //!
-//! What a process changes of itself is done in another one: this test program again.
+//! Tests that change their process run in one of their own: this test program again.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -38,8 +38,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// At every number of descriptors that are left there is a connection, by memory or TCP, or an error; and none
-/// is lost by it.
+/// With any number of descriptors left the result is a connection, through memory or TCP, or an error; and no
+/// descriptor leaks.
 #[test]
 fn without_descriptors_the_stream_stays_on_tcp_or_fails() {
     if !is_the_other() {
@@ -101,7 +101,7 @@ fn without_descriptors_the_stream_stays_on_tcp_or_fails() {
     is_local(&near, &far, &pair, (active, passive));
 }
 
-/// The name of a start-up belongs to this process: a child that it forks or starts meanwhile keeps none.
+/// The name of a start-up belongs to this process: a child that it forks or starts meanwhile does not keep it.
 #[test]
 fn children_keep_no_name() {
     if !is_the_other() {
@@ -132,7 +132,7 @@ fn children_keep_no_name() {
         };
         side.machine.cm.disconnect(&as_connectee(&endpoint), Disconnect::Abrupt).unwrap();
         next(&events, "end of the attempt");
-        // The kernel closes what an exec does not keep a moment after the parent goes on.
+        // The kernel closes close-on-exec descriptors a moment after the parent continues.
         warpline_patience::until(&format!("the name, after {how}"), is_free);
         child.ends();
     }
@@ -175,8 +175,8 @@ fn forked() -> libc::pid_t {
     pid
 }
 
-/// Beyond `local_streams` connections are TCP, with the reason at the end that has no place.
-/// `WARPLINE_LOCAL_CONNECTIONS` says how many there are.
+/// Connections beyond `local_streams` use TCP, with the reason at the end that has no permit.
+/// `WARPLINE_LOCAL_CONNECTIONS` is the number of connections.
 #[test]
 fn many_connections_are_local_up_to_the_limit() {
     if !is_the_other() {
@@ -194,7 +194,7 @@ fn many_connections_are_local_up_to_the_limit() {
             (Ok(()), Ok(())) => local += 1,
             (Err(NotLocal::Limit), Err(NotLocal::PeerPlain | NotLocal::Limit))
             | (Err(NotLocal::PeerPlain), Err(NotLocal::Limit)) => {}
-            // On a machine that is busy for so long.
+            // Only on a machine that is busy for so long.
             (Err(NotLocal::PeerLeft | NotLocal::TimedOut), Err(NotLocal::TimedOut)) => {}
             other => panic!("{other:?}"),
         }
@@ -208,7 +208,7 @@ fn many_connections_are_local_up_to_the_limit() {
     println!("{local} of {many} local");
 }
 
-/// A cgroup whose memory is used up: the connection is TCP, and the process lives.
+/// A cgroup whose memory is used up: the connection uses TCP, and the process survives.
 #[test]
 fn at_the_limit_of_a_memory_cgroup_the_stream_stays_on_tcp() {
     let name = "at_the_limit_of_a_memory_cgroup_the_stream_stays_on_tcp";
@@ -218,9 +218,9 @@ fn at_the_limit_of_a_memory_cgroup_the_stream_stays_on_tcp() {
         let (near, far) = (Side::new(Policy::default()), Side::new(Policy::default()));
         let (pair, active, passive) = pair_of(&near, &far, "127.0.0.1:0");
         is_local(&near, &far, &pair, (active, passive));
-        // What was read of the groups counts for 100 ms.
+        // A reading of the groups is valid for 100 ms.
         let begin = std::time::Instant::now();
-        warpline_patience::until("the reading to be old", || {
+        warpline_patience::until("the reading to expire", || {
             begin.elapsed() > Duration::from_millis(101)
         });
         std::fs::write(group.join("cgroup.procs"), std::process::id().to_string()).unwrap();
@@ -230,12 +230,12 @@ fn at_the_limit_of_a_memory_cgroup_the_stream_stays_on_tcp() {
         };
         let mut refused = 0;
         for _ in 0..runs() {
-            // Less than a ring takes.
+            // Less than a ring needs.
             let used = std::fs::read_to_string(group.join(used)).unwrap();
             let used: u64 = used.trim().parse().unwrap();
             std::fs::write(group.join(most), (used + (800 << 10)).to_string()).unwrap();
             let (pair, active, passive) = pair_of(&near, &far, "127.0.0.1:0");
-            // What other threads give back meanwhile may do for a ring.
+            // Memory that other threads free meanwhile may suffice for a ring.
             refused += usize::from(established(passive).local == Err(NotLocal::NoMemory));
             established(active);
             disconnect_and_reset(&near, &pair.active.0);

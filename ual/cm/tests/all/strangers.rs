@@ -1,5 +1,5 @@
 //! A process of another user that binds the name of an end of the rendezvous, or dials it: it gets nothing, and
-//! the connection is one over TCP with the reason.
+//! the connection uses TCP and reports the reason.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,7 +30,7 @@ struct Stranger {
 
 impl Stranger {
     fn start() -> Self {
-        // Where the build is may be none of its business.
+        // The other user may have no access to the build directory.
         let program = std::env::temp_dir().join(format!("warpline-other-{}", std::process::id()));
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         let mut process = Command::new(&program)
@@ -47,7 +47,7 @@ impl Stranger {
         Self { process, stdin, out, program }
     }
 
-    /// Has it bind or dial the name of a connection, in place of what it did before.
+    /// Lets it bind or dial the name of a connection, instead of what it did before.
     fn does(&mut self, what: &str, Ends(waiting, dialling): Ends) {
         writeln!(self.stdin, "{what} {waiting} {dialling}").unwrap();
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! A provider that takes local streams: it keeps them, and lets SoftRDMA carry the FPDUs by TCP.
+//! A provider that accepts local streams: it keeps them, and lets SoftRDMA carry the FPDUs over TCP.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use vp_api::*;
 
-/// What was given to the queue pairs of an adapter.
+/// The local streams that the queue pairs of an adapter received.
 #[derive(Default)]
 pub(crate) struct Taken(Mutex<Vec<(QpId, LocalStream, StreamParams)>>);
 
 impl Taken {
-    /// That of a queue pair, once.
+    /// Takes that of a queue pair.
     pub(crate) fn of(&self, qp: QpId) -> Option<(LocalStream, StreamParams)> {
         let mut all = self.0.lock().unwrap();
         let at = all.iter().position(|(of, ..)| *of == qp)?;
@@ -20,7 +20,7 @@ impl Taken {
     }
 }
 
-/// See the module.
+/// Wraps a provider's RNIC; see the module.
 pub(crate) struct Takes {
     inner: Arc<dyn Rnic>,
     attrs: RnicAttrs,
