@@ -1,8 +1,8 @@
 //! `warpline capture`: writes the FPDUs of a running process as pcapng.
 //!
-//! The process copies FPDUs to a socket that this command passes to it ([`ual::vp_api::capture`]); packets are made
-//! of them here ([`flows`]). When this command dies, the process finds out with its next FPDU; when the process
-//! ends, so does the capture. What this command does not read in time is dropped there, and counted.
+//! The process copies FPDUs to a socket that this command passes to it ([`ual::vp_api::capture`]); this command makes
+//! packets of them ([`flows`]). When this command dies, the process detects that at its next FPDU; when the process
+//! ends, so does the capture. FPDUs that this command does not read in time are dropped by the process, and counted.
 
 mod args;
 mod flows;
@@ -29,14 +29,14 @@ use crate::error::{CliError, CliResult, Exit};
 use crate::output::count;
 use crate::stat::{self, pages::Look};
 
-/// Octets of payload that are all of it.
+/// Octets of payload that include all of it.
 const WHOLE: u32 = 65_535;
 /// Octets that may wait in the socket; the system grants what it allows.
 const SOCKET: usize = 2 << 20;
-/// How long to wait for FPDUs before looking for an interrupt.
+/// How long to wait for FPDUs before checking for an interrupt.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Captures until told to stop, or until the process ends.
+/// Captures until it is stopped, or until the process ends.
 pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
     let look = Look::take(Some(args.pid), false)?;
     let Some(seen) = look.processes.first() else {
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
     let question = json!({ "ask": "capture", "payload": args.payload });
     let begun = ask::ask(&seen.socket, &question, Some(theirs.as_fd())).map_err(refused)?;
     drop(theirs);
-    // Not before: a file is kept where there is no capture.
+    // Not earlier: without a capture, an existing file must stay.
     let out = create(&args.output)?;
     let exe = &seen.page.process.exe;
     let title = format!("process {} {exe}: {comment}", args.pid);
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
         Capture { flows: Flows::new(filter, style), fpdus: 0, dropped: 0, first_drop: None };
     let ended = capture.follow(args, &ours, &mut pcapng)?;
     if !ended {
-        // What is on its way still comes, then the end.
+        // FPDUs in the socket still arrive, then the end.
         let question = json!({ "ask": "end_capture", "number": begun["capture"] });
         if let Ok(answer) = ask::ask(&seen.socket, &question, None) {
             capture.drain(args, &ours, &mut pcapng)?;
@@ -98,7 +98,7 @@ fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
     sockopt::set_socket_send_buffer_size(&theirs, SOCKET)?;
-    // Allowed to root only.
+    // Only root may do this.
     let _ = sockopt::set_socket_send_buffer_size_force(&theirs, SOCKET);
     Ok((ours, theirs))
 }
@@ -112,7 +112,7 @@ struct Capture {
 }
 
 impl Capture {
-    /// Writes what comes. True: the process has ended, or has ended the capture.
+    /// Writes FPDUs as they arrive. True: the process has ended, or has ended the capture.
     fn follow(
         &mut self,
         args: &CaptureArgs,
@@ -131,7 +131,7 @@ impl Capture {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(true),
                 Ok((len, _)) => self.write(args, &message[..len], to)?,
                 Err(Errno::AGAIN) => {
-                    // A reader of a pipe sees what there is.
+                    // So that a reader of a pipe gets the packets so far.
                     to.flush()?;
                     wait(from)?;
                 }
@@ -141,7 +141,7 @@ impl Capture {
         }
     }
 
-    /// Writes what is there.
+    /// Writes the FPDUs in the socket.
     fn drain(
         &mut self,
         args: &CaptureArgs,
@@ -182,7 +182,7 @@ impl Capture {
         }
     }
 
-    /// Says on standard error what there was.
+    /// Prints a summary on standard error.
     fn report(&self, ended: bool) {
         let end = if ended { "; the process ended, or ended the capture" } else { "" };
         let connections = count(self.flows.streams(), "connection");

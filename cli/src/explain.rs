@@ -1,5 +1,5 @@
-//! `warpline explain`: why a connection is not faster. Looks at a process for a while, and names causes in the order
-//! of their share, each with the figures that show it and what to do. Where no cause has a fifth of the time, it says
+//! `warpline explain`: why a connection is not faster. Samples a process for a while, and names causes in the order
+//! of their share, each with the figures that show it and what to do. If no cause has a fifth of the time, it says
 //! so and prints the figures.
 
 mod args;
@@ -20,7 +20,7 @@ use crate::error::CliResult;
 use causes::{LEAST, Verdict, verdicts};
 use evidence::Evidence;
 
-/// Looks, and prints the causes.
+/// Samples, and prints the causes.
 pub(crate) fn run(args: &ExplainArgs, out: &mut dyn Write) -> CliResult<()> {
     let evidence = watch::watch(args)?;
     let verdicts = verdicts(&evidence);

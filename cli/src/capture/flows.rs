@@ -1,10 +1,10 @@
 //! Makes packets of FPDUs: IP and TCP headers with the addresses of the connection, and sequence numbers that
-//! count the octets of each direction from the first captured one on. In front of these are made a handshake and
-//! an MPA start-up, without which dissectors do not recognise FPDUs. No IO but the writer's.
+//! count the octets of each direction from the first captured one on. It adds a handshake and an MPA start-up in
+//! front, without which dissectors do not recognise FPDUs. No IO but the writer's.
 //!
 //! Dissectors show DDP and RDMAP of whole FPDUs only. So payload that was not captured is zeros in FPDUs up to
-//! [`FILLED`]; larger ones are cut, unless all are to be filled. The start-up then says that there are no CRCs,
-//! as they would not match.
+//! [`FILLED`]; larger ones are cut, unless all are to be filled. The start-up then disables CRCs, because they
+//! would not match.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -24,15 +24,15 @@ const FRAME: usize = 20;
 /// The sequence number of the first captured octet: a SYN and a frame are before it.
 const FIRST: u32 = 1 + FRAME as u32;
 
-/// Octets of the largest FPDU that is filled in any case: more than a jumbo frame takes.
+/// Octets of the largest FPDU that is always filled: more than a jumbo frame has.
 const FILLED: usize = 9 << 10;
 
 /// How FPDUs are written.
 #[derive(Clone, Copy)]
 pub(super) struct Style {
-    /// All that is not captured is zeros.
+    /// Payload that was not captured is zeros.
     pub(super) fill: bool,
-    /// All is captured.
+    /// All payload is captured.
     pub(super) whole: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Flows {
     filter: Filter,
     style: Style,
     flows: BTreeMap<u64, Flow>,
-    /// Of streams that are not written.
+    /// Counts of streams that are not written.
     others: BTreeSet<u64>,
     marked: BTreeSet<u64>,
 }
@@ -84,7 +84,7 @@ impl Flows {
         self.marked.len() as u64
     }
 
-    /// Writes an FPDU; false if it is none, or of a connection that is not wanted.
+    /// Writes an FPDU; false if it is not one, or of a connection that is not selected.
     pub(super) fn write(
         &mut self,
         record: &Record<'_>,
@@ -132,7 +132,7 @@ impl Flows {
         if wanted && record.flags & MARKERS != 0 {
             self.marked.insert(record.stream);
         }
-        // A process may have both ends of a connection: each FPDU would be there twice.
+        // A process may have both ends of a connection: each FPDU would be written twice.
         let is_other_end = |flow: &Flow| flow.ends[0] == ends[1] && flow.ends[1] == ends[0];
         if !wanted || self.flows.values().any(is_other_end) {
             self.others.insert(record.stream);
@@ -172,7 +172,7 @@ impl Flow {
         self.packet(sender, self.next[sender], flags, (0, &[]), time, to)
     }
 
-    /// A segment with `content.0` octets, of which there are the first.
+    /// A segment of `content.0` octets, of which the first were captured.
     fn packet(
         &self,
         sender: usize,
@@ -190,7 +190,7 @@ impl Flow {
         packet.extend_from_slice(&sequence.to_be_bytes());
         let acknowledged = if flags & ACK != 0 { self.next[1 - sender] } else { 0 };
         packet.extend_from_slice(&acknowledged.to_be_bytes());
-        // The checksum is over octets that are not here.
+        // The checksum covers octets that were not captured.
         packet.extend_from_slice(&[(TCP_HEADER as u8 / 4) << 4, flags, 0xFF, 0xFF, 0, 0, 0, 0]);
         let headers = packet.len();
         debug_assert_eq!(headers - before, TCP_HEADER);

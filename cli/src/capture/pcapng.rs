@@ -41,7 +41,7 @@ impl<W: Write> Pcapng<W> {
         Ok(Self { out, last: 0 })
     }
 
-    /// A packet of `len` octets, of which there are the first.
+    /// A packet of `len` octets, of which the first were captured.
     pub(super) fn packet(&mut self, time: u64, len: usize, front: &[u8]) -> io::Result<()> {
         self.last = time;
         let mut body = 0_u32.to_le_bytes().to_vec();
@@ -53,7 +53,7 @@ impl<W: Write> Pcapng<W> {
         block(&mut self.out, PACKET, &body)
     }
 
-    /// The statistics, which are the end.
+    /// The statistics, which end the file.
     pub(super) fn end(mut self, received: u64, dropped: u64) -> io::Result<()> {
         let mut body = 0_u32.to_le_bytes().to_vec();
         put_time(&mut body, self.last);

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// The response, or why there is none.
+/// The response, or the reason why there is none.
 fn ask(socket: &Path, question: &Value) -> Result<Value, String> {
     crate::ask::ask(socket, question, None).map_err(|why| format!("{why}; TCP is not judged"))
 }
 
-/// What the process reports of a queue pair.
+/// What the process reports about a queue pair.
 pub(super) fn queue_pair(socket: &Path, device: u32, qp: u32) -> Result<Value, String> {
     let question = json!({ "ask": "queue_pair", "device": device, "qp": qp });
     ask(socket, &question).map(|mut answer| answer["queue_pairs"][0].take())

@@ -8,7 +8,7 @@ mod queue;
 
 use super::evidence::Evidence;
 
-/// The least share of a cause that is named.
+/// The smallest share of a cause that is named.
 pub(super) const LEAST: f64 = 0.2;
 
 /// Why a connection is not faster.

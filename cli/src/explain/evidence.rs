@@ -6,7 +6,7 @@ use state_page::read::QueuePair;
 use super::processor::Processor;
 use super::watch::Moment;
 
-/// What TCP reports.
+/// The figures that TCP reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tcp {
     pub(crate) mss: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Verbs {
     pub(crate) waited: f64,
 }
 
-/// What the looks at the page found.
+/// Results of the samples of the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Samples {
     pub(crate) looks: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Samples {
     pub(crate) sq_full: u64,
     /// No receive was posted.
     pub(crate) rq_empty: u64,
-    /// Messages had moved since the look before.
+    /// Messages had moved since the sample before.
     pub(crate) moved: u64,
 }
 
@@ -74,7 +74,7 @@ impl Samples {
     }
 }
 
-/// The figures; counts are those of the time looked at.
+/// The figures; counts are those of the sampled time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Evidence {
     /// Process, program, queue pair and peer, for people.
@@ -121,7 +121,7 @@ pub(crate) struct Evidence {
     pub(crate) processor: Option<Processor>,
     /// The share of the time in which the busiest thread was ready to run and had no processor.
     pub(crate) starved: f64,
-    /// Why the process did not respond, or the look ended early.
+    /// Why the process did not respond, or sampling ended early.
     pub(crate) notes: Vec<String>,
 }
 

@@ -57,8 +57,8 @@ fn no_page(pid: u32, look: &Look) -> CliError {
         .hint(OTHERS)
 }
 
-/// The queue pair with this number, or else the one that has moved most since `before`. Where none moves, one that is
-/// connected, or else the last that was.
+/// The queue pair with this number, or else the one that has moved most octets since `before`. If none has moved any,
+/// a connected one, or else the last that was connected.
 pub(super) fn chosen(which: Which, before: &[Seen]) -> CliResult<(Seen, QueuePair)> {
     let now = pages(which)?;
     let moved = |seen: &Seen, of: &QueuePair| {
@@ -107,7 +107,7 @@ impl Chosen {
         Self { socket: seen.socket.clone(), device: of.device, qp: of.qp, began: of.began }
     }
 
-    /// In a new look. `None`: the process, the queue pair or the stream has ended.
+    /// The stream in a new sample. `None`: the process, the queue pair or the stream has ended.
     pub(super) fn again(&self, which: Which) -> Option<(Seen, QueuePair)> {
         let all = pages(which).ok()?;
         let seen = all.into_iter().find(|seen| seen.socket == self.socket)?;

@@ -13,9 +13,9 @@ const FPDU: f64 = 0.3e-6;
 const MARKED: f64 = 0.1e-9;
 /// CRC32c of an octet.
 const CRC: f64 = 0.02e-9;
-/// Posting a message or taking it, with its completion.
+/// Posting or receiving a message, with its completion.
 const MESSAGE: f64 = 0.3e-6;
-/// Sleeping and being woken.
+/// Sleeping and waking up.
 pub(super) const SLEEP: f64 = 25e-6;
 
 /// Processor time by task, in assumed seconds.
@@ -57,8 +57,8 @@ impl Costs {
 }
 
 impl Evidence {
-    /// The time looked at, without that in which the busiest thread was ready to run and had no processor. Shares of
-    /// what this end does are of this time.
+    /// The sampled time, without that in which the busiest thread was ready to run and had no processor. Shares of
+    /// what this end does refer to this time.
     pub(super) fn served(&self) -> f64 {
         let starved = self.processor.map_or(0.0, |of| of.waited.min(self.seconds - of.ran));
         (self.seconds - starved).max(1e-6)
@@ -82,7 +82,7 @@ impl Evidence {
         }
     }
 
-    /// The share of the looks between which something moved.
+    /// The share of the samples since the last of which messages moved.
     pub(super) fn moving(&self) -> f64 {
         super::part(self.samples.moved, self.samples.looks)
     }

@@ -57,7 +57,7 @@ pub(super) fn same_host(of: &Evidence) -> Shown {
 }
 
 impl Evidence {
-    /// The share of the time that sleeping and being woken takes, if the program sleeps for most messages.
+    /// The share of the time that sleeping and waking up takes, if the program sleeps for most messages.
     pub(super) fn asleep(&self) -> f64 {
         let messages = self.messages_sent + self.messages_received;
         if part(self.sleeps, messages) < 0.25 {

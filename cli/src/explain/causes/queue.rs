@@ -6,11 +6,11 @@ use crate::output::count;
 
 /// By how much a round trip may exceed the shortest one without a queue on the path, in seconds.
 const QUEUED: f64 = 1e-3;
-/// What a message may take until it is posted and sent, in seconds.
+/// The time that it may take to post and send a message, in seconds.
 const POSTING: f64 = 200e-6;
 
 impl Evidence {
-    /// The share of the looks that found the send queue empty.
+    /// The share of the samples in which the send queue was empty.
     fn empty(&self) -> f64 {
         part(self.samples.sq_empty, self.samples.looks)
     }
@@ -26,7 +26,7 @@ impl Evidence {
             || self.messages_sent == 0 && self.responses_sent > 0
     }
 
-    /// The share of the time for which TCP held the send queue up.
+    /// The share of the time in which TCP delayed the send queue.
     fn held_up(&self) -> f64 {
         let limited = self.tcp.map_or(0, |tcp| tcp.rwnd_limited_us + tcp.sndbuf_limited_us);
         limited as f64 / 1e6 / self.seconds
@@ -65,7 +65,7 @@ pub(super) fn depth(of: &Evidence) -> Shown {
     let trip = |tcp: Tcp| (tcp.rtt_us as f64 / 1e6).min(tcp.min_rtt_us as f64 / 1e6 + QUEUED);
     let trip = of.tcp.map_or(0.0, trip);
     let rate = of.messages_sent as f64 / of.seconds;
-    // Requests that stay in the queue for longer than a round trip wait for something that depth does not change.
+    // Requests that stay in the queue for longer than a round trip wait for something else than depth.
     let waits_for_path = (1.5 * rate * trip / f64::from(of.send_depth)).min(1.0);
     let shows = format!(
         "the send queue takes {}, was full in {} of {} looks and refused {}; a round trip takes {:.0} us",

@@ -59,8 +59,8 @@ impl Net {
         made.inspect_err(|why| warpline_skip::skip(test, why)).ok()
     }
 
-    /// This program on one of the hosts. Before other processes, where that is allowed: what the ends do is to show,
-    /// not what keeps them from it.
+    /// This program on one of the hosts, with a higher priority than other processes where that is allowed: the command
+    /// is to find what the ends do, not the load of the machine.
     fn command(&self, is_server: bool) -> Command {
         let mut command = match self {
             Self::Host => Command::new("nice"),
@@ -130,8 +130,8 @@ impl Ends {
         self.runtime.0.join("warpline")
     }
 
-    /// The causes of a process, the largest first, and all that the command prints. It looks again where the machine
-    /// gave the process no processor for most of the time: then nothing shows.
+    /// The causes of a process, the largest first, and the whole output of the command. It runs again if the process had
+    /// no processor for most of the time, because no cause shows then.
     pub(super) fn explain(&self, pid: u32) -> (Vec<String>, Value) {
         for looks in 1.. {
             let all = self.runtime.json(&["explain", &pid.to_string(), "--seconds", "1", "--json"]);
@@ -144,7 +144,7 @@ impl Ends {
         unreachable!("the last look returns");
     }
 
-    /// The first cause of the client is this one, in one of [`LOOKS`] looks: what else the machine does may be the
+    /// Asserts that this is the first cause of the client in one of [`LOOKS`] runs: other load of the machine may be the
     /// larger cause for a while. Returns its figures.
     pub(super) fn is(&self, cause: &str) -> String {
         let is_first =
