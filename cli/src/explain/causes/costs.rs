@@ -70,8 +70,8 @@ impl Evidence {
         (ran / self.served()).min(1.0)
     }
 
-    /// The share in which TCP had octets under way; where this end receives, or there is no TCP, that in which
-    /// messages were seen to move.
+    /// The share in which TCP had octets in flight; if this end receives, or there is no TCP, that in which
+    /// messages moved.
     pub(super) fn busy(&self) -> f64 {
         let receives = self.octets_received > self.octets_sent;
         match &self.tcp {
