@@ -1,5 +1,5 @@
-//! Tests of what processes publish, as `warpline stat` shows it: exact counts, programs in C and of verbs, programs that
-//! must not publish, and pages that are damaged.
+//! Tests of what processes publish, as `warpline stat` shows it: exact counts, programs in C and with verbs, programs
+//! that must not publish, and pages that are damaged.
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;

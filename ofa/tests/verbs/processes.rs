@@ -29,7 +29,7 @@ fn peer(part: &str) -> Child {
 fn line(from: &mut impl BufRead, word: &str) -> u32 {
     loop {
         let mut text = String::new();
-        assert_ne!(from.read_line(&mut text).unwrap(), 0, "the peer ended before it printed {word}");
+        assert_ne!(from.read_line(&mut text).unwrap(), 0, "the peer ended before it sent {word}");
         if let Some(rest) = text.split(word).nth(1) {
             return rest.trim().parse().unwrap();
         }

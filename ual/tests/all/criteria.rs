@@ -544,7 +544,7 @@ fn a_completion_queue_without_room_fails_behind_its_completions() {
         assert!(small.info().overflowed);
         // The dispatcher, and the endpoint whose request overran it.
         let (mut of_evd, mut of_ep) = (false, false);
-        let bound = warpline_patience::Bound::new("the overrun, reported for dispatcher and endpoint");
+        let bound = warpline_patience::Bound::new("the overrun of dispatcher and endpoint");
         while !(of_evd && of_ep) {
             bound.check();
             let Event::Affiliated { source, event } = affiliated.wait(Some(HANG)).unwrap() else {

@@ -130,8 +130,8 @@ impl Ends {
         self.runtime.0.join("warpline")
     }
 
-    /// The causes of a process, the largest first, and the whole output of the command. It runs again if the process had
-    /// no processor for most of the time, because no cause shows then.
+    /// The causes of a process, the largest first, and the whole output of the command. It runs again if the process
+    /// had no processor for most of the time, because no cause shows then.
     pub(super) fn explain(&self, pid: u32) -> (Vec<String>, Value) {
         for looks in 1.. {
             let all = self.runtime.json(&["explain", &pid.to_string(), "--seconds", "1", "--json"]);
@@ -144,8 +144,8 @@ impl Ends {
         unreachable!("the last look returns");
     }
 
-    /// Asserts that this is the first cause of the client in one of [`LOOKS`] runs: other load of the machine may be the
-    /// larger cause for a while. Returns its figures.
+    /// Asserts that this is the first cause of the client in one of [`LOOKS`] runs: other load of the machine may be
+    /// the larger cause for a while. Returns its figures.
     pub(super) fn is(&self, cause: &str) -> String {
         let is_first =
             |(causes, _): &(Vec<String>, Value)| causes.first().is_some_and(|of| of == cause);
