@@ -54,7 +54,7 @@ pub(crate) const SERVE_ALL_EVERY: u32 = 128;
 /// So many polls serve them each time after they had work: for longer than a near peer takes to follow up.
 ///
 /// *Measured* with `ib_read_lat -R`, whose server polls another CQ (`benches/perftest --only "read lat"`), as ratio to
-/// `warpline perf local`: 0: 5.3; from every poll to every 128th in seven steps: 1.22; 1024: 1.05 to 1.11.
+/// `warpline perf local`: 0: 5.3; from every poll to every 128th in seven steps: 1.22; 1024: 1.06.
 pub(crate) const EAGER_POLLS: u32 = 1024;
 
 /// A consumer of many QPs that always finds completions flushes what is deferred all the same, every
