@@ -21,7 +21,7 @@
 //!
 //! **Integrity.** The invariant CRC is checked in full if the peer is this provider, and for all peers over IPv6.
 //! For other peers over IPv4 the identification is unknown, and 2^-16 of randomly damaged packets pass; Ethernet's
-//! own CRC protects them, too. RoCE has no authentication: whoever can send from the peer's address can write to
+//! own CRC protects them, too. RoCE has no authentication: any sender that uses the peer's address can write to
 //! memory that the peer may write. Queue pair numbers, sequence numbers and STags are random.
 //!
 //! **Locks.** A QP's state is under one lock. A thread that holds it sends, and never receives. One thread at a

@@ -6,11 +6,8 @@ use roce_proto::cm::private;
 use vp_api::{
     Capabilities, ConnectionModel, QpInit, RnicAttrs, Unready, VpError, VpResult, VpStatus,
 };
-use vp_soft::limits::{MAX_OBJECTS, MAX_REGION_OCTETS, MAX_REGIONS, MAX_SGE, MAX_WR, check};
-use vp_soft::queue::cq_ring::MAX_CQE;
+use vp_soft::limits;
 
-/// Octets that a work request may carry inline.
-const MAX_INLINE: u32 = 1024;
 /// Outstanding RDMA Reads and atomics, in each direction.
 const MAX_READS: u16 = 128;
 /// Longest message (InfiniBand volume 1, 9.7.3).
@@ -45,23 +42,7 @@ pub(crate) fn attrs() -> RnicAttrs {
         | Capabilities::CQ_OVERRUN_EVENT
         | Capabilities::CQ_RESIZE
         | Capabilities::READ_SINK_LOCAL_WRITE;
-    attrs.max_qp = MAX_OBJECTS;
-    attrs.max_wr_per_qp = MAX_WR;
-    attrs.max_wr_per_srq = MAX_WR;
-    attrs.max_sge_send = MAX_SGE;
-    attrs.max_sge_recv = MAX_SGE;
-    attrs.max_sge_write = MAX_SGE;
-    attrs.max_sge_read = 1;
-    attrs.max_inline = MAX_INLINE;
-    attrs.max_cq = MAX_OBJECTS;
-    attrs.max_cqe = MAX_CQE;
-    attrs.max_srq = MAX_OBJECTS;
-    attrs.max_pd = MAX_OBJECTS;
-    attrs.max_mr = MAX_REGIONS;
-    attrs.max_mr_octets = MAX_REGION_OCTETS;
-    attrs.max_mw = MAX_REGIONS;
-    attrs.max_ird = MAX_READS;
-    attrs.max_ord = MAX_READS;
+    limits::set(&mut attrs, MAX_READS);
     attrs.max_message = MAX_MESSAGE;
     attrs.max_private_connect = PRIVATE_CONNECT;
     attrs.max_private_accept = PRIVATE_ACCEPT;
@@ -71,11 +52,7 @@ pub(crate) fn attrs() -> RnicAttrs {
 
 /// Checks the sizes of a new QP.
 pub(crate) fn check_qp(init: &QpInit) -> VpResult<()> {
-    check("send depth", init.send_depth, 1, MAX_WR, VpStatus::TooManyWrs)?;
-    check("SGEs per send", init.max_send_sge, 1, MAX_SGE, VpStatus::InvalidSgl)?;
-    check("octets inline", init.max_inline, 0, MAX_INLINE, VpStatus::InvalidModifier)?;
-    check("IRD", init.ird.into(), 0, MAX_READS.into(), VpStatus::InvalidIrdOrd)?;
-    check("ORD", init.ord.into(), 0, MAX_READS.into(), VpStatus::InvalidIrdOrd)?;
+    limits::check_qp(init, MAX_READS)?;
     if init.unready != Unready::Terminate {
         return Err(init.unready.unsupported());
     }
@@ -83,9 +60,5 @@ pub(crate) fn check_qp(init: &QpInit) -> VpResult<()> {
         let detail = "this device has no limit event for the receive queue of a queue pair";
         return Err(VpError::new(VpStatus::Unsupported, detail));
     }
-    if init.srq.is_some() {
-        return Ok(());
-    }
-    check("receive depth", init.recv_depth, 1, MAX_WR, VpStatus::TooManyWrs)?;
-    check("SGEs per receive", init.max_recv_sge, 1, MAX_SGE, VpStatus::InvalidSgl)
+    Ok(())
 }

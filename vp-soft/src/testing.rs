@@ -120,7 +120,7 @@ pub fn regions() -> Regions {
 
 /// A use of a protection domain.
 pub fn pd(id: PdId) -> PdUse {
-    PdUse { id, _hold: hold() }
+    PdUse { id, hold: hold() }
 }
 
 /// A use of some object.

@@ -34,9 +34,8 @@ pub fn table(
     let regions = Regions { table: table.clone(), services, probes: place::can_probe() };
     let pds = Objects::new("protection domain", 1);
     let pd = pds.insert(|id| Ok(Arc::new(PdId(id))))?;
-    let stags: VpResult<Vec<Stag>> = (0..count)
-        .map(|_| regions.register(PdUse { id: init.pd, _hold: pds.hold(pd.0)?.1 }, init))
-        .collect();
+    let stags: VpResult<Vec<Stag>> =
+        (0..count).map(|_| regions.register(PdUse::of(&pds, init.pd)?, init)).collect();
     Ok((table, stags?))
 }
 

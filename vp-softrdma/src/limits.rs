@@ -7,12 +7,10 @@ use std::time::Duration;
 use vp_api::{
     Capabilities, ConnectionModel, QpInit, RnicAttrs, Unready, VpError, VpResult, VpStatus,
 };
-use vp_soft::limits::{MAX_REGION_OCTETS, MAX_REGIONS, MAX_SGE};
-use vp_soft::queue::cq_ring::MAX_CQE;
+use vp_soft::limits;
 
-pub(crate) use vp_soft::limits::{MAX_OBJECTS, MAX_WR, check};
+pub(crate) use vp_soft::limits::{MAX_INLINE, MAX_OBJECTS, MAX_WR, check};
 
-pub(crate) const MAX_INLINE: u32 = 1024;
 pub(crate) const MAX_READS: u16 = 1024;
 /// Octets that one Read Request of ours asks for: the longest that a message of the peer waits after
 /// it. 1 MiB cost Reads of 32 MiB a tenth of their bandwidth, and sockets hold more than this anyway.
@@ -29,40 +27,18 @@ pub(crate) fn attrs() -> RnicAttrs {
     let mut attrs = RnicAttrs::new("Warpline", &model, ConnectionModel::LlpStream);
     attrs.firmware = env!("CARGO_PKG_VERSION").into();
     attrs.capabilities = Capabilities::all() - Capabilities::UD - Capabilities::PICKS_WIDE_KEY;
-    attrs.max_qp = MAX_OBJECTS;
-    attrs.max_wr_per_qp = MAX_WR;
-    attrs.max_wr_per_srq = MAX_WR;
-    attrs.max_sge_send = MAX_SGE;
-    attrs.max_sge_recv = MAX_SGE;
-    attrs.max_sge_write = MAX_SGE;
-    attrs.max_sge_read = 1;
-    attrs.max_inline = MAX_INLINE;
-    attrs.max_cq = MAX_OBJECTS;
-    attrs.max_cqe = MAX_CQE;
-    attrs.max_srq = MAX_OBJECTS;
-    attrs.max_pd = MAX_OBJECTS;
-    attrs.max_mr = MAX_REGIONS;
-    attrs.max_mr_octets = MAX_REGION_OCTETS;
-    attrs.max_mw = MAX_REGIONS;
-    attrs.max_ird = MAX_READS;
-    attrs.max_ord = MAX_READS;
+    limits::set(&mut attrs, MAX_READS);
     attrs.max_message = u32::MAX;
     attrs
 }
 
 /// Sizes of a new QP.
 pub(crate) fn check_qp(init: &QpInit) -> VpResult<()> {
-    check("send depth", init.send_depth, 1, MAX_WR, VpStatus::TooManyWrs)?;
-    check("SGEs per send", init.max_send_sge, 1, MAX_SGE, VpStatus::InvalidSgl)?;
-    check("octets inline", init.max_inline, 0, MAX_INLINE, VpStatus::InvalidModifier)?;
-    check("IRD", init.ird.into(), 0, MAX_READS.into(), VpStatus::InvalidIrdOrd)?;
-    check("ORD", init.ord.into(), 0, MAX_READS.into(), VpStatus::InvalidIrdOrd)?;
+    limits::check_qp(init, MAX_READS)?;
     check_hold(init.unready)?;
     if init.srq.is_some() {
         return Ok(());
     }
-    check("receive depth", init.recv_depth, 1, MAX_WR, VpStatus::TooManyWrs)?;
-    check("SGEs per receive", init.max_recv_sge, 1, MAX_SGE, VpStatus::InvalidSgl)?;
     check("receive limit", init.recv_limit, 0, init.recv_depth, VpStatus::InvalidModifier)
 }
 

@@ -6,7 +6,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use vp_api::{
@@ -72,18 +72,14 @@ impl SoftRnic {
     }
 
     fn pd(&self, pd: PdId) -> VpResult<PdUse> {
-        let (_, hold) = self
-            .pds
-            .hold(pd.0)
-            .map_err(|error| VpError { status: VpStatus::InvalidPd, ..error })?;
-        Ok(PdUse { id: pd, _hold: hold })
+        PdUse::of(&self.pds, pd)
     }
 
     fn build_qp(&self, id: u32, init: &QpInit) -> VpResult<Arc<QpEntry>> {
         let pd = self.pd(init.pd)?;
         let (send_cq, send_hold) = self.cqs.hold(init.send_cq.0)?;
         let (recv_cq, recv_hold) = self.cqs.hold(init.recv_cq.0)?;
-        let mut uses = vec![pd._hold, send_hold, recv_hold];
+        let mut uses = vec![pd.hold, send_hold, recv_hold];
         let srq = match init.srq {
             Some(srq) => {
                 let (srq, hold) = self.srqs.hold(srq.0)?;
@@ -153,7 +149,7 @@ impl Rnic for SoftRnic {
         let pd = self.pd(init.pd)?;
         let srq = self
             .srqs
-            .insert(|id| SoftSrq::create(SrqId(id), init, pd._hold, self.events.clone()))?;
+            .insert(|id| SoftSrq::create(SrqId(id), init, pd.hold, self.events.clone()))?;
         Ok(srq)
     }
 
@@ -168,15 +164,8 @@ impl Rnic for SoftRnic {
         Ok(entry.qp.clone())
     }
 
-    // RDMAC 6.1.4 [VERBS-20]
     fn destroy_qp(&self, qp: QpId) -> VpResult<()> {
-        let no_windows = |entry: &QpEntry| match entry.windows.load(Ordering::Acquire) {
-            0 => Ok(()),
-            bound => {
-                let detail = format!("{bound} memory windows are bound to queue pair {}", qp.0);
-                Err(VpError::new(VpStatus::InUse, detail))
-            }
-        };
+        let no_windows = |entry: &QpEntry| mw::check_none_bound(qp, &entry.windows);
         self.qps.remove(qp.0, no_windows)?.qp.destroy();
         Ok(())
     }

@@ -185,7 +185,8 @@ fn a_faulty_peer_fails_and_its_octets_are_shown() {
     assert!(report.contains("fail          CONN-05"), "{report}");
 }
 
-/// A peer that sends the reply that `answer` writes into the request, waits for octets, sends `last` and closes.
+/// A peer that receives a request, changes it to a reply by `answer` and sends it. When octets arrive, it sends `last` and
+/// closes.
 fn peer_that_ends_with(last: &'static [u8], answer: fn(&mut [u8; 20])) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

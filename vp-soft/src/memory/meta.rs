@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vp_api::{Access, Addressing, MemRange, MwKind, PdId, QpId, Stag};
+use vp_api::{Access, Addressing, MemRange, MwKind, PdId, QpId, Stag, VpError, VpResult, VpStatus};
 
 use crate::memory::pin::Pinned;
-use crate::objects::InUse;
+use crate::objects::{InUse, Objects};
 
 /// The use of a slot: free, region or window.
 pub(crate) enum Meta {
@@ -23,7 +23,19 @@ pub struct PdUse {
     /// The protection domain.
     pub id: PdId,
     /// Counts the use.
-    pub _hold: InUse,
+    pub hold: InUse,
+}
+
+impl PdUse {
+    /// A use of a protection domain of this table.
+    ///
+    /// # Errors
+    /// [`VpStatus::InvalidPd`]: there is no such protection domain.
+    pub fn of(pds: &Objects<PdId>, pd: PdId) -> VpResult<Self> {
+        let held = pds.hold(pd.0);
+        let (_, hold) = held.map_err(|error| VpError { status: VpStatus::InvalidPd, ..error })?;
+        Ok(Self { id: pd, hold })
+    }
 }
 
 /// A memory region. It is valid while it has memory (RDMAC 7.2.2). // [VERBS-25]

@@ -4,9 +4,11 @@
 //! the QP. A peer's death changes no window.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use vp_api::{Access, Addressing, BindMw, MwId, MwInfo, MwKind, Stag, VpError, VpResult, VpStatus};
+use vp_api::{
+    Access, Addressing, BindMw, MwId, MwInfo, MwKind, QpId, Stag, VpError, VpResult, VpStatus,
+};
 
 use crate::limits::MAX_REGIONS;
 use crate::memory::grant::{Caller, Grant, Scope};
@@ -23,7 +25,7 @@ pub fn allocate(table: &StagTable, pd: PdUse, kind: MwKind) -> VpResult<MwId> {
     })?;
     let id = MwId(index);
     let (_, mut meta) = table.open(index).ok_or_else(|| unknown(id))?;
-    *meta = Meta::Window(Window { pd: pd.id, _pd_hold: pd._hold, kind, binding: None });
+    *meta = Meta::Window(Window { pd: pd.id, _pd_hold: pd.hold, kind, binding: None });
     Ok(id)
 }
 
@@ -43,6 +45,18 @@ pub fn query(table: &StagTable, id: MwId) -> VpResult<MwInfo> {
         len: bound.map_or(0, |bound| bound.len),
         addressing: bound.map_or(Addressing::default(), |bound| bound.addressing),
     })
+}
+
+/// Returns an error if windows are bound to the QP, which then cannot be destroyed (RDMAC 6.1.4). `bound` is
+/// the QP's count of them. [VERBS-20]
+pub fn check_none_bound(qp: QpId, bound: &AtomicU32) -> VpResult<()> {
+    match bound.load(Ordering::Acquire) {
+        0 => Ok(()),
+        bound => {
+            let detail = format!("{bound} memory windows are bound to queue pair {}", qp.0);
+            Err(VpError::new(VpStatus::InUse, detail))
+        }
+    }
 }
 
 /// Deallocate MW, bound or not.

@@ -35,7 +35,7 @@ pub(crate) fn source_piece<'p>(source: &'p Use<'_>) -> Result<Piece<'p>, AccessE
     let len = source.len() as usize;
     let addr = source.raw(0, len)?;
     // SAFETY: by its invariant the memory of the use lives as long as the use, which the piece
-    // borrows; whoever takes pieces to send from only reads them.
+    // borrows; system calls that send only read the piece.
     Ok(unsafe { Piece::raw(addr, len) })
 }
 
