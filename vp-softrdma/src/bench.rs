@@ -34,8 +34,9 @@ pub fn table(
     let regions = Regions { table: table.clone(), services, probes: place::can_probe() };
     let pds = Objects::new("protection domain", 1);
     let pd = pds.insert(|id| Ok(Arc::new(PdId(id))))?;
-    let stags: VpResult<Vec<Stag>> =
-        (0..count).map(|_| regions.register(PdUse::of(&pds, init.pd)?, init)).collect();
+    let stags: VpResult<Vec<Stag>> = (0..count)
+        .map(|_| regions.register(PdUse { id: init.pd, hold: pds.hold(pd.0)?.1 }, init))
+        .collect();
     Ok((table, stags?))
 }
 

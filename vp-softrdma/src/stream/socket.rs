@@ -131,6 +131,7 @@ impl Stream {
 
     /// A socket of whatever kind.
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(crate) fn of(socket: impl Into<OwnedFd>) -> Self {
         let socket = Ours::make(|| Ok(socket.into())).expect("memory for its entry");
         Self { socket, remote: None, local: None, facts: Facts::default() }

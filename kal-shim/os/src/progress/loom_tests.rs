@@ -273,6 +273,6 @@ fn loom_an_engine_and_a_connection_manager() {
         model.await_completion();
         model.await_event(|events| events.disconnected);
         model.stop();
-        threads.map(|thread| thread.join().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
