@@ -40,7 +40,7 @@ const STEP: Duration = Duration::from_millis(100);
 pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
     let look = Look::take(Some(args.pid), false)?;
     let Some(seen) = look.processes.first() else {
-        return Err(stat::unpublished(Some(args.pid), &look));
+        return Err(stat::absent::of(args.pid, &look));
     };
     ual::catch_interrupt()?;
     let comment = match args.payload {

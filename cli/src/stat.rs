@@ -1,6 +1,7 @@
 //! `warpline stat`: shows the state of each process that publishes a state page, and of its connections. It
 //! only reads files.
 
+pub(crate) mod absent;
 mod args;
 mod openmetrics;
 pub(crate) mod pages;
@@ -18,7 +19,7 @@ use ual::CmCounters;
 
 pub(crate) use args::StatArgs;
 
-use crate::error::{CliError, CliResult, Exit};
+use crate::error::CliResult;
 use pages::{Look, Seen};
 
 /// Prints once, repeatedly, or for each HTTP request.
@@ -30,7 +31,9 @@ pub(crate) fn run(args: &StatArgs, out: &mut dyn Write) -> CliResult<()> {
     loop {
         let look = Look::take(args.pid, args.all)?;
         if look.processes.is_empty() && args.watch.is_none() {
-            return Err(unpublished(args.pid, &look));
+            return Err(args
+                .pid
+                .map_or_else(|| absent::of_all(&look), |pid| absent::of(pid, &look)));
         }
         print(args, before.as_ref(), &look, out)?;
         let Some(seconds) = args.watch else { return Ok(()) };
@@ -64,22 +67,6 @@ fn print(
     };
     out.write_all(table::text(before, look).as_bytes())?;
     Ok(())
-}
-
-/// There is no page, of a process or of any.
-pub(crate) fn unpublished(pid: Option<u32>, look: &Look) -> CliError {
-    let what = match pid {
-        Some(pid) => format!("process {pid} publishes nothing"),
-        None => "no process publishes anything".to_owned(),
-    };
-    CliError::new(Exit::Failed, what)
-        .at(look.places())
-        .because(look.complaint().unwrap_or_else(|| {
-            "it does not use Warpline, or its configuration says `[observe] publish = false`, or it \
-             has more rights than who started it"
-                .into()
-        }))
-        .hint("see `warpline doctor`; processes of other users: `--all`, as root")
 }
 
 /// The JSON, with everything. Names of fields are a contract.

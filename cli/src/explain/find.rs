@@ -1,7 +1,6 @@
 //! Finds the connection to explain among the pages of a process, and says what is wrong if there is none.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use state_page::layout::state;
 use state_page::place;
@@ -9,9 +8,8 @@ use state_page::read::QueuePair;
 
 use super::args::Which;
 use crate::error::{CliError, CliResult, Exit};
-use crate::stat::pages::{Look, Seen, directory, uid};
-
-const OTHERS: &str = "`warpline stat` lists the processes that publish their state";
+use crate::stat::absent;
+use crate::stat::pages::{Look, Seen, directory};
 
 /// The pages of the process; it has several if it has several copies of the library.
 pub(super) fn pages(which: Which) -> CliResult<Vec<Seen>> {
@@ -23,38 +21,11 @@ pub(super) fn pages(which: Which) -> CliResult<Vec<Seen>> {
             Err(failed(format!("process {} has ended", which.pid))
                 .at(look.places())
                 .because("it was killed; the state page that it left has been removed")
-                .hint(OTHERS))
+                .hint(absent::OTHERS))
         }
-        true => Err(no_page(which.pid, &look)),
+        true => Err(absent::of(which.pid, &look)),
         false => Ok(look.processes),
     }
-}
-
-fn no_page(pid: u32, look: &Look) -> CliError {
-    let error = |what: String| CliError::new(Exit::Failed, what).at(look.places());
-    let own_file = |(file, _): &&(String, String)| {
-        let name = Path::new(file).file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.starts_with(&format!("{pid}.")))
-    };
-    let Ok(process) = std::fs::metadata(format!("/proc/{pid}")) else {
-        return error(format!("there is no process {pid}")).hint(OTHERS);
-    };
-    if let Some((file, what)) = look.troubles.iter().find(own_file) {
-        return error(format!("the state page of process {pid} cannot be used"))
-            .because(format!("{file}: {what}"))
-            .hint("see `warpline doctor`");
-    }
-    if process.uid() != uid() && uid() != 0 {
-        return error(format!("process {pid} belongs to user {}", process.uid()))
-            .hint("run this command as that user, or as root");
-    }
-    error(format!("process {pid} publishes nothing"))
-        .because(look.complaint().unwrap_or_else(|| {
-            "it does not use Warpline, or its configuration says `[observe] publish = false`, or it has more \
-             rights than who started it"
-                .into()
-        }))
-        .hint(OTHERS)
 }
 
 /// The queue pair with this number, or else the one that has moved most octets since `before`. If none has moved any,

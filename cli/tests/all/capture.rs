@@ -188,8 +188,13 @@ fn a_process_does_not_wait_for_a_reader_that_does_not_read() {
 fn a_capture_that_cannot_be_says_why() {
     let runtime = Runtime::new();
     let file = runtime.0.join("none");
-    let (status, _, error) = runtime.run(&["capture", "1", "-o", file.to_str().unwrap()]);
-    assert_eq!(status, Some(1));
-    assert!(!file.exists());
-    assert!(error.contains("process 1 publishes nothing"), "{error}");
+    let this = std::process::id().to_string();
+    for (pid, says) in
+        [(this.as_str(), "publishes nothing"), ("99999999", "there is no process 99999999")]
+    {
+        let (status, _, error) = runtime.run(&["capture", pid, "-o", file.to_str().unwrap()]);
+        assert_eq!(status, Some(1));
+        assert!(!file.exists());
+        assert!(error.contains(says), "{error}");
+    }
 }
