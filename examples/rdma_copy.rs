@@ -384,8 +384,8 @@ mod tests {
     #[test]
     fn headers_are_encoded_and_checked() {
         let header = Header { kind: DATA, len: SLOT, value: u64::MAX - 1 };
-        let told = Header::from_octets(&header.to_octets()).unwrap();
-        assert_eq!((told.kind, told.len, told.value), (DATA, SLOT, u64::MAX - 1));
+        let decoded = Header::from_octets(&header.to_octets()).unwrap();
+        assert_eq!((decoded.kind, decoded.len, decoded.value), (DATA, SLOT, u64::MAX - 1));
         assert!(Header::from_octets(&Header { len: SLOT + 1, ..header }.to_octets()).is_none());
         assert!(Header::from_octets(&[0; HEADER - 1]).is_none());
         assert!(Header::from_octets(&[0; HEADER + 1]).is_none());

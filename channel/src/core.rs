@@ -101,12 +101,12 @@ impl ChannelEnd {
                 }
             }
             other => {
-                let told = self.ended(&other);
+                let over = self.ended(&other);
                 if state.up {
                     // Earlier completions may still be in the queue.
-                    state.ending = Some(told);
+                    state.ending = Some(over);
                 } else {
-                    state.over.get_or_insert(told);
+                    state.over.get_or_insert(over);
                 }
             }
         }
@@ -236,7 +236,7 @@ impl ChannelEnd {
     /// may close the connection.
     pub(crate) fn is_settled(state: &State) -> bool {
         let done = |session: &Session| session.has_ended() && session.unread() == 0;
-        let gone = state.sends.told.is_empty() || state.over.is_some();
+        let gone = state.sends.signalled.is_empty() || state.over.is_some();
         state.session.as_ref().is_some_and(done) && state.is_at_end() && gone
     }
 }

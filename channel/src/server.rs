@@ -144,30 +144,30 @@ impl Server {
     fn event(&self, core: Arc<ChannelEnd>) -> Option<Event> {
         let mut state = core.state();
         state.listed = false;
-        if state.up && !state.told {
-            state.told = true;
+        if state.up && !state.reported {
+            state.reported = true;
             self.hub.list(&core, &mut state);
             drop(state);
             return Some(Event::Connected(Peer(core)));
         }
         let taken = core.take(&mut state);
-        let (told, more) = (state.told, matches!(taken, Ok(Some(Some(_)))));
+        let (reported, more) = (state.reported, matches!(taken, Ok(Some(Some(_)))));
         if more {
             self.hub.list(&core, &mut state);
         }
         drop(state);
         match taken {
             Ok(Some(Some(message))) => Some(Event::Message(Peer(core), message)),
-            Ok(Some(None)) => self.gone(core, told, Ok(())),
-            Err(error) => self.gone(core, told, Err(error)),
+            Ok(Some(None)) => self.gone(core, reported, Ok(())),
+            Err(error) => self.gone(core, reported, Err(error)),
             Ok(None) => None,
         }
     }
 
     /// Reports once that a client is gone that was reported before.
-    fn gone(&self, core: Arc<ChannelEnd>, told: bool, how: Result<()>) -> Option<Event> {
+    fn gone(&self, core: Arc<ChannelEnd>, reported: bool, how: Result<()>) -> Option<Event> {
         let known = self.clients.lock().remove(&core.id());
-        (known.is_some() && told).then(|| Event::Gone(Peer(core), how))
+        (known.is_some() && reported).then(|| Event::Gone(Peer(core), how))
     }
 }
 
@@ -206,8 +206,8 @@ impl Peer {
 
     /// Says that no message follows.
     pub fn finish(&self) -> Result<()> {
-        let said = self.0.finish(&mut self.0.state())?;
-        if said { Ok(()) } else { Err(Error::Full) }
+        let sent = self.0.finish(&mut self.0.state())?;
+        if sent { Ok(()) } else { Err(Error::Full) }
     }
 
     /// Its name, as long as it is there.

@@ -53,32 +53,32 @@ pub(crate) enum Entry {
     Large(Buffer),
 }
 
-/// Requests of the send queue: how many are under way, and which of them will say so.
+/// Requests of the send queue: how many are under way, and which of them are signalled.
 #[derive(Default)]
 pub(crate) struct Sends {
     /// Not known to be complete.
     pub(crate) used: u32,
     /// Posted since the last one with a completion.
-    pub(crate) silent: u32,
-    /// For each completion to come, the requests that it is good for.
-    pub(crate) told: VecDeque<u32>,
+    pub(crate) unsignalled: u32,
+    /// For each signalled request, the number of requests that its completion covers.
+    pub(crate) signalled: VecDeque<u32>,
 }
 
 impl Sends {
-    /// Notes a request that is posted.
+    /// Records a posted request.
     #[inline]
     pub(crate) fn posted(&mut self, signalled: bool) {
         self.used += 1;
-        self.silent += 1;
+        self.unsignalled += 1;
         if signalled {
-            self.told.push_back(std::mem::take(&mut self.silent));
+            self.signalled.push_back(std::mem::take(&mut self.unsignalled));
         }
     }
 
-    /// Notes a completion.
+    /// Records a completion.
     #[inline]
     pub(crate) fn completed(&mut self) {
-        self.used -= self.told.pop_front().unwrap_or(0);
+        self.used -= self.signalled.pop_front().unwrap_or(0);
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct State {
     /// It is on the list of those that have an event for a [`Server`](crate::Server).
     pub(crate) listed: bool,
     /// The server has reported the connection.
-    pub(crate) told: bool,
+    pub(crate) reported: bool,
 }
 
 impl State {
@@ -128,7 +128,7 @@ impl State {
 
     /// There is an event for the server.
     pub(crate) fn has_event(&self) -> bool {
-        (self.up && !self.told) || self.has_message() || self.is_at_end() || self.over.is_some()
+        (self.up && !self.reported) || self.has_message() || self.is_at_end() || self.over.is_some()
     }
 
     /// A task waits.

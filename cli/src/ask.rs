@@ -22,24 +22,24 @@ pub(crate) fn ask(
     question: &Value,
     beside: Option<BorrowedFd<'_>>,
 ) -> Result<Value, String> {
-    let said = |error: std::io::Error| match error.kind() {
+    let describe = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
             "the process does not respond: it is stopped, or its connection thread hangs".to_owned()
         }
         _ => format!("the process's socket cannot be used: {error}"),
     };
-    let mut stream = connect(socket).map_err(said)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(said)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(said)?;
+    let mut stream = connect(socket).map_err(describe)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(describe)?;
     if let Some(beside) = beside {
         // With the first octet; the rest follows.
-        pass(&stream, beside).map_err(said)?;
-        writeln!(stream, "{}", &question.to_string()[1..]).map_err(said)?;
+        pass(&stream, beside).map_err(describe)?;
+        writeln!(stream, "{}", &question.to_string()[1..]).map_err(describe)?;
     } else {
-        writeln!(stream, "{question}").map_err(said)?;
+        writeln!(stream, "{question}").map_err(describe)?;
     }
     let mut line = String::new();
-    BufReader::new(stream.take(LONGEST)).read_line(&mut line).map_err(said)?;
+    BufReader::new(stream.take(LONGEST)).read_line(&mut line).map_err(describe)?;
     let answer: Value =
         serde_json::from_str(&line).map_err(|_| "the process closed its socket".to_owned())?;
     match answer["error"].as_str() {

@@ -92,9 +92,9 @@ fn ask(
         false => args.limit,
     };
     let bounds = Bounds { step: &step, whole: None, shows_stderr: true };
-    let broken = second::run(words, &bounds, &mut |said| {
-        let said = said.as_object().into_iter().flatten().filter(|(key, _)| *key != "done");
-        said.for_each(|(key, value)| known[key] = value.clone());
+    let broken = second::run(words, &bounds, &mut |line| {
+        let line = line.as_object().into_iter().flatten().filter(|(key, _)| *key != "done");
+        line.for_each(|(key, value)| known[key] = value.clone());
         Ok(())
     })?;
     Ok((known, broken))

@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn a_carrier_has_a_name_and_tcp_a_reason() {
-        let said = [Ok(()), Err(NotLocal::PeerPlain)].map(carrier);
-        assert_eq!(said, ["local stream", "TCP (peer-plain)"]);
+        let carriers = [Ok(()), Err(NotLocal::PeerPlain)].map(carrier);
+        assert_eq!(carriers, ["local stream", "TCP (peer-plain)"]);
     }
 
     #[test]

@@ -85,7 +85,7 @@ fn play(
     let first = ["provider".into(), "play".into(), library.into()];
     let step = |step: &str| if step == LOADING { LOAD.min(silence) } else { silence };
     let bounds = Bounds { step: &step, whole, shows_stderr: false };
-    let mut render = |said: &serde_json::Value| show(&report.render(said));
+    let mut render = |line: &serde_json::Value| show(&report.render(line));
     if let Some(broken) = second::run(first.into_iter().chain(words), &bounds, &mut render)? {
         show(&report.breaks(broken))?;
     }

@@ -134,16 +134,16 @@ impl Listener {
         line: &str,
         on_line: &mut dyn FnMut(&Value) -> CliResult<()>,
     ) -> CliResult<()> {
-        let Ok(said @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
+        let Ok(line @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
             return Ok(());
         };
-        if let Some(step) = said["begins"].as_str() {
+        if let Some(step) = line["begins"].as_str() {
             (self.step, self.since) = (Some(step.to_owned()), Instant::now());
             return Ok(());
         }
         (self.step, self.since) = (None, Instant::now());
-        self.done = self.done || said["done"] == json!(true);
-        on_line(&said)
+        self.done = self.done || line["done"] == json!(true);
+        on_line(&line)
     }
 }
 

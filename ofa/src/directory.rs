@@ -111,7 +111,7 @@ fn find<K: Ord>(map: &Map<K>, id: &K) -> Vec<Arc<dyn Listener>> {
 }
 
 impl Face for Directory {
-    fn connectee(&self, qp: QpId, _told: u64) -> Option<Arc<dyn Connectee>> {
+    fn connectee(&self, qp: QpId, _stream: u64) -> Option<Arc<dyn Connectee>> {
         // The ids of queue pairs are not used again soon.
         lock(&self.connectees).get(&qp)?.upgrade()
     }

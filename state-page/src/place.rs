@@ -147,11 +147,11 @@ pub fn pages(directory: &Path, uid: u32) -> Result<Vec<Found>, Unusable> {
         .filter(|path| path.extension().is_some_and(|end| end == PAGE))
         .collect();
     names.sort();
-    Ok(names.into_iter().filter_map(|path| look(path, uid)).collect())
+    Ok(names.into_iter().filter_map(|path| open(path, uid)).collect())
 }
 
 /// `None`: it was removed meanwhile.
-fn look(path: PathBuf, uid: u32) -> Option<Found> {
+fn open(path: PathBuf, uid: u32) -> Option<Found> {
     // Follow no symbolic link, and do not block on a pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(&path);

@@ -217,12 +217,12 @@ fn two_processes_communicate_whatever_they_were_compiled_with() {
 fn ping(mut server: Command, mut client: Command) {
     server.arg("serve").stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut serving = server.spawn().expect("a compiled program starts");
-    let mut said = BufReader::new(serving.stdout.take().expect("it was asked for"));
+    let mut shown = BufReader::new(serving.stdout.take().expect("it was asked for"));
     let mut port = String::new();
-    said.read_line(&mut port).expect("the server speaks");
+    shown.read_line(&mut port).expect("the server speaks");
     run(client.args(["connect", port.trim()]));
     let mut rest = Vec::new();
-    said.read_to_end(&mut rest).expect("the server ends");
+    shown.read_to_end(&mut rest).expect("the server ends");
     let status = serving.wait().expect("it is ours");
     check(&format!("{server:?}"), &Output { status, stdout: rest, stderr: Vec::new() });
 }

@@ -32,8 +32,8 @@ fn over_the_stand_in(test: &str) -> bool {
     command.args(["--exact", test, "--nocapture"]).env("LD_LIBRARY_PATH", &dir).env(CHILD, "1");
     let output = command.output().unwrap();
     std::fs::remove_dir_all(dir).unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}{}", String::from_utf8_lossy(&output.stderr));
     false
 }
 

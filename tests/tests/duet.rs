@@ -19,11 +19,11 @@ fn play(options: &[&str]) -> String {
     output.read_line(&mut line).unwrap();
     let address = line.trim().rsplit(' ').next().unwrap();
     let client = duet().args(["connect", address]).output().unwrap();
-    let mut said = String::from_utf8(client.stdout).unwrap();
-    output.read_to_string(&mut said).unwrap();
+    let mut shown = String::from_utf8(client.stdout).unwrap();
+    output.read_to_string(&mut shown).unwrap();
     let well = (client.status.success(), server.wait().unwrap().success());
-    assert_eq!(well, (true, true), "{options:?}: {said}");
-    said
+    assert_eq!(well, (true, true), "{options:?}: {shown}");
+    shown
 }
 
 #[test]
@@ -31,9 +31,9 @@ fn two_ends_over_softrdma_conform_in_every_case() {
     for options in
         [&["--rtr", "none", "--crc", "on"][..], &["--rtr", "read", "--crc", "off"], &["--mpa", "1"]]
     {
-        let said = play(options);
-        let odd: Vec<_> = said.lines().filter(|line| !line.starts_with("ok ")).collect();
+        let shown = play(options);
+        let odd: Vec<_> = shown.lines().filter(|line| !line.starts_with("ok ")).collect();
         assert!(odd.is_empty(), "{options:?}: {odd:#?}");
-        assert_eq!(said.lines().count(), 2 * 40, "{options:?}: {said}");
+        assert_eq!(shown.lines().count(), 2 * 40, "{options:?}: {shown}");
     }
 }

@@ -103,9 +103,9 @@ impl Rig {
 
 fn note(ends: &mut Ends, command: &mut Command, what: String) {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let shown = String::from_utf8_lossy(&output.stderr).into_owned();
     let end = ends.entry(output.status.code().filter(|code| *code != 124)).or_default();
-    *end = (end.0 + 1, format!("{what}: {}\n{said}", output.status));
+    *end = (end.0 + 1, format!("{what}: {}\n{shown}", output.status));
 }
 
 /// Asserts that each run succeeded (0), or printed the error that a call returned (3).

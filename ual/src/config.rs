@@ -394,9 +394,9 @@ mod tests {
             [wrap("acme"), wrap("bare"), wrap("other")],
             [vec!["stats".to_owned()], vec![], vec!["trace".to_owned()]]
         );
-        let said: Vec<_> =
+        let settings: Vec<_> =
             providers.own["acme"].settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        assert_eq!(said, ["depth=7", "fast=true", "port=left"]);
+        assert_eq!(settings, ["depth=7", "fast=true", "port=left"]);
     }
 
     #[test]

@@ -68,8 +68,8 @@ pub fn adapter(
         return (rnic, Observed::default());
     };
     rnic.publish(record.clone());
-    let aside = process.aside();
+    let extra = process.extra_descriptor();
     let rnic = ObservedRnic::create(rnic, process, index, record.clone());
-    let observed = Observed { record, aside, notes: Some(rnic.clone()) };
+    let observed = Observed { record, extra, observer: Some(rnic.clone()) };
     (rnic, observed)
 }

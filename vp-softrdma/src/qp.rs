@@ -231,7 +231,7 @@ impl SoftQp {
         }
         let over = inner.take_over_budget(&self.context);
         let deferred = inner.take_deferred();
-        let tells = !inner.events.is_empty() && self.delivery.begin();
+        let delivers = !inner.events.is_empty() && self.delivery.begin();
         drop(inner);
         let served = match over {
             Some(stream) => {
@@ -243,7 +243,7 @@ impl SoftQp {
             None => Served::Done,
         };
         self.run_deferred(deferred);
-        if tells {
+        if delivers {
             self.deliver_events();
         }
         served

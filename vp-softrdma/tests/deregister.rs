@@ -61,7 +61,7 @@ fn deregistered(
         target.buffer.write(0, &guard);
         assert!(Arc::strong_count(&target.buffer) == 1, "the provider holds the memory");
     });
-    let told = match near.event() {
+    let terminate = match near.event() {
         AsyncEvent::TerminateReceived(t) => Some((t.layer, t.etype, t.code)),
         AsyncEvent::ConnectionReset => None,
         other => panic!("{other:?}"),
@@ -69,7 +69,7 @@ fn deregistered(
     assert!(matches!(far.event(), AsyncEvent::TerminateSent(_)));
     assert!(region.buffer.read(0, LEN) == guard, "written to after deregistration");
     assert!(!local.buffer.read(0, LEN).contains(&GUARD), "read after deregistration");
-    told
+    terminate
 }
 
 fn deallocate(far: &End, region: &Region) {
@@ -82,8 +82,8 @@ fn while_a_peer_writes() {
     for setup in setups() {
         for round in 0..ROUNDS {
             let write = |region: &Region| SendOp::Write { remote: region.remote(0) };
-            let told = deregistered(&setup, round, write, LEN, deallocate);
-            assert_eq!(told, Some((1, 1, 0)));
+            let terminate = deregistered(&setup, round, write, LEN, deallocate);
+            assert_eq!(terminate, Some((1, 1, 0)));
         }
     }
 }
@@ -96,9 +96,12 @@ fn while_a_peer_reads() {
         for round in 0..ROUNDS {
             let read =
                 |region: &Region| SendOp::Read { remote: region.remote(0), invalidate_sink: false };
-            let told = deregistered(&setup, round, read, LEN, deallocate);
+            let terminate = deregistered(&setup, round, read, LEN, deallocate);
             let in_place = !setup.crc || goes_locally();
-            assert!(told == Some((0, 1, 0)) || (told.is_none() && in_place), "{told:?}");
+            assert!(
+                terminate == Some((0, 1, 0)) || (terminate.is_none() && in_place),
+                "{terminate:?}"
+            );
         }
     }
 }
@@ -138,11 +141,11 @@ fn a_peer_writes_to_memory_while_it_is_invalidated() {
     for setup in setups() {
         for round in 0..ROUNDS {
             let write = |region: &Region| SendOp::Write { remote: region.remote(0) };
-            let told = deregistered(&setup, round, write, LEN, |far, region| {
+            let terminate = deregistered(&setup, round, write, LEN, |far, region| {
                 far.post(1000, SendOp::InvalidateLocal { stag: region.stag }, &[]);
                 far.done(1000);
             });
-            assert_eq!(told, Some((1, 1, 0)));
+            assert_eq!(terminate, Some((1, 1, 0)));
         }
     }
 }

@@ -31,7 +31,7 @@ fn refused(
 }
 
 /// The events at both ends for a refused request.
-fn told(ends: (&End, &End), op: SendOp, sgl: &[Sge]) -> (RefusedSegment, RefusedSegment) {
+fn refusals(ends: (&End, &End), op: SendOp, sgl: &[Sge]) -> (RefusedSegment, RefusedSegment) {
     ends.0.post(1, op, sgl);
     match (ends.0.event(), ends.1.event()) {
         (AsyncEvent::TerminateReceived(near), AsyncEvent::TerminateSent(far)) => {
@@ -49,7 +49,7 @@ fn a_refusal_names_the_request() {
     let region = far.region_with(Buffer::new(64), read_only);
     let source = near.region(Buffer::new(64));
     let target = region.remote(8);
-    let (sent, kept) = told((&near, &far), write(target), &[source.sge(0, 40)]);
+    let (sent, kept) = refusals((&near, &far), write(target), &[source.sge(0, 40)]);
     let expected = RefusedSegment {
         operation: RefusedOperation::Write,
         octets: 40,
@@ -70,7 +70,7 @@ fn a_refusal_names_the_request() {
     far.done(1);
     let remote = Remote { stag: Stag::new(window.0, 9), to: 4 };
     let sink = near.region(Buffer::new(64));
-    let (sent, kept) = told((&near, &far), read(remote), &[sink.sge(0, 5)]);
+    let (sent, kept) = refusals((&near, &far), read(remote), &[sink.sge(0, 5)]);
     let expected = RefusedSegment {
         operation: RefusedOperation::Read,
         octets: 5,
@@ -94,7 +94,7 @@ fn a_refused_send_says_how_much_was_sent() {
         let (near, far) = pair(&Setup { fpdu: FpduSize::Octets(1018), ..Setup::default() });
         let (source, sink) = (near.region(Buffer::new(3000)), far.region(Buffer::new(room)));
         far.recv(1, &[sink.all()]);
-        let (sent, kept) = told((&near, &far), SEND, &[source.sge(0, posted)]);
+        let (sent, kept) = refusals((&near, &far), SEND, &[source.sge(0, posted)]);
         let (operation, target, region) = (RefusedOperation::Send, None, None);
         assert_eq!(kept, RefusedSegment { operation, octets, whole, target, region });
         assert_eq!(sent, kept);

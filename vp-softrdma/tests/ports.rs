@@ -15,7 +15,7 @@ fn ip(args: &[&str]) {
 }
 
 /// Checks that the next event is of the only port, and reports this state.
-fn told(events: &Events, online: bool) {
+fn await_port_event(events: &Events, online: bool) {
     assert_eq!(events.next(EventSource::Port(0)), AsyncEvent::PortState { online });
 }
 
@@ -34,7 +34,7 @@ fn changes_of_links_and_addresses_are_reported() {
         port.online == online && port.addresses.contains(&address.parse().unwrap())
     };
     ip(&["link", "set", "lo", "up"]);
-    told(&events, true);
+    await_port_event(&events, true);
     // First the addresses of one family, then of the other; each is an event, or part of the one before.
     for address in ["10.9.0.1/32", "fd00::9/128"] {
         ip(&["addr", "add", address, "dev", "lo"]);

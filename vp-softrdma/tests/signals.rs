@@ -33,13 +33,13 @@ struct Waiter<'s> {
 
 impl<'s> Waiter<'s> {
     fn start<'e>(scope: &'s std::thread::Scope<'s, 'e>, cq: &'s dyn Cq) -> Self {
-        let (tell, result) = mpsc::channel();
+        let (sender, result) = mpsc::channel();
         let (alive, until) = mpsc::channel::<()>();
         let (name, named) = mpsc::channel();
         scope.spawn(move || {
             // SAFETY: it always succeeds.
             name.send((unsafe { libc::pthread_self() }, rustix::thread::gettid())).unwrap();
-            tell.send(cq.wait(Duration::ZERO, None)).unwrap();
+            sender.send(cq.wait(Duration::ZERO, None)).unwrap();
             let _ = until.recv();
         });
         let (thread, id) =

@@ -170,11 +170,11 @@ fn a_peer_unlinks_a_narrow_window() {
     near.done(1);
     near.done(2);
     near.post(3, SendOp::Write { remote: Remote { stag, to: 0 } }, &[source.all()]);
-    assert_eq!(told(&near), (1, 1, 0));
+    assert_eq!(terminate(&near), (1, 1, 0));
 }
 
 /// The Terminate that an end receives.
-fn told(end: &End) -> (u8, u8, u8) {
+fn terminate(end: &End) -> (u8, u8, u8) {
     match end.event() {
         AsyncEvent::TerminateReceived(t) => (t.layer, t.etype, t.code),
         other => panic!("{other:?}"),
@@ -231,7 +231,7 @@ fn cannot_invalidate(setup: &Setup, stag: impl FnOnce(&End) -> Stag) {
     far.recv(1, &[]);
     far.recv(2, &[]);
     near.post(1, send_invalidate(stag), &[]);
-    assert_eq!(told(&near), (0, 1, 9));
+    assert_eq!(terminate(&near), (0, 1, 9));
     let refused = far.complete();
     assert_eq!((refused.wr_id, refused.status), (1, WcStatus::CannotInvalidate));
     assert_eq!(far.complete().status, WcStatus::Flushed);
@@ -340,5 +340,5 @@ fn no_operation_moves_octets() {
     near.done(7);
     let one = near.region(Buffer::new(1));
     near.post(8, SendOp::Write { remote: empty.remote(0) }, &[one.all()]);
-    assert_eq!(told(&near), (1, 1, 1));
+    assert_eq!(terminate(&near), (1, 1, 1));
 }

@@ -134,7 +134,7 @@ impl VerbsCq {
         let mut state = lock(&self.state);
         // If the device fails, the next poll reports it.
         let _ = self.fetch(&mut state);
-        state.backlog.retain(|told| told.completion.qp != qp);
+        state.backlog.retain(|completed| completed.completion.qp != qp);
     }
 
     /// Moves the device's completions to the backlog; returns true if there is something to poll.
@@ -153,8 +153,8 @@ impl VerbsCq {
             let got = self.device_poll(state, &mut batch)?;
             for wc in batch.iter().take(got) {
                 let mut behind = VecDeque::new();
-                let told = self.routes.translate(wc, Taken::Later, &mut behind);
-                state.backlog.extend(told.into_iter().chain(behind));
+                let completed = self.routes.translate(wc, Taken::Later, &mut behind);
+                state.backlog.extend(completed.into_iter().chain(behind));
             }
             if got < POLL_BATCH {
                 return Ok(());
@@ -181,8 +181,8 @@ impl VerbsCq {
             };
             for wc in &batch[..got] {
                 let mut behind = VecDeque::new();
-                if let Some(told) = self.routes.translate(wc, Taken::Now, &mut behind) {
-                    put(given, told);
+                if let Some(completed) = self.routes.translate(wc, Taken::Now, &mut behind) {
+                    put(given, completed);
                     given += 1;
                 }
                 state.backlog.extend(behind);
@@ -318,7 +318,7 @@ impl Cq for VerbsCq {
     }
 
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        self.drain(out.len(), |n, told| out[n] = told.completion)
+        self.drain(out.len(), |n, completed| out[n] = completed.completion)
     }
 
     fn poll_from(
@@ -327,7 +327,9 @@ impl Cq for VerbsCq {
         from: &mut [Option<DatagramSource>],
     ) -> Result<usize, VpStatus> {
         let most = out.len().min(from.len());
-        self.drain(most, |n, told| (out[n], from[n]) = (told.completion, told.source))
+        self.drain(most, |n, completed| {
+            (out[n], from[n]) = (completed.completion, completed.source)
+        })
     }
 
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {

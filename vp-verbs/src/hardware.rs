@@ -100,12 +100,12 @@ impl Hardware {
         mut wr: ibv_send_wr,
         posted: P,
     ) {
-        let (number, told) = ring.next(true);
+        let (number, signalled) = ring.next(true);
         (wr.wr_id, wr.send_flags) = (MARK | self.wr_id(number), IBV_SEND_SIGNALED);
         let mut batch = Batch::new();
         batch.add(wr, std::iter::empty());
         ring.next_is_ours();
-        ring.push(posted, told);
+        ring.push(posted, signalled);
         // Refused: the device accepts no more requests, which it reports elsewhere.
         let _ = self.submit(context, &mut batch, ring);
     }
@@ -126,11 +126,11 @@ impl Hardware {
             return Err(VpStatus::InvalidSgl);
         }
         let post = context.ops().post_recv.ok_or(VpStatus::Unsupported)?;
-        let (number, told) = ring.next(true);
+        let (number, signalled) = ring.next(true);
         let wr_id = RECV | self.wr_id(number);
         let mut batch = Batch::new();
         batch.add(ibv_recv_wr { wr_id, ..ibv_recv_wr::BLANK }, sink);
-        ring.push(posted, told);
+        ring.push(posted, signalled);
         // SAFETY: the queue pair is alive under the slot's lock, and the chain during the call.
         let done = batch.submit(|wrs, bad| unsafe { post(self.raw.as_ptr(), wrs, bad) });
         done.map_err(|(_, status)| {

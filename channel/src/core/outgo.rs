@@ -133,8 +133,8 @@ impl ChannelEnd {
         }
         let header = self.header(state, kind)?;
         // The end and all after it are signalled, so that the last one is known to be sent.
-        let tell = state.session.as_ref().is_some_and(Session::has_ended);
-        self.post(state, plain(&header), tell)?;
+        let signalled = state.session.as_ref().is_some_and(Session::has_ended);
+        self.post(state, plain(&header), signalled)?;
         Ok(true)
     }
 
@@ -149,8 +149,8 @@ impl ChannelEnd {
     }
 
     #[inline]
-    fn post(&self, state: &mut State, work: Work<'_>, tell: bool) -> Result<()> {
-        let signalled = tell || state.sends.silent + 1 >= SIGNAL_EVERY;
+    fn post(&self, state: &mut State, work: Work<'_>, signalled: bool) -> Result<()> {
+        let signalled = signalled || state.sends.unsignalled + 1 >= SIGNAL_EVERY;
         let work = if signalled { work } else { work.unsignalled() };
         self.ep.post(work)?;
         state.sends.posted(signalled);

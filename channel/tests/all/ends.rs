@@ -139,13 +139,13 @@ fn greeted(ia: &Ia, greeting: &'static [u8], accepts: bool) -> String {
 #[test]
 fn a_peer_of_another_version_is_a_clear_error() {
     let ia = open();
-    let told = "the peer has version 2 of the channel, this end version 1";
-    assert_eq!(greeted(&ia, b"WLch\0\x02", true), told);
-    assert_eq!(greeted(&ia, b"WLch\0\x02", false), told);
-    let told = greeted(&ia, b"picture server", true);
-    assert_eq!(told, "the peer uses RDMA, but is not a Warpline channel");
-    let told = greeted(&ia, b"WLch\0\x01", true);
-    assert!(told.contains("a value that is not allowed"), "{told}");
+    let reported = "the peer has version 2 of the channel, this end version 1";
+    assert_eq!(greeted(&ia, b"WLch\0\x02", true), reported);
+    assert_eq!(greeted(&ia, b"WLch\0\x02", false), reported);
+    let reported = greeted(&ia, b"picture server", true);
+    assert_eq!(reported, "the peer uses RDMA, but is not a Warpline channel");
+    let reported = greeted(&ia, b"WLch\0\x01", true);
+    assert!(reported.contains("a value that is not allowed"), "{reported}");
     assert!(greeted(&ia, b"closed today", false).contains("reject"));
 }
 

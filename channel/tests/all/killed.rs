@@ -121,7 +121,7 @@ fn a_client_may_disconnect_at_any_point_and_the_listener_accepts_the_next() {
             assert!(channel.recv().unwrap().unwrap()[..] == message(n, len));
         }
         drop(channel);
-        let said = other.line("ended: ");
-        assert!(said.contains("127.0.0.1"), "{said}");
+        let printed = other.line("ended: ");
+        assert!(printed.contains("127.0.0.1"), "{printed}");
     }
 }

@@ -145,8 +145,8 @@ impl Bench {
     fn told_to_end(&mut self, letter: u8) -> Play<End> {
         let mut link = self.operating()?;
         let msn = link.next_send_msn();
-        let told = super::order::command(letter, 0, super::peer::OUR_SOURCE.into());
-        link.send(&frames::send(msn, &told));
+        let command = super::order::command(letter, 0, super::peer::OUR_SOURCE.into());
+        link.send(&frames::send(msn, &command));
         match link.next() {
             Seen::End(end) => Ok(end),
             other => fail(format!("commanded to end, the peer sent {}", other.text())),

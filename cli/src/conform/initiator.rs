@@ -242,10 +242,10 @@ fn no_rtr(bench: &mut Bench) -> Play {
 }
 
 /// Expects that the peer ends the connection and sends no FPDU; with `told` a Terminate is allowed.
-fn dropped(link: &mut Link, told: bool) -> Play {
+fn dropped(link: &mut Link, terminated: bool) -> Play {
     match link.next() {
         Seen::End(_) => Ok(()),
-        Seen::Ulpdu(ulpdu) if told && answer::terminate(&ulpdu).is_some() => {
+        Seen::Ulpdu(ulpdu) if terminated && answer::terminate(&ulpdu).is_some() => {
             check(link.ends(link.patience()).is_some(), || "the connection stays".into())
         }
         other => fail(format!("received {}, expected the end", other.text())),
@@ -279,10 +279,10 @@ impl Bench {
         dropped(&mut link, false)
     }
 
-    fn drops_octets(&mut self, octets: fn(&Startup) -> Vec<u8>, told: bool) -> Play {
+    fn drops_octets(&mut self, octets: fn(&Startup) -> Vec<u8>, terminated: bool) -> Play {
         let (mut link, request) = self.requested()?;
         link.write(&octets(&request));
         link.operate(request.fixed.crc, request.fixed.markers, false);
-        dropped(&mut link, told)
+        dropped(&mut link, terminated)
     }
 }

@@ -282,11 +282,11 @@ impl Bench {
     /// Makes the peer read our memory.
     pub(super) fn made_to_read(&self, link: &mut Link) -> Play<ReadRequestRepr> {
         let msn = link.next_send_msn();
-        let told = match self.peer.kind {
+        let command = match self.peer.kind {
             Kind::Target => super::order::command(b'r', 1, OUR_SOURCE.into()),
             _ => OUR_SOURCE.encode().to_vec(),
         };
-        link.send(&frames::send(msn, &told));
+        link.send(&frames::send(msn, &command));
         let seen = link.next();
         let request =
             if let Seen::Ulpdu(ulpdu) = &seen { answer::read_request(ulpdu) } else { None };

@@ -107,18 +107,18 @@ impl Report {
     }
 
     fn rows(&self) -> Vec<Row<'_>> {
-        let mut said: BTreeMap<&str, Vec<(&'static str, &Verdict)>> = BTreeMap::new();
+        let mut verdicts: BTreeMap<&str, Vec<(&'static str, &Verdict)>> = BTreeMap::new();
         for played in &self.played {
             for (id, verdict) in played.says() {
-                said.entry(id).or_default().push((played.case.name, verdict));
+                verdicts.entry(id).or_default().push((played.case.name, verdict));
             }
         }
         let wanted = |r: &&Requirement| {
             let asked = self.only.is_empty() || self.only.contains(&r.id);
-            asked && (!self.picked || said.contains_key(r.id.as_str()))
+            asked && (!self.picked || verdicts.contains_key(r.id.as_str()))
         };
         let unplayed = self.unplayed.map(|(_, last)| last);
-        let row = |requirement| row(requirement, &said, self.role, unplayed);
+        let row = |requirement| row(requirement, &verdicts, self.role, unplayed);
         self.requirements.iter().filter(wanted).map(row).collect()
     }
 
@@ -161,12 +161,12 @@ impl Report {
 
     /// Each failure with its octets; equal failures are counted, not repeated.
     fn failed_cases(&self, out: &mut dyn Write) -> CliResult<()> {
-        let mut told: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
         for played in self.played.iter().filter(|played| played.fails()) {
             let beside = played.findings.iter().filter(|f| matches!(f.verdict, Verdict::Fail(_)));
             let mut fresh = matches!(played.verdict, Verdict::Fail(_));
             for finding in beside {
-                let times = told.entry(finding.ids.clone()).or_default();
+                let times = counts.entry(finding.ids.clone()).or_default();
                 *times += 1;
                 fresh |= *times == 1;
             }
@@ -174,7 +174,7 @@ impl Report {
                 failed_case(played, out)?;
             }
         }
-        for (ids, times) in told.iter().filter(|(_, times)| **times > 1) {
+        for (ids, times) in counts.iter().filter(|(_, times)| **times > 1) {
             writeln!(out, "\n{} in {times} cases", ids.join(" "))?;
         }
         Ok(writeln!(out)?)
@@ -210,11 +210,11 @@ impl Report {
 
 fn row<'a>(
     requirement: &'a Requirement,
-    said: &BTreeMap<&str, Vec<(&'static str, &Verdict)>>,
+    verdicts: &BTreeMap<&str, Vec<(&'static str, &Verdict)>>,
     role: Role,
     unplayed: Option<&str>,
 ) -> Row<'a> {
-    let all = said.get(requirement.id.as_str()).map_or(&[][..], |all| all);
+    let all = verdicts.get(requirement.id.as_str()).map_or(&[][..], |all| all);
     let (mut failed, mut skipped, mut cases) = (Vec::new(), Vec::new(), Vec::new());
     for (case, verdict) in all {
         let (list, text) = match verdict {

@@ -98,15 +98,16 @@ impl Target {
     }
 
     fn accept(&self, request: Request) -> itapi::Result<()> {
-        let told = request.private_data().strip_prefix(MAGIC).unwrap_or(&[4, 0]);
-        let (receives, speak) = (told.first().map_or(4, |n| *n.min(&16)), told.get(1) == Some(&1));
+        let command = request.private_data().strip_prefix(MAGIC).unwrap_or(&[4, 0]);
+        let (receives, speak) =
+            (command.first().map_or(4, |n| *n.min(&16)), command.get(1) == Some(&1));
         let ep = self.pz.ep(&self.evd).depth(32, 16).build()?;
         for buffer in self.pz.buffers(receives.into(), MESSAGE)? {
             ep.post_recv(buffer)?;
         }
         let own = self.pz.lmr(MESSAGE).remote_read().remote_write().register()?;
         // The ranges may not fit the Reply.
-        let grants = match told.len() {
+        let grants = match command.len() {
             2 => [&self.grants[..], &own.remote().to_octets()].concat(),
             _ => Vec::new(),
         };

@@ -120,7 +120,7 @@ fn memlock() -> Finding {
 fn open_files() -> Finding {
     let check = "open files";
     let (soft, hard) = limit(Resource::Nofile);
-    let said = |limit: Option<u64>| limit.map_or("unlimited".into(), |limit| limit.to_string());
+    let printed = |limit: Option<u64>| limit.map_or("unlimited".into(), |limit| limit.to_string());
     match soft {
         Some(files) if files < 4096 => Finding::warn(
             check,
@@ -128,9 +128,9 @@ fn open_files() -> Finding {
                 "{files}: a process has at most about {} connections",
                 files.saturating_sub(24)
             ),
-            format!("ulimit -n {}", said(hard)),
+            format!("ulimit -n {}", printed(hard)),
         ),
-        soft => Finding::ok(check, said(soft)),
+        soft => Finding::ok(check, printed(soft)),
     }
 }
 
@@ -252,8 +252,8 @@ fn try_ping(address: &str) -> Result<String, String> {
         .spawn()
         .map_err(|error| error.to_string())?;
     let mut line = String::new();
-    if let Some(said) = server.stdout.take() {
-        let _ = BufReader::new(said).read_line(&mut line);
+    if let Some(printed) = server.stdout.take() {
+        let _ = BufReader::new(printed).read_line(&mut line);
     }
     let port = line.trim().rsplit(':').next().and_then(|port| port.split_whitespace().next());
     let result = match port.and_then(|port| port.parse::<u16>().ok()) {
@@ -262,8 +262,8 @@ fn try_ping(address: &str) -> Result<String, String> {
             let to = format!("{bracketed}:{port}");
             let client = warpline()?.args(["ping", &to, "-q", "-c", "20", "-i", "0"]).output();
             client.map_err(|error| error.to_string()).and_then(|client| {
-                let said = String::from_utf8_lossy(&client.stdout).into_owned();
-                let rtt = said.lines().find(|line| line.starts_with("rtt")).map(str::to_owned);
+                let printed = String::from_utf8_lossy(&client.stdout).into_owned();
+                let rtt = printed.lines().find(|line| line.starts_with("rtt")).map(str::to_owned);
                 rtt.ok_or_else(|| String::from_utf8_lossy(&client.stderr).trim().replace('\n', ";"))
             })
         }

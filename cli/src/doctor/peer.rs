@@ -77,7 +77,7 @@ fn start_up(address: SocketAddr, way: &Way, limit: Duration) -> Finding {
 
 /// Flags and revision of the reply.
 fn ask(address: SocketAddr, way: &Way, limit: Duration) -> Result<(u8, u8), String> {
-    let said = |error: std::io::Error| match error.kind() {
+    let failure = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
             format!("no answer within {} s", limit.as_secs_f64())
         }
@@ -86,17 +86,17 @@ fn ask(address: SocketAddr, way: &Way, limit: Duration) -> Result<(u8, u8), Stri
         }
         _ => error.to_string(),
     };
-    let mut stream = TcpStream::connect_timeout(&address, limit).map_err(said)?;
-    stream.set_read_timeout(Some(limit)).map_err(said)?;
+    let mut stream = TcpStream::connect_timeout(&address, limit).map_err(failure)?;
+    stream.set_read_timeout(Some(limit)).map_err(failure)?;
     // RFC 6581 9.2: IRD and ORD of one each, before private data.
     let enhanced: &[u8] = if way.revision == 2 { &[0, 1, 0, 1] } else { &[] };
     let mut request = b"MPA ID Req Frame".to_vec();
     request.extend([way.flags | if enhanced.is_empty() { 0 } else { 0x10 }, way.revision]);
     request.extend((enhanced.len() as u16).to_be_bytes());
     request.extend(enhanced);
-    stream.write_all(&request).map_err(said)?;
+    stream.write_all(&request).map_err(failure)?;
     let mut reply = [0; 20];
-    stream.read_exact(&mut reply).map_err(said)?;
+    stream.read_exact(&mut reply).map_err(failure)?;
     if &reply[..16] != b"MPA ID Rep Frame" {
         return Err("what answers there does not speak MPA".into());
     }

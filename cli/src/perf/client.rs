@@ -145,7 +145,7 @@ fn join(worker: &mut Worker, address: SocketAddr) -> CliResult<RemoteRange> {
 }
 
 /// The server's memory, from its private data.
-fn remote(told: &[u8]) -> itapi::Result<RemoteRange> {
-    RemoteRange::from_octets(told)
+fn remote(private_data: &[u8]) -> itapi::Result<RemoteRange> {
+    RemoteRange::from_octets(private_data)
         .ok_or_else(|| Error::Argument("the server did not send the address of its memory".into()))
 }

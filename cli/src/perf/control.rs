@@ -153,8 +153,8 @@ impl Control {
     pub(super) fn say(&mut self, what: &impl Serialize) -> CliResult<()> {
         let mut line = serde_json::to_vec(what).map_err(|error| self.failed(error.to_string()))?;
         line.push(b'\n');
-        let said = self.stream.get_mut().write_all(&line);
-        said.map_err(|error| self.failed(error.to_string()))
+        let written = self.stream.get_mut().write_all(&line);
+        written.map_err(|error| self.failed(error.to_string()))
     }
 
     /// The next line; `None` after the last one.
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn a_server_that_stops_responding_is_a_time_out() {
-        for (said, beyond) in [("", "it says nothing"), ("{\"do", "it says nothing")] {
-            let error = unanswered(|far| far.write_all(said.as_bytes()).unwrap());
+        for (written, beyond) in [("", "it says nothing"), ("{\"do", "it says nothing")] {
+            let error = unanswered(|far| far.write_all(written.as_bytes()).unwrap());
             assert!(error.render(80).contains(beyond), "{}", error.render(80));
         }
         let error = unanswered(|far| far.shutdown(std::net::Shutdown::Write).unwrap());

@@ -227,11 +227,11 @@ mod tests {
             Reference::Fetch { size: 4096, wait: false },
             Reference::Connect,
         ] {
-            let (tell, told) = std::sync::mpsc::channel();
+            let (sender, receiver) = std::sync::mpsc::channel();
             let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let announce = move |port| tell.send(port).unwrap();
+            let announce = move |port| sender.send(port).unwrap();
             let server = std::thread::spawn(move || serve(reference, here, announce));
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, told.recv().unwrap()));
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, receiver.recv().unwrap()));
             let mut raw = Raw::connect(reference, address).unwrap();
             for _ in 0..3 {
                 let count = raw.phase(Duration::from_millis(5)).unwrap();

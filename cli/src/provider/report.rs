@@ -31,8 +31,8 @@ impl Report {
     }
 
     /// Records a line of the child; returns the text to show at once.
-    pub(super) fn render(&mut self, said: &Value) -> String {
-        let text = |key: &str| said[key].as_str().map(str::to_owned);
+    pub(super) fn render(&mut self, line: &Value) -> String {
+        let text = |key: &str| line[key].as_str().map(str::to_owned);
         if let Some(why) = text("refused") {
             self.refusal = Some(why);
         } else if let (Some(name), Some(version)) = (text("name"), text("version")) {

@@ -116,13 +116,13 @@ fn tshark_dissects_captures_of_both_carriers() {
             [("headers", &["--fill"][..]), ("cut", &[]), ("all", &["--payload", "65535"])]
         {
             let more = [&["--count", "100"], more].concat();
-            let (file, said) = captured(&runtime, &pair, name, &more);
+            let (file, printed) = captured(&runtime, &pair, name, &more);
             let frames = frames(&file);
             // Two of them start up.
-            assert_eq!(frames.len(), 102, "{said}");
+            assert_eq!(frames.len(), 102, "{printed}");
             assert!(frames.iter().all(|frame| frame.protocols.contains("iwarp_mpa")));
             assert!(!frames.iter().any(|frame| frame.malformed));
-            assert!(!said.contains("none dropped") || !frames.iter().any(|frame| frame.gap));
+            assert!(!printed.contains("none dropped") || !frames.iter().any(|frame| frame.gap));
             if name != "cut" {
                 let is_rdmap = |frame: &&Frame| frame.protocols.contains("iwarp_ddp_rdmap");
                 assert_eq!(frames.iter().filter(is_rdmap).count(), 100);
@@ -179,9 +179,12 @@ fn a_process_does_not_wait_for_a_reader_that_does_not_read() {
     pair.goes_on();
     pair.client.kill();
     reads.join().unwrap();
-    let said = rest(says);
-    assert_eq!(slow.code(), Some(0), "{said}");
-    assert!(said.contains("the process ended") && said.contains("FPDUs dropped"), "{said}");
+    let printed = rest(says);
+    assert_eq!(slow.code(), Some(0), "{printed}");
+    assert!(
+        printed.contains("the process ended") && printed.contains("FPDUs dropped"),
+        "{printed}"
+    );
 }
 
 #[test]

@@ -176,8 +176,8 @@ fn a_faulty_peer_fails_and_its_octets_are_shown() {
     let output = run(&[&["conform", &address], &only[..]].concat());
     assert_eq!(output.status.code(), Some(1));
     let report = text(&output.stdout);
-    for said in ["FAIL  reserved bits of a request", "FAIL  R=1 in a request", "CRC: zero"] {
-        assert!(report.contains(said), "{said}: {report}");
+    for printed in ["FAIL  reserved bits of a request", "FAIL  R=1 in a request", "CRC: zero"] {
+        assert!(report.contains(printed), "{printed}: {report}");
     }
     let sent = "> 4d504120494420526571204672616d655f";
     let received = "< 4d504120494420526570204672616d655f";
@@ -241,10 +241,10 @@ fn a_reply_with_a_wrong_key_is_reported_by_requirement() {
     let unplayed = report["counts"]["cases not played"].as_u64().unwrap();
     assert!(unplayed > 50, "{unplayed}");
     let error = text(&output.stderr);
-    let said = format!(
+    let printed = format!(
         "{unplayed} cases not played: the peer accepted no connection after \"the first look\""
     );
-    assert!(error.contains(&said), "{error}");
+    assert!(error.contains(&printed), "{error}");
 }
 
 #[test]
@@ -253,10 +253,10 @@ fn one_case_is_played_and_reported() {
     let name = "CRC: zero";
     let output = run(&["conform", &target.address, "--case", name]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
-    let first = told.lines().next().unwrap_or_default();
-    assert_eq!(first.trim_start(), format!("1/1 pass {name}"), "{told}");
-    assert!(told.contains("\n1 case, "), "{told}");
+    let described = text(&output.stdout);
+    let first = described.lines().next().unwrap_or_default();
+    assert_eq!(first.trim_start(), format!("1/1 pass {name}"), "{described}");
+    assert!(described.contains("\n1 case, "), "{described}");
 }
 
 #[test]
@@ -339,8 +339,8 @@ fn a_silent_peer_times_out() {
 #[test]
 fn listings_and_bad_arguments() {
     let listing = text(&run(&["conform", "--list"]).stdout);
-    for said in ["CONN-07", "not shown SEC-17", "listens", "connects"] {
-        assert!(listing.contains(said), "{said}: {listing}");
+    for printed in ["CONN-07", "not shown SEC-17", "listens", "connects"] {
+        assert!(listing.contains(printed), "{printed}: {listing}");
     }
     for wrong in [&["conform"][..], &["conform", "127.0.0.1:1", "--only", "MPA-99"]] {
         assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");

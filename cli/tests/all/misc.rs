@@ -164,16 +164,19 @@ fn errors_have_one_shape() {
         (&["decode", "--hex", "zz"], "where  decode"),
         (&["provider", "check", "/no/such/file"], "where  provider"),
     ] {
-        let said = text(&run(arguments).stderr);
-        assert!(said.starts_with("warpline: ") && said.contains(place), "{arguments:?}: {said}");
+        let printed = text(&run(arguments).stderr);
+        assert!(
+            printed.starts_with("warpline: ") && printed.contains(place),
+            "{arguments:?}: {printed}"
+        );
         let facts = ["  where  ", "  cause  ", "  try    "];
         let fact = |line: &str| facts.iter().any(|name| line.starts_with(name));
-        assert!(said.lines().skip(1).all(fact), "{arguments:?}: {said}");
+        assert!(printed.lines().skip(1).all(fact), "{arguments:?}: {printed}");
     }
-    let said = text(&run(&["ping", "127.0.0.1:1"]).stderr);
+    let printed = text(&run(&["ping", "127.0.0.1:1"]).stderr);
     assert!(
-        said.contains("  cause  cm-refused: ") && said.contains("  try    start the "),
-        "{said}"
+        printed.contains("  cause  cm-refused: ") && printed.contains("  try    start the "),
+        "{printed}"
     );
 }
 

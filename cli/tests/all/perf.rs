@@ -57,7 +57,7 @@ fn reports_say_what_carried_the_octets() {
         let report: Value = serde_json::from_slice(&perf(&["--json"])).unwrap();
         assert_eq!(results(&report)[0]["local_stream"], is_local, "{report}");
         let out = text(&perf(&[]));
-        assert!(out.lines().any(|said| said == line), "{out}");
+        assert!(out.lines().any(|printed| printed == line), "{out}");
     }
 }
 

@@ -199,10 +199,10 @@ fn the_output_can_be_json() {
     let mut command = warpline();
     command.args(["ping", "--serve", "127.0.0.1:0", "--once", "--json"]);
     let mut server = Running::new(command.stdout(Stdio::piped()).spawn().unwrap());
-    let mut said = server.stdout();
+    let mut printed = server.stdout();
     let mut line = || {
         let mut line = String::new();
-        said.read_line(&mut line).unwrap();
+        printed.read_line(&mut line).unwrap();
         serde_json::from_str::<serde_json::Value>(&line).unwrap()
     };
     let address = line()["serving"].as_str().unwrap().to_owned();

@@ -22,20 +22,20 @@ fn file(name: &str, content: &str) -> PathBuf {
     path
 }
 
-fn said(output: &Output) -> (Option<i32>, String, String) {
+fn printed(output: &Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 #[test]
 fn check_lists_the_rules_or_says_where_the_file_is_wrong() {
     let good = file("rules-good.toml", RULES);
-    let (status, out, error) = said(&run(&["policy", "check", good.to_str().unwrap()]));
+    let (status, out, error) = printed(&run(&["policy", "check", good.to_str().unwrap()]));
     assert_eq!(status, Some(0), "{error}");
     assert!(out.contains("2 rules") && out.contains("rules-good.toml:5"), "{out}");
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("rate 1.5 Gbit/s, dscp 46, connections 64"), "{out}");
     let bad = file("rules-bad.toml", &RULES.replace("dscp", "dcsp"));
-    let (status, _, error) = said(&run(&["policy", "check", bad.to_str().unwrap()]));
+    let (status, _, error) = printed(&run(&["policy", "check", bad.to_str().unwrap()]));
     assert_eq!(status, Some(3), "{error}");
     let flat = error.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("rules-bad.toml:6:30") && flat.contains("`connections`"), "{error}");
@@ -47,7 +47,7 @@ fn why_names_the_rule_and_what_kept_the_others_away() {
     let rules = rules.to_str().unwrap();
     let why = |arguments: &[&str]| {
         let all = [&["policy", "why", "--file", rules], arguments].concat();
-        let (status, out, error) = said(&run(&all));
+        let (status, out, error) = printed(&run(&all));
         assert_eq!(status, Some(0), "{error}");
         out
     };
@@ -69,7 +69,9 @@ fn a_program_is_told_which_rule_refuses_it() {
         let mut command = warpline();
         // Nothing listens at port 1.
         command.args(["ping", "127.0.0.1:1", "-c", "1"]);
-        said(&command.env("WARPLINE_CONFIG", &rules).env("WARPLINE_CLASS", class).output().unwrap())
+        printed(
+            &command.env("WARPLINE_CONFIG", &rules).env("WARPLINE_CLASS", class).output().unwrap(),
+        )
     };
     let flat = |error: &str| error.split_whitespace().collect::<Vec<_>>().join(" ");
     let (status, _, error) = ping("batch-1");

@@ -204,9 +204,9 @@ fn each_broken_variant_is_named() {
             return warpline_skip::skip("each_broken_variant_is_named", "no C compiler");
         };
         let output = warpline(&["provider", "check", library.to_str().unwrap()], "");
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert!(said.contains(expected), "variant {n}: {expected}: {said}");
-        assert_eq!(output.status.code(), Some(*exit), "variant {n}: {said}");
+        let printed = text(&output.stdout) + &text(&output.stderr);
+        assert!(printed.contains(expected), "variant {n}: {expected}: {printed}");
+        assert_eq!(output.status.code(), Some(*exit), "variant {n}: {printed}");
         if *exit == 3 {
             names.push((library, expected));
         } else {
@@ -216,8 +216,8 @@ fn each_broken_variant_is_named() {
     // A listing skips each with its reason and lists the others.
     for (library, expected) in names {
         let output = warpline(&["devices"], library.to_str().unwrap());
-        let said = text(&output.stdout);
-        assert!(said.contains(expected) && said.contains("device vp_softrdma"), "{said}");
+        let printed = text(&output.stdout);
+        assert!(printed.contains(expected) && printed.contains("device vp_softrdma"), "{printed}");
         remove(&library);
     }
 }
@@ -251,8 +251,8 @@ fn a_file_that_is_no_library_is_named() {
             assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
         }
         let output = warpline(&["devices"], library.to_str().unwrap());
-        let said = text(&output.stdout);
-        assert!(said.contains(expected) && said.contains("device vp_softrdma"), "{said}");
+        let printed = text(&output.stdout);
+        assert!(printed.contains(expected) && printed.contains("device vp_softrdma"), "{printed}");
     }
     let output = warpline(&["provider", "check", "/nonexistent/lib.so"], "");
     assert!(text(&output.stderr).contains("cannot read /nonexistent/lib.so"));
@@ -306,7 +306,7 @@ fn a_setuid_program_ignores_libraries_of_its_environment() {
     std::fs::copy(env!("CARGO_BIN_EXE_warpline"), &program).unwrap();
     let mode = |bits| std::fs::set_permissions(&program, PermissionsExt::from_mode(bits)).unwrap();
     mode(0o755);
-    let names_it = |said: String| said.contains("vendor_loop");
+    let names_it = |printed: String| printed.contains("vendor_loop");
     let plain = devices_as_nobody(&program, &library).map(names_it);
     mode(0o4755);
     let more_rights = devices_as_nobody(&program, &library).map(names_it);
@@ -340,20 +340,23 @@ fn layers_wrap_by_policy() {
     };
     let dir = library.parent().unwrap();
     let layer = |arguments: &str| format!("layer:{}{arguments}", library.display());
-    let said =
+    let printed =
         devices_wrapped(dir, &["trace", &layer(""), "fault:max_qp=7", &layer(":x"), "stats"]);
     let is_limit = |line: &str| line.split_whitespace().eq(["max", "qp", "7"]);
-    assert!(said.contains("device vp_softrdma") && said.lines().any(is_limit), "{said}");
+    assert!(printed.contains("device vp_softrdma") && printed.lines().any(is_limit), "{printed}");
     // Devices that a layer hides are gone, and the reason is given why a layer cannot be used.
-    let said = devices_wrapped(dir, &[&layer(":hide")]);
-    assert!(said.contains("not usable: the layer hides them"), "{said}");
-    let said = devices_wrapped(dir, &["stats", &layer(":refuse")]);
+    let printed = devices_wrapped(dir, &[&layer(":hide")]);
+    assert!(printed.contains("not usable: the layer hides them"), "{printed}");
+    let printed = devices_wrapped(dir, &["stats", &layer(":refuse")]);
     let refusal = format!("the layer {}: the layer refuses: as it was told", library.display());
-    assert!(said.contains(&refusal), "{said}");
-    let said = devices_wrapped(dir, &["layer:/nonexistent/liblayer.so"]);
-    assert!(said.contains("not usable: the layer /nonexistent/liblayer.so: cannot be"), "{said}");
-    let said = devices_wrapped(dir, &["layer:near.so"]);
-    assert!(said.contains("`near.so` is not absolute"), "{said}");
+    assert!(printed.contains(&refusal), "{printed}");
+    let printed = devices_wrapped(dir, &["layer:/nonexistent/liblayer.so"]);
+    assert!(
+        printed.contains("not usable: the layer /nonexistent/liblayer.so: cannot be"),
+        "{printed}"
+    );
+    let printed = devices_wrapped(dir, &["layer:near.so"]);
+    assert!(printed.contains("`near.so` is not absolute"), "{printed}");
     remove(&library);
 }
 
@@ -363,8 +366,11 @@ fn a_layer_is_checked_around_a_provider() {
         return warpline_skip::skip("a_layer_is_checked_around_a_provider", "no C compiler");
     };
     let output = warpline(&["provider", "check", library.to_str().unwrap()], "");
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.success() && said.contains("provider  pass-on (a layer) 1"), "{said}");
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert!(
+        output.status.success() && printed.contains("provider  pass-on (a layer) 1"),
+        "{printed}"
+    );
     remove(&library);
 }
 
@@ -384,19 +390,19 @@ fn a_layer_is_checked_around_the_provider_that_is_named() {
     let plain = text(&warpline(&["provider", "check", place], "").stdout);
     // The same cases as without the layer, by name and by path.
     for (over, path) in [(place, ""), ("vendor_loop", place)] {
-        let (code, said) = check(&layer, over, path);
-        assert_eq!(code, Some(0), "{said}");
-        assert_eq!(said.lines().last(), plain.lines().last(), "{said}");
-        assert!(said.contains("provider  pass-on (a layer) 1"), "{said}");
+        let (code, printed) = check(&layer, over, path);
+        assert_eq!(code, Some(0), "{printed}");
+        assert_eq!(printed.lines().last(), plain.lines().last(), "{printed}");
+        assert!(printed.contains("provider  pass-on (a layer) 1"), "{printed}");
     }
     for (library, over, expected) in [
         (&layer, "nobody", "--over: there is no provider nobody; there are vp_softrdma"),
         (&layer, "/nonexistent/lib.so", "--over /nonexistent/lib.so: No such file"),
         (&inner, "vp_softrdma", "it is no layer; --over is for layers"),
     ] {
-        let (code, said) = check(library, over, "");
-        assert_eq!(code, Some(3), "{said}");
-        assert!(said.contains(expected), "{expected}: {said}");
+        let (code, printed) = check(library, over, "");
+        assert_eq!(code, Some(3), "{printed}");
+        assert!(printed.contains(expected), "{expected}: {printed}");
     }
     remove(&layer);
     remove(&inner);
@@ -421,9 +427,9 @@ fn a_check_prints_as_it_goes_and_ends_at_its_limit() {
     line_with(&mut out, |line| line == "  passed  listing: devices have names and ports");
     // It hangs in a later case, so this line was printed before the end.
     assert!(running.is_alive());
-    let said = rest(out);
-    assert!(said.contains("it is not done after 20 s, the limit for all"), "{said}");
-    assert_eq!(running.code(), Some(1), "{said}");
+    let printed = rest(out);
+    assert!(printed.contains("it is not done after 20 s, the limit for all"), "{printed}");
+    assert_eq!(running.code(), Some(1), "{printed}");
     remove(&library);
 }
 
@@ -437,13 +443,13 @@ fn a_disabled_provider_is_listed_as_such() {
     std::fs::write(&file, "[providers]\ndisabled = [\"vendor_loop\"]\n").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
     command.env("WARPLINE_CONFIG", &file).env("WARPLINE_PROVIDER_PATH", &library);
-    let said = text(&command.arg("devices").output().unwrap().stdout);
+    let printed = text(&command.arg("devices").output().unwrap().stdout);
     let expected = format!(
         "vendor_loop\n  library     {}\n  not usable: the configuration disables it\n  try         \
          take it out of `[providers]` `disabled`\n",
         library.display()
     );
-    assert!(said.contains(&expected) && said.contains("device vp_softrdma"), "{said}");
+    assert!(printed.contains(&expected) && printed.contains("device vp_softrdma"), "{printed}");
     remove(&library);
 }
 
@@ -471,8 +477,8 @@ fn a_provider_is_configured_by_its_own_table() {
         ("max_qp = \"many\"", "max_qp is a number from 1 to 255"),
         ("depth = 7", "the only key of vendor_loop is max_qp"),
     ] {
-        let said = devices(keys).0.to_string();
-        assert!(said.contains(expected), "{said}");
+        let printed = devices(keys).0.to_string();
+        assert!(printed.contains(expected), "{printed}");
     }
     let (wrapped, beside) = devices("wrap = [\"fault:max_cq=3\"]");
     assert_eq!(wrapped["limits"]["max_cq"], 3, "{wrapped:#}");
@@ -491,8 +497,8 @@ fn a_layer_that_crashes_is_named() {
     if c(&dir, &headers(), &library).is_none() {
         return warpline_skip::skip("a_layer_that_crashes_is_named", "no C compiler");
     }
-    let said = devices_wrapped(&dir, &[&format!("layer:{}", library.display())]);
-    assert!(said.contains("killed by signal 6 (abort) while loading the library"), "{said}");
+    let printed = devices_wrapped(&dir, &[&format!("layer:{}", library.display())]);
+    assert!(printed.contains("killed by signal 6 (abort) while loading the library"), "{printed}");
     remove(&library);
 }
 
@@ -514,11 +520,14 @@ fn each_place(test: &str, what: &str, expected: &str) {
         };
         let path = library.to_str().unwrap();
         let output = warpline(&["devices", "--limit", "5"], path);
-        let said = text(&output.stdout);
-        assert!(said.contains(&format!("{expected} while {step}")), "{step}: {said}");
-        assert!(said.contains("vendor_loop"), "{step}: {said}");
-        assert!(said.contains("device vp_softrdma\n") && said.contains("max qp"), "{said}");
-        assert_eq!(output.status.code(), Some(0), "{step}: {said}");
+        let printed = text(&output.stdout);
+        assert!(printed.contains(&format!("{expected} while {step}")), "{step}: {printed}");
+        assert!(printed.contains("vendor_loop"), "{step}: {printed}");
+        assert!(
+            printed.contains("device vp_softrdma\n") && printed.contains("max qp"),
+            "{printed}"
+        );
+        assert_eq!(output.status.code(), Some(0), "{step}: {printed}");
         let output = warpline(&["devices", "--json", "--limit", "5"], path);
         let listing: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let all = listing["providers"].as_array().unwrap();

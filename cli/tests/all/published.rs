@@ -173,8 +173,8 @@ fn damaged_pages_are_reported_and_the_others_shown() {
     let damage = |what: &str, octets: &[u8], says: &str| {
         std::fs::write(of(&server), octets).unwrap();
         let all = runtime.json(&["stat", "--json"]);
-        let told = all["troubles"].to_string();
-        assert!(told.contains(says), "{what}: {all:#}");
+        let published = all["troubles"].to_string();
+        assert!(published.contains(says), "{what}: {all:#}");
         assert_eq!(all["processes"].as_array().unwrap().len(), 1, "{what}: {all:#}");
         assert_eq!(all["processes"][0]["pid"], client.id(), "{what}");
     };

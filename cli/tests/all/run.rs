@@ -18,19 +18,19 @@ fn start(options: &[&str], command: &[&str]) -> Output {
 }
 
 /// Its output and exit status.
-fn said(options: &[&str], command: &[&str]) -> (Option<i32>, String) {
+fn printed(options: &[&str], command: &[&str]) -> (Option<i32>, String) {
     let output = start(options, command);
     (output.status.code(), text(&output.stderr))
 }
 
 #[test]
 fn the_exit_status_is_that_of_the_program() {
-    assert_eq!(said(&[], &["sh", "-c", "exit 7"]), (Some(7), String::new()));
+    assert_eq!(printed(&[], &["sh", "-c", "exit 7"]), (Some(7), String::new()));
     assert_eq!(start(&[], &["sh", "-c", "kill -9 $$"]).status.signal(), Some(9));
-    let (status, error) = said(&[], &["no-such-program"]);
+    let (status, error) = printed(&[], &["no-such-program"]);
     assert_eq!(status, Some(127));
     assert!(error.contains("no program no-such-program") && error.contains("PATH"), "{error}");
-    let (status, error) = said(&[], &["/"]);
+    let (status, error) = printed(&[], &["/"]);
     assert_eq!(status, Some(126), "{error}");
 }
 
@@ -53,15 +53,15 @@ fn verbs_are_traced_counted_and_disturbed() {
     }
     let trace = TempFile::new("verbs-trace", b"of an earlier run");
     let file = trace.path();
-    let (status, error) = said(&["--trace", file], &["ibv_devinfo"]);
+    let (status, error) = printed(&["--trace", file], &["ibv_devinfo"]);
     assert_eq!((status, error.as_str()), (Some(0), ""));
     let lines = std::fs::read_to_string(file).unwrap();
     assert!(lines.contains("rnic: open") && !lines.contains("earlier"), "{lines}");
-    let (status, error) = said(&["--stats"], &["ibv_devinfo"]);
+    let (status, error) = printed(&["--stats"], &["ibv_devinfo"]);
     assert!(status == Some(0) && error.contains("open: 1 calls, 0 refused"), "{error}");
-    let (status, error) = said(&["--fault", "open@1 = InUse"], &["ibv_devinfo"]);
+    let (status, error) = printed(&["--fault", "open@1 = InUse"], &["ibv_devinfo"]);
     assert!(status != Some(0), "{error}");
-    let (status, error) = said(&["--fault", "opne@1=InUse"], &["ibv_devinfo"]);
+    let (status, error) = printed(&["--fault", "opne@1=InUse"], &["ibv_devinfo"]);
     assert!(status == Some(2) && error.contains("there is no `opne`"), "{error}");
 }
 
@@ -89,7 +89,7 @@ fn obstacles_are_reported_before_a_program_starts() {
             skip(&format!("warpline run of a {name} program"), "cc cannot build it");
             continue;
         };
-        let (status, error) = said(options, &[path.to_str().unwrap()]);
+        let (status, error) = printed(options, &[path.to_str().unwrap()]);
         std::fs::remove_file(path).unwrap();
         assert_eq!(status, Some(3), "{name}: it is started all the same: {error}");
         assert!(error.contains(expected), "{name}: {error}");
@@ -106,7 +106,7 @@ fn a_setuid_program_is_reported_not_to_load_the_libraries() {
         return skip("warpline run of a setuid program", "only root gives a file away");
     }
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
-    let (status, error) = said(&[], &[path.to_str().unwrap()]);
+    let (status, error) = printed(&[], &[path.to_str().unwrap()]);
     std::fs::remove_file(path).unwrap();
     assert!(status == Some(3) && error.contains("setuid"), "{error}");
 }

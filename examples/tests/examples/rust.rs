@@ -86,8 +86,8 @@ fn rpc_serves_a_hundred_clients_at_once() {
             let address = &server.address;
             scope.spawn(move || {
                 let word = format!("client {client}");
-                let said = rpc().succeed(&["connect", address, &word, "bye"]);
-                assert_eq!(said, format!("{}\nBYE\n", word.to_uppercase()));
+                let printed = rpc().succeed(&["connect", address, &word, "bye"]);
+                assert_eq!(printed, format!("{}\nBYE\n", word.to_uppercase()));
             });
         }
     });
@@ -116,8 +116,8 @@ fn transfer_sends_a_whole_file() {
         let octets: Vec<u8> = (0..size).map(|n| (n.wrapping_mul(40503) >> 7) as u8).collect();
         std::fs::write(&from, &octets).unwrap();
         let server = transfer().serve(&["serve", "127.0.0.1:0", &to]);
-        let said = transfer().succeed(&["connect", &server.address, &from]);
-        assert!(size == 0 || said.ends_with("100 % of 3000001 octets"), "{said}");
+        let printed = transfer().succeed(&["connect", &server.address, &from]);
+        assert!(size == 0 || printed.ends_with("100 % of 3000001 octets"), "{printed}");
         server.rest();
         assert!(std::fs::read(&to).unwrap() == octets);
     }
@@ -139,8 +139,8 @@ fn pull(server: &Server, clients: u32, rate: &str, seconds: &str) -> (u64, u64) 
     let late = counted(&outcome.stdout, " under-runs").expect("the number of under-runs");
     let chunks = counted(&outcome.stdout, " chunks in ").expect("the number of chunks");
     assert_eq!(outcome.success, late == 0, "{}", outcome.stderr);
-    let told = counted(&outcome.stderr, " under-runs");
-    assert_eq!(told, (late != 0).then_some(late), "{}", outcome.stderr);
+    let under_runs = counted(&outcome.stderr, " under-runs");
+    assert_eq!(under_runs, (late != 0).then_some(late), "{}", outcome.stderr);
     (chunks, late)
 }
 

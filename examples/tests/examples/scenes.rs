@@ -22,8 +22,9 @@ pub(crate) fn hello(server: &Program, client: &Program) {
 pub(crate) fn ping_pong(server: &Program, client: &Program) {
     let server = server.serve(&["serve", "127.0.0.1:0"]);
     for size in ["1", "64", "100000"] {
-        let said = client.succeed(&["connect", &server.address, "--size", size, "--count", "200"]);
-        assert!(said.starts_with(&format!("200 round trips of {size} octets: ")), "{said}");
+        let printed =
+            client.succeed(&["connect", &server.address, "--size", size, "--count", "200"]);
+        assert!(printed.starts_with(&format!("200 round trips of {size} octets: ")), "{printed}");
     }
     server.stop();
 }
@@ -38,9 +39,9 @@ pub(crate) fn rdma_copy(server: &Program, client: &Program, name: &str) {
     }
     let paths = sizes.map(|(file, _)| from.join(file).to_str().unwrap().to_owned());
     let server = server.serve(&["serve", "127.0.0.1:0", to.to_str().unwrap()]);
-    let said = client.succeed(&["connect", &server.address, &paths[0], &paths[1], &paths[2]]);
-    assert!(said.starts_with("3 files, 6000004 octets, "), "{said}");
-    assert!(said.ends_with(", verified\n"), "{said}");
+    let printed = client.succeed(&["connect", &server.address, &paths[0], &paths[1], &paths[2]]);
+    assert!(printed.starts_with("3 files, 6000004 octets, "), "{printed}");
+    assert!(printed.ends_with(", verified\n"), "{printed}");
     for (file, _) in sizes {
         let equal =
             std::fs::read(from.join(file)).unwrap() == std::fs::read(to.join(file)).unwrap();

@@ -223,9 +223,9 @@ impl State {
     }
 
     /// Moves the QP and its peer to Error; all posted requests complete.
-    pub(crate) fn break_qp(&mut self, id: QpId, tell: bool, rings: &mut Rings) {
+    pub(crate) fn break_qp(&mut self, id: QpId, reports: bool, rings: &mut Rings) {
         let peer = self.qps.get_mut(&id.0).and_then(|qp| qp.peer.take());
-        if tell {
+        if reports {
             self.events.push_back(NativeEvent::Disconnected { qp: id });
         }
         self.flush(id, rings);

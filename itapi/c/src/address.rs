@@ -215,8 +215,8 @@ mod tests {
             (c":80", "the host is missing"),
             (c"127.0.0.1:http", "not a number"),
         ] {
-            let said = resolved(wrong).unwrap_err();
-            assert!(said.contains(why) && said.contains("HOST:PORT"), "{said}");
+            let refusal = resolved(wrong).unwrap_err();
+            assert!(refusal.contains(why) && refusal.contains("HOST:PORT"), "{refusal}");
         }
     }
 }

@@ -187,7 +187,7 @@ pub(crate) fn free(ep: &EpObject) -> Outcome {
 /// `it_ep_reset`.
 pub(crate) fn reset(ep: &EpObject) -> Outcome {
     // What is posted from here on belongs to the next connection.
-    let sends = ep.sends.rest();
+    let sends = ep.sends.block_posts();
     let terminate = ep.inner.qp_info().ok().and_then(|qp| qp.terminate);
     let failed = ep.inner.reset().map_err(|error| not_reset(ep, error))?;
     sends.ended(failed, terminate.filter(|terminate| !terminate.sent));
@@ -229,7 +229,7 @@ pub(crate) fn modify(
 ) -> Outcome {
     let mut attributes = lock(&ep.attributes);
     let (new, change) = attributes.modified(mask, asked, ep.inner.ia().attrs())?;
-    let (sends, receives) = (ep.sends.rest(), ep.receives.rest());
+    let (sends, receives) = (ep.sends.block_posts(), ep.receives.block_posts());
     let depths = [
         (&sends, attributes.requests, new.requests),
         (&receives, attributes.receives, new.receives),

@@ -70,8 +70,8 @@ pub(crate) fn datagram_of(completion: &WorkCompletion) -> Option<Fields> {
 const SUPPRESSED: (u16, u16) = (0x3FFF, 0x3FFF);
 
 fn request_of(request: ConnRequest, ia: &Ia) -> Request {
-    let said = request.peer_ird_ord.filter(|said| *said != SUPPRESSED);
-    let (ird, ord) = said.unwrap_or_default();
+    let limits = request.peer_ird_ord.filter(|limits| *limits != SUPPRESSED);
+    let (ird, ord) = limits.unwrap_or_default();
     let mut conn_qual = it_conn_qual_t { r#type: IT_IANA_PORT, ..it_conn_qual_t::zeroed() };
     conn_qual.conn_qual.port = request.port.to_be();
     Request {

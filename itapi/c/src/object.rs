@@ -212,10 +212,10 @@ fn raw_of(handle: *mut c_void) -> Raw {
     Raw::new(handle.addr() as u64)
 }
 
-fn with_any<R>(handle: *mut c_void, look: impl FnOnce(&Stored) -> R) -> Outcome<R> {
+fn with_any<R>(handle: *mut c_void, read: impl FnOnce(&Stored) -> R) -> Outcome<R> {
     let found = OBJECTS.get(raw_of(handle));
     match found.as_ref().and_then(|found| found.as_ref()) {
-        Some(entry) => Ok(look(&entry.object)),
+        Some(entry) => Ok(read(&entry.object)),
         None => Err(refuse(handle, None, "object", status::IT_ERR_INVALID_HANDLE)),
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Ring {
 }
 
 /// A ring to which nothing can be posted.
-pub(crate) struct Resting<'a> {
+pub(crate) struct BlockedPosts<'a> {
     _order: MutexGuard<'a, ()>,
     posted: &'a Mutex<Posted<Request>>,
 }
@@ -75,12 +75,12 @@ impl Ring {
     }
 
     /// Blocks posts.
-    pub(crate) fn rest(&self) -> Resting<'_> {
-        Resting { _order: lock(&self.order), posted: &self.posted }
+    pub(crate) fn block_posts(&self) -> BlockedPosts<'_> {
+        BlockedPosts { _order: lock(&self.order), posted: &self.posted }
     }
 }
 
-impl Resting<'_> {
+impl BlockedPosts<'_> {
     /// After a connection: the last `failed` requests have failed completions. `terminate`: the peer's
     /// Terminate, which the queue pair drops with its next connection.
     pub(crate) fn ended(&self, failed: u32, terminate: Option<Terminate>) {
@@ -158,7 +158,7 @@ mod tests {
         for _ in 0..10 {
             assert!(ring.post(request(1), false, |_| Err(()), |()| full()).is_err());
         }
-        assert!(ring.rest().is_idle());
+        assert!(ring.block_posts().is_idle());
         post(&ring, 2).unwrap();
     }
 }

@@ -58,16 +58,16 @@ fn private_data_travels_with_a_conversion() {
     let ia = open();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
     let (here, there) = sockets("127.0.0.1:0");
-    let tell = |role, octets: &[u8]| ConvertParams {
+    let params_with = |role, octets: &[u8]| ConvertParams {
         private_data: octets.to_vec(),
         ..ConvertParams::new(role)
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let accepted = server.ep.convert(there, tell(Role::Responder, b"pong"));
+            let accepted = server.ep.convert(there, params_with(Role::Responder, b"pong"));
             assert_eq!(accepted.unwrap().private_data, b"ping");
         });
-        let connected = client.ep.convert(here, tell(Role::Initiator, b"ping"));
+        let connected = client.ep.convert(here, params_with(Role::Initiator, b"ping"));
         assert_eq!(connected.unwrap().private_data, b"pong");
     });
 }

@@ -128,8 +128,8 @@ fn one_thread_waits_for_everything() {
     let listen = ia.listen_builder("127.0.0.1:0").unwrap().evd(&calls).listen().unwrap();
     client.start_connect(ConnectParams::new(listen.address())).unwrap();
     server.post_recv(pz.buffer(8).unwrap()).unwrap();
-    let (mut connected, mut completed, mut told) = (0, 0, false);
-    while !told {
+    let (mut connected, mut completed, mut reported) = (0, 0, false);
+    while !reported {
         let ready = all.wait(HANG).unwrap().expect("something happens");
         if ready == calls.id() {
             while let Some(request) = calls.poll().unwrap() {
@@ -154,7 +154,7 @@ fn one_thread_waits_for_everything() {
         } else {
             assert_eq!(ready, inbox.id());
             assert_eq!(inbox.poll().unwrap(), Some(42));
-            told = true;
+            reported = true;
         }
     }
     assert_eq!((connected, completed), (2, 2));

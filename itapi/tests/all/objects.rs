@@ -195,7 +195,7 @@ fn ird_and_ord_can_be_left_out_of_the_startup() {
     let ia = open();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b.reads(3, 5)));
     // All ones, or no IRD and ORD at all (RFC 6581 section 9.1).
-    let unsaid = |said: Option<_>| said.is_none_or(|said| said == (0x3fff, 0x3fff));
+    let unsaid = |limits: Option<_>| limits.is_none_or(|limits| limits == (0x3fff, 0x3fff));
     let listen = ia.listen_builder("127.0.0.1:0").unwrap().suppress_ird_ord().listen().unwrap();
     let params = ConnectParams {
         suppress_ird_ord: true,

@@ -10,14 +10,14 @@ fn an_unlinked_region_is_linked_again_and_again() {
     let (client, server) = pair_of(|b| b.privileged());
     let region = server.pz.lmr(8).remote_write().unlinked().unwrap();
     assert!(!region.info().unwrap().valid);
-    let mut told = Vec::new();
+    let mut exchanged = Vec::new();
     for round in 0..3u8 {
         server.ep.post(Work::link_lmr(&region)).unwrap();
         assert_eq!(server.success().operation, Operation::LinkLmr);
         assert!(region.info().unwrap().valid);
         let remote = region.remote();
-        assert!(!told.contains(&remote.context), "the key changes with each link");
-        told.push(remote.context);
+        assert!(!exchanged.contains(&remote.context), "the key changes with each link");
+        exchanged.push(remote.context);
         client.ep.post(Work::write(&[round; 8], remote)).unwrap();
         client.success();
         arrived(&client, &server);
@@ -58,9 +58,9 @@ fn a_send_behind_a_link_can_carry_the_new_key() {
     // One batch: the key is known only once the link is posted.
     server.ep.post(Work::link_lmr(&board).unsignalled()).unwrap();
     server.ep.post(Work::send(&board.remote().to_octets())).unwrap();
-    let told = client.success().into_buffer().unwrap();
-    let remote = itapi::RemoteRange::from_octets(&told).unwrap();
-    client.ep.post(Work::read(remote, told)).unwrap();
+    let exchanged = client.success().into_buffer().unwrap();
+    let remote = itapi::RemoteRange::from_octets(&exchanged).unwrap();
+    client.ep.post(Work::read(remote, exchanged)).unwrap();
     assert_eq!(client.success().into_buffer().unwrap().to_vec(), b"news");
     let linked = server.success();
     assert_eq!((linked.operation, linked.earlier.len()), (Operation::Send, 1));
@@ -154,12 +154,12 @@ fn private_data_describes_a_region() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let request = listen.request().unwrap();
-            let told = itapi::RemoteRange::from_octets(request.private_data()).unwrap();
-            assert_eq!(told, theirs.remote());
+            let exchanged = itapi::RemoteRange::from_octets(request.private_data()).unwrap();
+            assert_eq!(exchanged, theirs.remote());
             request.accept(&server.ep, &ours.remote().to_octets()).unwrap();
             // Network order, key first.
-            assert_eq!(told.to_octets()[..4], told.context.0.to_be_bytes());
-            assert_eq!(told.to_octets()[4..12], told.addr.to_be_bytes());
+            assert_eq!(exchanged.to_octets()[..4], exchanged.context.0.to_be_bytes());
+            assert_eq!(exchanged.to_octets()[4..12], exchanged.addr.to_be_bytes());
         });
         let established = client.ep.connect(address, &theirs.remote().to_octets()).unwrap();
         let remote = itapi::RemoteRange::from_octets(&established.private_data).unwrap();

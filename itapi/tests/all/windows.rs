@@ -11,23 +11,23 @@ fn a_wide_window_moves_from_part_to_part() {
     let region = server.pz.lmr(16).remote_write().bindable().register().unwrap();
     let window = server.pz.rmr(MwKind::Wide).unwrap();
     assert_eq!(window.info().unwrap().region, None);
-    let mut told = Vec::new();
+    let mut address = Vec::new();
     for start in [0, 8] {
         let part = region.range(start..start + 4).unwrap();
         server.ep.post(Work::link(&window, part, Access::REMOTE_WRITE)).unwrap();
         server.success();
         let info = window.info().unwrap();
         assert_eq!((info.len, info.access), (4, Access::REMOTE_WRITE));
-        told.push(window.remote().unwrap());
-        client.ep.post(Work::write(b"here", told[told.len() - 1])).unwrap();
+        address.push(window.remote().unwrap());
+        client.ep.post(Work::write(b"here", address[address.len() - 1])).unwrap();
         client.success();
         arrived(&client, &server);
     }
-    assert_ne!(told[0].context, told[1].context);
+    assert_ne!(address[0].context, address[1].context);
     server.ep.post(Work::unlink(&window)).unwrap();
     assert_eq!(server.success().operation, Operation::Unlink);
     assert!(window.remote().is_err());
-    client.ep.post(Work::write(b"gone", told[1])).unwrap();
+    client.ep.post(Work::write(b"gone", address[1])).unwrap();
     assert!(client.ep.ended(HANG).unwrap().unwrap().to_string().contains("terminated"));
     let mut octets = [0; 16];
     region.read_at(0, &mut octets).unwrap();
@@ -42,9 +42,9 @@ fn a_window_can_be_addressed_by_offset() {
     let part = region.range(4..12).unwrap();
     server.ep.post(Work::link(&window, part, Access::REMOTE_WRITE).zero_based()).unwrap();
     server.success();
-    let told = window.remote().unwrap();
-    assert_eq!((told.addr, told.len), (0, 8));
-    client.ep.post(Work::write(b"xy", told.slice(6..8).unwrap())).unwrap();
+    let address = window.remote().unwrap();
+    assert_eq!((address.addr, address.len), (0, 8));
+    client.ep.post(Work::write(b"xy", address.slice(6..8).unwrap())).unwrap();
     client.success();
     arrived(&client, &server);
     server.ep.post(Work::unlink(&window)).unwrap();
@@ -89,8 +89,8 @@ fn a_window_keeps_its_region_until_it_is_unlinked() {
     server.success();
     // Its last handle is dropped; the region stays while the window is linked to it.
     drop(region);
-    let told = window.remote().unwrap();
-    client.ep.post(Work::write(b"kept", told)).unwrap();
+    let address = window.remote().unwrap();
+    client.ep.post(Work::write(b"kept", address)).unwrap();
     client.success();
     arrived(&client, &server);
     server.ep.post(Work::unlink(&window)).unwrap();

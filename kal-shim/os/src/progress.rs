@@ -7,7 +7,7 @@
 //!
 //! | another thread | what it does | what our thread does |
 //! |---|---|---|
-//! | polls ([`Progress::note_poll`]) | serves the sockets, does not sleep | backs off, so as not to compete: serves what is ready, then stays away for a moment |
+//! | polls ([`Progress::mark_polled`]) | serves the sockets, does not sleep | backs off, so as not to compete: serves what is ready, then stays away for a moment |
 //! | leads ([`Leadership`]; at the engine) | one of those that wait for completions sleeps on the sockets and serves them; the others follow, each on a futex | sleeps until its timer |
 //! | relies on notifications ([`Progress::rely`], until [`Progress::withdraw`]) | sleeps elsewhere: on the descriptor of an armed CQ, or on a dispatcher of connection events | watches, whatever others poll |
 //! | none of these | | watches: sleeps on the sockets and serves them |
@@ -69,7 +69,7 @@ impl Progress {
 
     /// The calling thread polls the sockets itself.
     #[inline]
-    pub fn note_poll(&self) {
+    pub fn mark_polled(&self) {
         // Mostly read, so that pollers on several cores share the cache line.
         if !self.polled.load(Ordering::Relaxed) {
             self.polled.store(true, Ordering::Relaxed);
@@ -128,7 +128,7 @@ mod tests {
     fn the_thread_backs_off_while_all_poll() {
         let progress = Progress::new();
         let decide = || {
-            progress.note_poll();
+            progress.mark_polled();
             progress.decide(|| false)
         };
         assert_eq!(decide(), Mode::BackOff);
@@ -149,7 +149,7 @@ mod tests {
             assert_eq!(progress.rely(), has_leader);
         }
         let progress = Progress::new();
-        progress.note_poll();
+        progress.mark_polled();
         assert_eq!(progress.decide(|| false), Mode::BackOff);
         assert!(progress.is_unwatched());
         progress.end_wait();
@@ -190,7 +190,7 @@ mod loom_tests {
         loom::model(|| {
             let progress = Arc::new(Progress::new());
             assert_eq!(progress.decide(|| false), Mode::Watch);
-            progress.note_poll();
+            progress.mark_polled();
             let consumer = {
                 let progress = progress.clone();
                 thread::spawn(move || progress.rely())
@@ -213,7 +213,7 @@ mod loom_tests {
             let leaver = {
                 let (progress, leader) = (progress.clone(), leader.clone());
                 thread::spawn(move || {
-                    progress.note_poll();
+                    progress.mark_polled();
                     *crate::sync::lock(&leader) = false;
                     progress.is_unwatched()
                 })

@@ -10,13 +10,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::tuning::{LONG_YIELD, LOOKS_PER_YIELD, WAITS_WITHOUT_SPIN};
+use crate::tuning::{CHECKS_PER_YIELD, LONG_YIELD, WAITS_WITHOUT_SPIN};
 
 /// Whether waits for one object spin.
 #[derive(Default, Debug)]
 pub struct Spinner {
     /// Waits still to go without a spin.
-    resting: AtomicU32,
+    without_spin: AtomicU32,
 }
 
 /// One spin, between [`Spinner::begin`] and the sleep.
@@ -25,17 +25,17 @@ pub struct Spin<'a> {
     spinner: &'a Spinner,
     begin: Instant,
     limit: Duration,
-    looks: u32,
+    checks: u32,
 }
 
 impl Spinner {
     /// Begins a spin of at most `limit`. The caller checks once, and again while [`Spin::again`] returns
     /// true.
     pub fn begin(&self, limit: Duration) -> Spin<'_> {
-        let resting = self.resting.load(Ordering::Relaxed);
-        self.resting.store(resting.saturating_sub(1), Ordering::Relaxed);
-        let limit = if resting == 0 { limit } else { Duration::ZERO };
-        Spin { spinner: self, begin: Instant::now(), limit, looks: 0 }
+        let without_spin = self.without_spin.load(Ordering::Relaxed);
+        self.without_spin.store(without_spin.saturating_sub(1), Ordering::Relaxed);
+        let limit = if without_spin == 0 { limit } else { Duration::ZERO };
+        Spin { spinner: self, begin: Instant::now(), limit, checks: 0 }
     }
 }
 
@@ -45,9 +45,9 @@ impl Spin<'_> {
         if self.begin.elapsed() >= self.limit {
             return false;
         }
-        self.looks += 1;
-        if self.looks.is_multiple_of(LOOKS_PER_YIELD) && yields_long() {
-            self.spinner.resting.store(WAITS_WITHOUT_SPIN, Ordering::Relaxed);
+        self.checks += 1;
+        if self.checks.is_multiple_of(CHECKS_PER_YIELD) && yields_long() {
+            self.spinner.without_spin.store(WAITS_WITHOUT_SPIN, Ordering::Relaxed);
             self.limit = Duration::ZERO;
         }
         true
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn waits_after_a_long_yield_do_not_spin() {
         let spinner = Spinner::default();
-        spinner.resting.store(2, Ordering::Relaxed);
+        spinner.without_spin.store(2, Ordering::Relaxed);
         let spins = [(); 3].map(|()| spinner.begin(LONG).again());
         assert_eq!(spins, [false, false, true]);
     }

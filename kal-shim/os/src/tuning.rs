@@ -7,7 +7,7 @@ use std::time::Duration;
 ///
 /// *Measured*: with a yield after every check, half a round trip of 8 octets takes 10 % longer
 /// (docs/findings.md); `warpline perf local --op send --mode lat --size 8 --wait`.
-pub(crate) const LOOKS_PER_YIELD: u32 = 8;
+pub(crate) const CHECKS_PER_YIELD: u32 = 8;
 
 /// After a yield that took this long, the processor was used by a thread that computes.
 ///

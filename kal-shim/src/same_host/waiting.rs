@@ -48,7 +48,7 @@ struct Caller {
 }
 
 /// Result of reading from a caller.
-enum Heard {
+enum Received {
     Nothing,
     Agreed(Met),
     Go,
@@ -88,14 +88,14 @@ impl Waiting {
                 }
             };
             match caller.receive(&self.connection, self.wishes, &verify) {
-                Heard::Nothing => return,
-                Heard::Agreed(met) => caller.offered = Some(met),
-                Heard::Go => {
+                Received::Nothing => return,
+                Received::Agreed(met) => caller.offered = Some(met),
+                Received::Go => {
                     self.met = self.caller.take().and_then(|caller| caller.offered);
                     self.bound = None;
                     return;
                 }
-                Heard::Wrong(why) => self.drop_caller(why),
+                Received::Wrong(why) => self.drop_caller(why),
             }
         }
     }
@@ -160,7 +160,7 @@ impl Caller {
         connection: &Connection,
         wishes: u8,
         verify: impl Fn(&OwnedFd) -> bool,
-    ) -> Heard {
+    ) -> Received {
         let mut octets = [0; LEN + 1];
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = RecvAncillaryBuffer::new(&mut room);
@@ -169,10 +169,10 @@ impl Caller {
             let place = &mut [IoSliceMut::new(&mut octets)];
             match recvmsg(&self.socket, place, &mut control, flags) {
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Heard::Nothing,
-                Err(Errno::CONNRESET) => return Heard::Wrong(NotLocal::PeerLeft),
-                Err(errno) => return Heard::Wrong(errno.into()),
-                Ok(received) if received.bytes == 0 => return Heard::Wrong(NotLocal::PeerLeft),
+                Err(Errno::AGAIN) => return Received::Nothing,
+                Err(Errno::CONNRESET) => return Received::Wrong(NotLocal::PeerLeft),
+                Err(errno) => return Received::Wrong(errno.into()),
+                Ok(received) if received.bytes == 0 => return Received::Wrong(NotLocal::PeerLeft),
                 Ok(received) => break received,
             }
         };
@@ -187,16 +187,16 @@ impl Caller {
         let message = decode(octets.get(..received.bytes).unwrap_or(&[]), connection);
         // Also if this process has no descriptors left.
         let whole = !received.flags.contains(ReturnFlags::CTRUNC);
-        let Some(message) = message else { return Heard::Wrong(NotLocal::PeerMalformed) };
+        let Some(message) = message else { return Received::Wrong(NotLocal::PeerMalformed) };
         match (message.kind, &self.offered) {
-            _ if !message.is_ours => Heard::Wrong(NotLocal::OtherConnection),
-            (Kind::Offer, None) if !whole => Heard::Wrong(NotLocal::NoDescriptors),
+            _ if !message.is_ours => Received::Wrong(NotLocal::OtherConnection),
+            (Kind::Offer, None) if !whole => Received::Wrong(NotLocal::NoDescriptors),
             (Kind::Offer, None) => {
                 let agree = encode(Kind::Agree, wishes, connection);
                 self.take_offer(fds, message.wishes, &agree, verify)
             }
-            (Kind::Go, Some(_)) => Heard::Go,
-            _ => Heard::Wrong(NotLocal::PeerMalformed),
+            (Kind::Go, Some(_)) => Received::Go,
+            _ => Received::Wrong(NotLocal::PeerMalformed),
         }
     }
 
@@ -206,16 +206,16 @@ impl Caller {
         peer_wishes: u8,
         agree: &[u8],
         verify: impl Fn(&OwnedFd) -> bool,
-    ) -> Heard {
+    ) -> Received {
         let Ok([memory, doorbell, peer_doorbell]) = <[OwnedFd; 3]>::try_from(fds) else {
-            return Heard::Wrong(NotLocal::PeerMalformed);
+            return Received::Wrong(NotLocal::PeerMalformed);
         };
         if !verify(&memory) || !is_eventfd(&doorbell) || !is_eventfd(&peer_doorbell) {
-            return Heard::Wrong(NotLocal::BadMemory);
+            return Received::Wrong(NotLocal::BadMemory);
         }
         match send(&self.socket, agree, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(_) => Heard::Agreed(Met { memory, doorbell, peer_doorbell, peer_wishes }),
-            Err(_) => Heard::Wrong(NotLocal::PeerLeft),
+            Ok(_) => Received::Agreed(Met { memory, doorbell, peer_doorbell, peer_wishes }),
+            Err(_) => Received::Wrong(NotLocal::PeerLeft),
         }
     }
 }

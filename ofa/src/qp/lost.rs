@@ -106,7 +106,7 @@ impl QueuePair for Qp {
         }
         let by_peer = self.is_met() && self.state() != IBV_QPS_ERR;
         let lost = by_peer || self.lost.load(Ordering::Acquire);
-        let told = match self.attributed.swap(true, Ordering::AcqRel) {
+        let reported = match self.attributed.swap(true, Ordering::AcqRel) {
             true => plain,
             false => {
                 let status = info.and_then(|info| wc::first_lost(&info));
@@ -114,6 +114,6 @@ impl QueuePair for Qp {
                 ibv_wc { status: status.unwrap_or(plain.status), ..plain }
             }
         };
-        if by_peer && is_send { self.unless_withheld(told, true) } else { Some(told) }
+        if by_peer && is_send { self.unless_withheld(reported, true) } else { Some(reported) }
     }
 }

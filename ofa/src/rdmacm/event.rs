@@ -133,7 +133,7 @@ mod tests {
     fn private_data_keeps_its_length_as_far_as_an_event_can_tell_it() {
         assert_eq!(conn(vec![7; 3], Some((1, 2))).data, [7; 3]);
         assert_eq!(conn(vec![7; 508], None).data.len(), 255);
-        let told = conn(vec![], Some((300, 2)));
-        assert_eq!((told.initiator_depth, told.responder_resources), (254, 2));
+        let limited = conn(vec![], Some((300, 2)));
+        assert_eq!((limited.initiator_depth, limited.responder_resources), (254, 2));
     }
 }

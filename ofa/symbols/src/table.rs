@@ -195,11 +195,11 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let said = |text: &str| SymbolTable::parse(text).unwrap_err().to_string();
-        assert!(said("[ibverbs.\"A\"]\nf = \"erno\"\n").contains("erno"));
-        assert!(said("[ibverb.\"A\"]\nf = \"errno\"\n").contains("ibverb"));
+        let parse_error = |text: &str| SymbolTable::parse(text).unwrap_err().to_string();
+        assert!(parse_error("[ibverbs.\"A\"]\nf = \"erno\"\n").contains("erno"));
+        assert!(parse_error("[ibverb.\"A\"]\nf = \"errno\"\n").contains("ibverb"));
         let twice = "[ibverbs.\"A_{1,2}\"]\nf = \"errno\"\n[ibverbs.\"A_2\"]\nf = \"null\"\n";
-        assert_eq!(said(twice), "symbols: f is in A_2 twice");
+        assert_eq!(parse_error(twice), "symbols: f is in A_2 twice");
     }
 
     #[test]

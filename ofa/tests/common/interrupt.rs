@@ -24,17 +24,17 @@ fn install(flags: i32) {
 
 /// A thread in the call, and the future result: 0 or an error number.
 fn waiter(call: impl FnOnce() -> i32 + Send + 'static) -> (libc::pthread_t, Receiver<i32>) {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let (end, ended) = channel();
     std::thread::spawn(move || {
         // SAFETY: no preconditions.
-        tell.send(unsafe { libc::pthread_self() }).unwrap();
+        sender.send(unsafe { libc::pthread_self() }).unwrap();
         // There is no receiver any more if the test has failed.
         let _ = end.send(call());
         // The thread stays alive, so that it can be signalled in any case.
         std::thread::park();
     });
-    (told.recv().unwrap(), ended)
+    (receiver.recv().unwrap(), ended)
 }
 
 fn signal(thread: libc::pthread_t) {

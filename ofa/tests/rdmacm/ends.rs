@@ -193,15 +193,15 @@ fn completed_data_arrives_although_everything_is_destroyed_at_once() {
 fn a_thread_goes_on_waiting_at_a_channel_that_is_destroyed() {
     let channel = channel();
     let (fd, address) = (descriptor(channel), channel.expose_provenance());
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (end, ended) = mpsc::channel();
     thread::spawn(move || {
-        tell.send(rustix::thread::gettid()).unwrap();
+        sender.send(rustix::thread::gettid()).unwrap();
         let mut event = null_mut();
         let channel = with_exposed_provenance_mut(address);
         let _ = end.send(call!(warpline_rdma_get_cm_event(channel, &raw mut event)));
     });
-    let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap().as_raw_nonzero());
+    let stat = format!("/proc/self/task/{}/stat", receiver.recv().unwrap().as_raw_nonzero());
     warpline_patience::until("the thread to sleep", || {
         std::fs::read_to_string(&stat).unwrap().contains(") S ")
     });

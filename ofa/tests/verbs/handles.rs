@@ -92,8 +92,8 @@ fn a_handle_that_is_none_is_named_in_debug_builds() {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "handles::a_mistake_is_made", "--nocapture"]).env(MISTAKE, what);
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{what}: {said}");
-        assert!(said.contains(&format!("a {handle} was passed")), "{what}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{what}: {printed}");
+        assert!(printed.contains(&format!("a {handle} was passed")), "{what}: {printed}");
     }
 }

@@ -35,12 +35,12 @@ pub fn findings(root: &Path, workspace: &Workspace, sources: &[Source]) -> Vec<S
     for (name, place) in &workspace.places {
         let folder = place.folder.strip_prefix(root).unwrap_or(&place.folder);
         let files = read(&format!("{}/src/", folder.display()), sources);
-        out.extend(circles(&files).iter().map(|circle| tell(name, circle)));
+        out.extend(circles(&files).iter().map(|circle| message(name, circle)));
     }
     out
 }
 
-fn tell(name: &str, circle: &[&str]) -> String {
+fn message(name: &str, circle: &[&str]) -> String {
     let (count, files) = (circle.len(), circle.join(", "));
     format!("{name}: {count} files import one another in a circle, {LARGEST} may: {files}")
 }

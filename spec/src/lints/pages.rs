@@ -16,7 +16,7 @@ const CHAPTERS: &[(&str, &str)] = &[
 ];
 
 /// Folders without pages of ours, and those of the site, whose links `scripts/site` checks.
-const ASIDE: &[&str] = &["target", ".git", "corpus", "doc", "site"];
+const SKIPPED: &[&str] = &["target", ".git", "corpus", "doc", "site"];
 
 /// Pages that are not what they are made from, and links that lead nowhere.
 ///
@@ -198,7 +198,7 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>, Error> {
                 // The page is checked where it is.
                 continue;
             }
-            if path.is_dir() && !ASIDE.contains(&name.as_str()) {
+            if path.is_dir() && !SKIPPED.contains(&name.as_str()) {
                 folders.push(path);
             } else if name.ends_with(".md") {
                 out.push(path);

@@ -13,7 +13,7 @@ const BEGIN: &str = "<!-- crates: made by `cargo run -p warpline-spec -- arrows 
 const END: &str = "<!-- end of crates -->\n";
 
 /// Folders of crates that are not shipped.
-const ASIDE: &[&str] = &["benches", "examples", "fuzz", "spec", "tests"];
+const SKIPPED: &[&str] = &["benches", "examples", "fuzz", "spec", "tests"];
 
 /// What is wrong with the table, or with what it is made from.
 ///
@@ -73,7 +73,7 @@ fn shipped<'a>(root: &'a Path, workspace: &'a Workspace) -> impl Iterator<Item =
         let folder = place.folder.strip_prefix(root).ok()?.display().to_string();
         let first = folder.split('/').next().unwrap_or_default();
         let description = place.description.as_deref().unwrap_or_default();
-        (!ASIDE.contains(&first)).then_some(Row { name, folder, description, to })
+        (!SKIPPED.contains(&first)).then_some(Row { name, folder, description, to })
     })
 }
 

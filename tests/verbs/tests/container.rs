@@ -90,9 +90,9 @@ fn needed(program: &Path) -> Vec<PathBuf> {
 
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
-    said
+    let shown = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{command:?}: {}\n{shown}", output.status);
+    shown
 }
 
 /// A directory that is removed with the test.

@@ -55,9 +55,9 @@ fn an_initiator_finds_the_disk_of_a_target() {
         initiator.args(["-i", INITIATOR, &format!("iser://127.0.0.1:{iser}/{TARGET}/1")]);
         let mut initiator = Process::start(initiator).unwrap();
         let status = initiator.wait(BOUND);
-        let said = initiator.printed();
-        let works = status.is_some_and(|status| status.success()) && said.contains(expected);
-        assert!(works, "{tool}: {status:?}\n{said}\nThe target:\n{}", target.printed());
+        let shown = initiator.printed();
+        let works = status.is_some_and(|status| status.success()) && shown.contains(expected);
+        assert!(works, "{tool}: {status:?}\n{shown}\nThe target:\n{}", target.printed());
     }
     drop(target);
     std::fs::remove_dir_all(&home).unwrap();

@@ -50,11 +50,11 @@ fn starts(libraries: &Libraries, program: &Path) {
     let mut command = libraries.command(program);
     command.arg("--help").env("LD_BIND_NOW", "1").stdin(Stdio::null());
     let output = command.output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(output.status.code().is_some_and(|code| code != 127), "{command:?}: {said}");
-    assert!(!LOADER.iter().any(|words| said.contains(words)), "{command:?}: {said}");
-    assert!(said.to_lowercase().contains("usage") || said.contains('-'), "{command:?}: {said}");
+    let shown = [output.stdout, output.stderr].concat();
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(output.status.code().is_some_and(|code| code != 127), "{command:?}: {shown}");
+    assert!(!LOADER.iter().any(|words| shown.contains(words)), "{command:?}: {shown}");
+    assert!(shown.to_lowercase().contains("usage") || shown.contains('-'), "{command:?}: {shown}");
 }
 
 /// A program in C, compiled; `None`: no compiler.

@@ -199,9 +199,9 @@ impl Connection {
     }
 
     /// Runs `tell` while no thread closes the endpoint.
-    pub fn while_open(&self, tell: impl FnOnce()) {
+    pub fn while_open(&self, action: impl FnOnce()) {
         let _link = self.link();
-        tell();
+        action();
     }
 
     /// Closes the endpoint by `destroy`, while no event is delivered to it.

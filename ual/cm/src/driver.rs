@@ -173,7 +173,7 @@ impl Driver {
             if done() {
                 return None;
             }
-            self.mailbox.wake.note_poll();
+            self.mailbox.wake.mark_polled();
             self.handle_ready();
             if !spin.again() {
                 break;

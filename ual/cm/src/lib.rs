@@ -66,7 +66,7 @@ pub use kal_shim::sock::Sharing;
 pub use listener::{Bound, Listening, Serves};
 pub use manager::Cm;
 pub use node::{Ends, Node};
-pub use observed::{Aside, Notes, Observed};
+pub use observed::{ConnectionObserver, ExtraDescriptor, Observed};
 pub use policy::{Crc, LocalStreams, Markers, Network, PeerToPeer, Policies, Policy};
 pub use private::PrivateData;
 pub use requests::{handoff, reject};

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::face::Face;
 use crate::mailbox::{Command, Mailbox};
 use crate::native_events::NativeEvents;
-use crate::observed::{ASIDE, Observed};
+use crate::observed::{EXTRA_DESCRIPTOR, Observed};
 use crate::policy::{Policies, Policy};
 use crate::private::PrivateData;
 use crate::ruled::AdapterRules;
@@ -70,9 +70,9 @@ impl Cm {
         observed: Observed,
     ) -> Result<Self> {
         let reactor = Reactor::new().map_err(Error::os("start connection management"))?;
-        if let Some(aside) = &observed.aside {
+        if let Some(extra) = &observed.extra {
             reactor
-                .add(aside.descriptor(), ASIDE, Interest::READ)
+                .add(extra.descriptor(), EXTRA_DESCRIPTOR, Interest::READ)
                 .map_err(Error::os("watch the socket for questions"))?;
         }
         let (sender, commands) = crossbeam_channel::unbounded();
@@ -90,8 +90,8 @@ impl Cm {
         let shared = Shared {
             mailbox: mailbox.clone(),
             counters: Arc::new(Counters::of(&observed.record)),
-            aside: observed.aside,
-            notes: observed.notes,
+            extra: observed.extra,
+            observer: observed.observer,
             face,
             attrs: rnic.attrs().clone(),
             policies: Arc::new(policies),

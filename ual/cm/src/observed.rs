@@ -1,4 +1,4 @@
-//! Observation of the connection manager: counters in a record for readers, and a further descriptor to watch.
+//! Observation of the connection manager: counters in a record for readers, and an extra descriptor to watch.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use vp_api::{DeviceRef, QpId};
 
 use crate::types::Established;
 
-/// The token of the further descriptor. Those of connections and listeners count up from 0.
-pub(crate) const ASIDE: u64 = u64::MAX - 16;
+/// The token of the extra descriptor. Those of connections and listeners count up from 0.
+pub(crate) const EXTRA_DESCRIPTOR: u64 = u64::MAX - 16;
 
 /// A descriptor that is watched besides the sockets.
-pub trait Aside: Send + Sync {
-    /// The descriptor; readable when [`Aside::on_ready`] has work.
+pub trait ExtraDescriptor: Send + Sync {
+    /// The descriptor; readable when [`ExtraDescriptor::on_ready`] has work.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
     /// Serves it without blocking. Called with the manager's lock, by the connection thread or by a caller that
@@ -20,9 +20,9 @@ pub trait Aside: Send + Sync {
     fn on_ready(&self);
 }
 
-/// Who notes what becomes of connections.
-pub trait Notes: Send + Sync {
-    /// A connection of this queue pair is established. Called with the manager's lock; waits for nobody.
+/// Receives the connections that are established.
+pub trait ConnectionObserver: Send + Sync {
+    /// A connection of this queue pair is established. Called with the manager's lock; must not block.
     fn established(&self, qp: QpId, established: &Established);
 }
 
@@ -32,7 +32,7 @@ pub struct Observed {
     /// Record with the counters of connection management.
     pub record: DeviceRef,
     /// The descriptor to watch.
-    pub aside: Option<Arc<dyn Aside>>,
-    /// Who is told of connections.
-    pub notes: Option<Arc<dyn Notes>>,
+    pub extra: Option<Arc<dyn ExtraDescriptor>>,
+    /// Called for each established connection.
+    pub observer: Option<Arc<dyn ConnectionObserver>>,
 }

@@ -35,7 +35,7 @@ use crate::handle::Handle;
 use crate::invalid_stag_ends::InvalidStagEnds;
 use crate::listener::{Listener, NativeListener, ServiceListener};
 use crate::mailbox::Mailbox;
-use crate::observed::{Aside, Notes};
+use crate::observed::{ConnectionObserver, ExtraDescriptor};
 use crate::policy::Policies;
 use crate::requests;
 use crate::ruled::AdapterRules;
@@ -63,8 +63,8 @@ pub(crate) struct Shared {
     /// Sends commands to this table.
     pub(crate) mailbox: Mailbox,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) aside: Option<Arc<dyn Aside>>,
-    pub(crate) notes: Option<Arc<dyn Notes>>,
+    pub(crate) extra: Option<Arc<dyn ExtraDescriptor>>,
+    pub(crate) observer: Option<Arc<dyn ConnectionObserver>>,
     pub(crate) face: Arc<dyn Face>,
     pub(crate) attrs: RnicAttrs,
     pub(crate) policies: Arc<Policies>,
@@ -79,8 +79,8 @@ pub(crate) struct ConnectionTable {
     pub(crate) mailbox: Mailbox,
     pub(crate) deliveries: Arc<Deliveries>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) aside: Option<Arc<dyn Aside>>,
-    pub(crate) notes: Option<Arc<dyn Notes>>,
+    pub(crate) extra: Option<Arc<dyn ExtraDescriptor>>,
+    pub(crate) observer: Option<Arc<dyn ConnectionObserver>>,
     pub(crate) face: Arc<dyn Face>,
     /// Attributes of the device.
     pub(crate) attrs: RnicAttrs,
@@ -112,8 +112,8 @@ impl ConnectionTable {
         let Shared {
             mailbox,
             counters,
-            aside,
-            notes,
+            extra,
+            observer,
             face,
             attrs,
             policies,
@@ -126,8 +126,8 @@ impl ConnectionTable {
             mailbox,
             deliveries: Arc::new(Deliveries::new(face.clone())),
             counters,
-            aside,
-            notes,
+            extra,
+            observer,
             face,
             attrs,
             policies,

@@ -63,8 +63,8 @@ impl<T> EventQueue<T> {
     }
 
     /// Reads the state.
-    pub(super) fn read<R>(&self, look: impl FnOnce(&State<T>) -> R) -> R {
-        look(&lock(&self.state))
+    pub(super) fn read<R>(&self, read: impl FnOnce(&State<T>) -> R) -> R {
+        read(&lock(&self.state))
     }
 
     /// Changes the state; if that meets the criteria, notifies.

@@ -13,7 +13,7 @@ use kal_shim::questions::Questions;
 use kal_shim::state_file::{StateError, StateFile};
 use state_page::layout::change;
 use state_page::{DeviceRef, SlotRef, place};
-use ual_cm::Aside;
+use ual_cm::ExtraDescriptor;
 
 use super::Names;
 use super::answers;
@@ -72,10 +72,10 @@ impl Process {
     }
 
     /// The descriptor that connection threads watch.
-    pub(super) fn aside(self: &Arc<Self>) -> Option<Arc<dyn Aside>> {
+    pub(super) fn extra_descriptor(self: &Arc<Self>) -> Option<Arc<dyn ExtraDescriptor>> {
         self.questions.as_ref()?;
-        let aside: Arc<dyn Aside> = self.clone();
-        Some(aside)
+        let extra: Arc<dyn ExtraDescriptor> = self.clone();
+        Some(extra)
     }
 
     pub(super) fn add(&self, adapter: Weak<ObservedRnic>) {
@@ -90,11 +90,11 @@ impl Process {
     }
 }
 
-impl Aside for Process {
+impl ExtraDescriptor for Process {
     fn descriptor(&self) -> BorrowedFd<'_> {
         match &self.questions {
             Some(questions) => questions.watched().as_fd(),
-            // Never called: there is no `Aside` then.
+            // Never called: there is no extra descriptor then.
             None => self.file.directory(),
         }
     }

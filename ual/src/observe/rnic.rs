@@ -14,7 +14,7 @@ use std::time::Duration;
 use kal_os::lock;
 use state_page::layout::change;
 use state_page::{DeviceRef, SlotRef};
-use ual_cm::{Established, Notes};
+use ual_cm::{ConnectionObserver, Established};
 use vp_api::*;
 
 use super::process::Process;
@@ -25,10 +25,10 @@ pub(super) struct ObservedRnic {
     process: Arc<Process>,
     index: u32,
     record: DeviceRef,
-    qps: Mutex<BTreeMap<QpId, Noted>>,
+    qps: Mutex<BTreeMap<QpId, TrackedQp>>,
 }
 
-struct Noted {
+struct TrackedQp {
     qp: Weak<dyn Qp>,
     /// `None`: the page is full.
     record: Option<SlotRef>,
@@ -58,7 +58,7 @@ impl ObservedRnic {
         let from = after.map_or(Unbounded, Excluded);
         let qps = lock(&self.qps);
         qps.range((from, Unbounded))
-            .filter_map(|(_, noted)| noted.qp.upgrade())
+            .filter_map(|(_, tracked)| tracked.qp.upgrade())
             .take(most)
             .collect()
     }
@@ -81,14 +81,14 @@ impl ObservedRnic {
             });
             qp.publish(slot.clone());
         }
-        lock(&self.qps).insert(qp.id(), Noted { qp: Arc::downgrade(qp), record });
+        lock(&self.qps).insert(qp.id(), TrackedQp { qp: Arc::downgrade(qp), record });
         add(&self.record.qps, 1);
     }
 
     fn forget(&self, qp: QpId) {
-        let Some(noted) = lock(&self.qps).remove(&qp) else { return };
+        let Some(tracked) = lock(&self.qps).remove(&qp) else { return };
         sub(&self.record.qps, 1);
-        if noted.record.is_none() {
+        if tracked.record.is_none() {
             self.process.forget_unpublished();
         }
     }
@@ -116,10 +116,10 @@ fn sub(count: &AtomicU64, less: u64) {
     count.fetch_sub(less, Relaxed);
 }
 
-impl Notes for ObservedRnic {
+impl ConnectionObserver for ObservedRnic {
     fn established(&self, qp: QpId, established: &Established) {
         let why = established.local.err().map_or("", |why| why.code());
-        if let Some(Noted { record: Some(slot), .. }) = lock(&self.qps).get(&qp) {
+        if let Some(TrackedQp { record: Some(slot), .. }) = lock(&self.qps).get(&qp) {
             slot.why_tcp.set(why);
         }
     }

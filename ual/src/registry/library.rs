@@ -53,9 +53,10 @@ impl Library {
     }
 
     /// What is wrong with the name in the library's descriptor.
-    fn misnamed(&self, said: &str) -> Option<String> {
+    fn misnamed(&self, declared: &str) -> Option<String> {
         let Self { name, place, .. } = self;
-        (said != name).then(|| format!("{}: its name is {said}, not {name}", place.display()))
+        (declared != name)
+            .then(|| format!("{}: its name is {declared}, not {name}", place.display()))
     }
 }
 

@@ -40,8 +40,8 @@ fn over_the_stand_in(test: &str) -> bool {
     command.args(["--exact", &format!("datagrams::{test}"), "--nocapture"]);
     let output = command.env("LD_LIBRARY_PATH", &dir).env(CHILD, "1").output().unwrap();
     std::fs::remove_dir_all(dir).unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     false
 }
 

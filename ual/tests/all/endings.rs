@@ -36,14 +36,14 @@ fn ways(side: &Side) -> [Arc<Evd>; 4] {
 
 /// A thread that waits on `evd` and ends when the wait is aborted.
 fn waiter(evd: &Arc<Evd>) -> (libc::pthread_t, mpsc::Receiver<Result<Event>>, mpsc::Sender<()>) {
-    let (tell, result) = mpsc::channel();
+    let (sender, result) = mpsc::channel();
     let (name, named) = mpsc::channel();
     let (alive, until) = mpsc::channel::<()>();
     let evd = evd.clone();
     thread::spawn(move || {
         // SAFETY: it always succeeds.
         name.send(unsafe { libc::pthread_self() }).unwrap();
-        tell.send(evd.wait(None)).unwrap();
+        sender.send(evd.wait(None)).unwrap();
         drop(evd);
         let _ = until.recv();
     });

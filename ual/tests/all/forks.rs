@@ -48,8 +48,8 @@ impl Forking {
                 0,
                 "it ended and printed nothing about {of}"
             );
-            if let Some((_, said)) = line.split_once(of) {
-                return said.trim().to_owned();
+            if let Some((_, printed)) = line.split_once(of) {
+                return printed.trim().to_owned();
             }
         }
     }

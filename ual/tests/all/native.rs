@@ -28,7 +28,7 @@ fn peer() -> SocketAddr {
     "192.0.2.9:99".parse().unwrap()
 }
 
-fn told(request: u64, local: Option<SocketAddr>, data: &[u8]) -> NativeEvent {
+fn request_event(request: u64, local: Option<SocketAddr>, data: &[u8]) -> NativeEvent {
     NativeEvent::Request { listener: 0, request, peer: peer(), local, params: params(data) }
 }
 
@@ -39,7 +39,7 @@ fn the_local_address_is_that_of_the_connection() {
     let (side, manager) = side(policy());
     let _listen = side.listen(std::net::Ipv4Addr::UNSPECIFIED.into());
     let at: SocketAddr = "198.51.100.7:4711".parse().unwrap();
-    manager.report(told(7, Some(at), b""));
+    manager.report(request_event(7, Some(at), b""));
     let request = side.request();
     assert_eq!(request.ends.local.address, at);
     let ep = side.ep();
@@ -117,7 +117,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
     let listen = side.listen(LOCALHOST);
     assert_eq!(listen.addresses()[0].port(), 4711);
     let ask = |request| {
-        manager.report(told(request, None, b"hi"));
+        manager.report(request_event(request, None, b"hi"));
         let arrived = side.request();
         assert_eq!(arrived.private_data, b"hi");
         assert_eq!(arrived.peer_ird_ord, Some((3, 4)));
@@ -148,7 +148,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
 #[test]
 fn a_request_that_is_told_before_its_listener_is_known_is_delivered() {
     let (side, manager) = side(policy());
-    manager.report(told(7, None, b"hi"));
+    manager.report(request_event(7, None, b"hi"));
     warpline_patience::until("the request to be taken", || manager.is_quiet());
     let listen = side.listen(LOCALHOST);
     let arrived = side.request();
@@ -170,7 +170,7 @@ fn a_silent_manager_is_given_up() {
     assert!(matches!(manager.asked(), Asked::Connect(..)));
     assert_eq!(manager.asked(), Asked::Disconnect(ep.id()));
     let _listen = side.listen(LOCALHOST);
-    manager.report(told(5, None, b""));
+    manager.report(request_event(5, None, b""));
     let request = side.request().request;
     assert_eq!(manager.asked(), Asked::Reject(5, vec![]));
     assert!(matches!(side.ia.reject(request, &[]), Err(Error::Closed(_))));
@@ -183,7 +183,7 @@ fn a_request_for_a_listener_that_has_ended_is_rejected() {
     let (first, second) = (side.listen(LOCALHOST), side.listen(LOCALHOST));
     drop(first);
     assert_eq!(manager.asked(), Asked::Unlisten(0));
-    manager.report(told(5, None, b"late"));
+    manager.report(request_event(5, None, b"late"));
     assert_eq!(manager.asked(), Asked::Reject(5, vec![]));
     let of_second = NativeEvent::Request {
         listener: 1,
@@ -213,7 +213,7 @@ fn a_listener_that_lacks_an_address_releases_the_others() {
 fn a_request_ends_with_its_adapter() {
     let (side, manager) = side(policy());
     let listen = side.listen(LOCALHOST);
-    manager.report(told(7, None, b"hi"));
+    manager.report(request_event(7, None, b"hi"));
     let request = side.request().request;
     drop(listen);
     let ia = side.ia.clone();
@@ -254,9 +254,9 @@ fn events_of_an_earlier_attempt_do_not_end_a_later_one() {
         ep.connect(ConnectParams::new(peer())).unwrap();
         assert!(matches!(manager.asked(), Asked::Connect(..)));
     };
-    let again_behind = |said: NativeEvent| {
+    let again_behind = |event: NativeEvent| {
         manager.late.store(true, Ordering::Release);
-        manager.report(said);
+        manager.report(event);
         ep.reset().unwrap();
         connect();
         manager.late.store(false, Ordering::Release);
@@ -310,7 +310,7 @@ fn a_request_is_handed_to_another_listener_of_the_adapter_only() {
     });
     let elsewhere = Side::new(policy());
     let far = elsewhere.listen(LOCALHOST);
-    manager.report(told(7, None, b"hi"));
+    manager.report(request_event(7, None, b"hi"));
     let request = side.request();
     assert_eq!(request.listener, first.id());
     let to = |listen: &ual::Listen| Handoff::new(listen.addresses()[0].port());

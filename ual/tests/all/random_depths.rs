@@ -78,7 +78,7 @@ struct Sent {
     /// Requests before it.
     order: u32,
     /// It completes visibly, whether it succeeds or not.
-    told: bool,
+    signalled: bool,
 }
 
 struct Program {
@@ -232,8 +232,8 @@ impl Program {
         // The last ones failed, and were reported; the unsignalled ones before them succeeded, and are not reported.
         let posted = self.posted.get_mut(&qp).unwrap();
         let good = posted.sent - failed;
-        posted.sends.iter_mut().for_each(|sent| sent.told |= sent.order >= good);
-        posted.sends.retain(|sent| sent.told);
+        posted.sends.iter_mut().for_each(|sent| sent.signalled |= sent.order >= good);
+        posted.sends.retain(|sent| sent.signalled);
         until("every posted request to complete", || {
             self.take();
             let posted = &self.posted[&qp];
@@ -270,7 +270,7 @@ impl Program {
         }
         let at = posted.sends.iter().position(|sent| sent.id == id);
         let at = at.unwrap_or_else(|| panic!("came twice, or late: {wc:?}"));
-        let passed = posted.sends.drain(..=at).rev().skip(1).find(|sent| sent.told);
+        let passed = posted.sends.drain(..=at).rev().skip(1).find(|sent| sent.signalled);
         assert_eq!(passed, None, "passed by {wc:?}");
     }
 
@@ -295,19 +295,19 @@ impl Program {
     }
 
     fn send(&mut self, at: usize) -> Result<(), VpStatus> {
-        let ((id, wr_id), told) = (self.id(), !self.dice.once_in(3));
+        let ((id, wr_id), signalled) = (self.id(), !self.dice.once_in(3));
         let op = match self.dice.roll(4) {
             0 => SendOp::Send { solicited: false, invalidate: None },
             _ => SendOp::Write { remote: Remote { stag: Stag(0), to: 0 } },
         };
-        let flags = if told { SendFlags::SIGNALED } else { SendFlags::empty() };
+        let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
         let end = self.slots[at].as_ref().unwrap();
         let wr = SendWr { wr_id, op, data: Data::Sgl(&[]), flags };
         let sent = end.ep.post_send(&[wr]).map_err(|failure| failure.status);
         let posted = self.posted.get_mut(&end.ep.id()).unwrap();
         match sent {
             Ok(()) => {
-                posted.sends.push_back(Sent { id, order: posted.sent, told });
+                posted.sends.push_back(Sent { id, order: posted.sent, signalled });
                 posted.sent += 1;
             }
             // A completed request has left the queue, as have unsignalled ones before it.

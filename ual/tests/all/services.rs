@@ -134,7 +134,7 @@ fn a_refused_request_for_a_service_is_not_kept() {
 #[test]
 fn each_refusal_has_words_of_its_own() {
     let (side, services) = side(policy());
-    let mut said = std::collections::BTreeSet::new();
+    let mut texts = std::collections::BTreeSet::new();
     for why in [
         ServiceRefusal::NotSupported,
         ServiceRefusal::Rejected,
@@ -145,7 +145,7 @@ fn each_refusal_has_words_of_its_own() {
         services.report(ServiceEvent::Refused { token, why, private_data: Vec::new() });
         let text = wait_reply(&side);
         assert!(text.contains("service"), "{text}");
-        assert!(said.insert(text));
+        assert!(texts.insert(text));
     }
     let (address, path) = (UdAddress::default(), Default::default());
     assert_ne!(ServiceReply::Resolved { address, path, private_data: Vec::new() }.to_string(), "");

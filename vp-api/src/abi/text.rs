@@ -111,13 +111,13 @@ pub(super) fn outcome(code: u32, error: &c::Error) -> VpResult<()> {
 /// Why a provider lists no device.
 pub(super) fn unavailable(code: u32, error: &c::Error) -> Unavailable {
     let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
-    let said = fixed(&error.detail);
+    let detail = fixed(&error.detail);
     let reason = match codes::status(code) {
         None if code != codes::OK => {
             let status = VpStatus::NoStatus(code).to_string();
-            if said.is_empty() { status } else { format!("{status}: {said}") }
+            if detail.is_empty() { status } else { format!("{status}: {detail}") }
         }
-        status => or(said, &status.map_or_else(String::new, |status| status.to_string())),
+        status => or(detail, &status.map_or_else(String::new, |status| status.to_string())),
     };
     Unavailable { reason, remedy: or(fixed(&error.remedy), "see the provider's documentation") }
 }

@@ -48,9 +48,9 @@ fn every_call_is_counted_for_its_object() {
     assert!(snapshot(21).is_none());
     let lines = host.lines(stats::TARGET);
     let posts = "vp_softrdma: post_send: 6 calls, 0 refused, 5 items, 0 failed; ";
-    let said =
+    let expected =
         |(level, line): &(LogLevel, String)| *level == LogLevel::Info && line.starts_with(posts);
-    assert!(lines.iter().any(said), "{lines:?}");
+    assert!(lines.iter().any(expected), "{lines:?}");
 }
 
 #[test]

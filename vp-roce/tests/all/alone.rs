@@ -39,7 +39,7 @@ pub(crate) fn alone(test: &str, body: impl FnOnce()) {
 /// A process beside this one. It is killed when dropped.
 pub(crate) struct Other {
     child: Child,
-    said: Lines<BufReader<ChildStdout>>,
+    output: Lines<BufReader<ChildStdout>>,
 }
 
 /// Starts this program again to play `part` of `test`.
@@ -47,15 +47,15 @@ pub(crate) fn other(test: &str, part: &str) -> Other {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env(PART, part);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap()).lines();
-    Other { child, said }
+    let output = BufReader::new(child.stdout.take().unwrap()).lines();
+    Other { child, output }
 }
 
 impl Other {
     /// What it printed behind `word`, which it will.
     pub(crate) fn says(&mut self, word: &str) -> String {
         let line = self
-            .said
+            .output
             .by_ref()
             .map(Result::unwrap)
             .find_map(|line| line.split_once(word).map(|(_, rest)| rest.trim().to_owned()));

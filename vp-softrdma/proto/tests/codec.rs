@@ -301,8 +301,8 @@ proptest! {
         let len = repr.emit(&mut octets).unwrap();
         prop_assert_eq!(octets[2], 0xe0);
         octets[2] = 0xc0;
-        let said = TerminateRepr { read_request: None, ..repr };
-        prop_assert_eq!(TerminateRepr::parse(&octets[..len]).unwrap(), said);
+        let expected = TerminateRepr { read_request: None, ..repr };
+        prop_assert_eq!(TerminateRepr::parse(&octets[..len]).unwrap(), expected);
     }
 }
 

@@ -239,7 +239,7 @@ fn further() -> Vec<(&'static str, Vec<u8>, bool)> {
 }
 
 /// Every field of a frame, one a line.
-fn told(frame: &Frame) -> String {
+fn rendered(frame: &Frame) -> String {
     let head = format!("  {} {} {}/{}", frame.offset, frame.what, frame.length, frame.full_length);
     let fields = frame.fields.iter().map(|field| {
         let bits = field.bits.map_or(String::new(), |(first, count)| format!(":{first}.{count}"));
@@ -271,12 +271,12 @@ fn every_field_is_explained_as_it_was_read() {
     let mut text = String::new();
     for vector in all {
         text += &format!("{}\n", vector["name"].as_str().expect("a name"));
-        explain(&octets(vector, "hex"), options(vector)).iter().for_each(|f| text += &told(f));
+        explain(&octets(vector, "hex"), options(vector)).iter().for_each(|f| text += &rendered(f));
     }
     for (name, octets, markers) in further() {
         text += &format!("{name}\n");
         let options = DecodeOptions { crc: Some(crc32c), markers, start: Start::Detect };
-        explain(&octets, options).iter().for_each(|frame| text += &told(frame));
+        explain(&octets, options).iter().for_each(|frame| text += &rendered(frame));
     }
     if std::env::var_os("WARPLINE_UPDATE").is_some() {
         std::fs::write(path, &text).expect("the file can be written");
@@ -381,9 +381,9 @@ fn cut_off_octets_are_named() {
             let found = frames.iter().flat_map(Frame::violations).next();
             assert_eq!(found, None, "{} cut at {cut}", vector["name"]);
             let last = frames.last().expect("a frame");
-            let said = |note: &str| note.contains("missing") || note.contains("too few");
+            let explains = |note: &str| note.contains("missing") || note.contains("too few");
             let complete = last.length == last.full_length;
-            assert!(complete || last.fields.iter().any(|f| said(&f.note)), "{last:?}");
+            assert!(complete || last.fields.iter().any(|f| explains(&f.note)), "{last:?}");
         }
     });
 }

@@ -37,7 +37,7 @@ impl Engine {
         timeout: Option<Duration>,
     ) -> Result<bool, VpStatus> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.note_sleep();
+        self.count_sleep();
         let lead = self.leadership.try_lead().then(|| Lead(self));
         let mut fds = [PollFd::new(&until, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
         let watched = if lead.is_some() { &mut fds[..] } else { &mut fds[..1] };

@@ -185,14 +185,14 @@ impl Engine {
     }
 
     /// A thread of the consumer's is about to sleep.
-    pub(crate) fn note_sleep(&self) {
+    pub(crate) fn count_sleep(&self) {
         if let Some(record) = self.record.get() {
             record.sleeps.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The engine's own thread served so many streams.
-    fn note_served(&self, streams: u32) {
+    fn count_served(&self, streams: u32) {
         if let Some(record) = self.record.get().filter(|_| streams > 0) {
             record.engine_served.fetch_add(streams.into(), Ordering::Relaxed);
         }
@@ -366,8 +366,8 @@ impl Engine {
     }
 
     /// An application thread polls: the engine's thread backs off for a moment.
-    pub(crate) fn note_poll(&self) {
-        self.progress.note_poll();
+    pub(crate) fn mark_polled(&self) {
+        self.progress.mark_polled();
     }
 
     /// Serves what is ready, without sleeping.
@@ -414,7 +414,7 @@ impl Engine {
         done: impl Fn() -> bool,
         linger: impl Fn(),
     ) -> Slept {
-        self.note_sleep();
+        self.count_sleep();
         let (left, slept) = self.leadership.wait(
             waited,
             done,

@@ -55,7 +55,7 @@ impl Engine {
     fn serve_as_engine(&self) {
         let mut streams = 0;
         self.serve(Some(Duration::ZERO), &|| {}, By::Other, |_| streams += 1);
-        self.note_served(streams);
+        self.count_served(streams);
     }
 
     /// Registers sockets again: those that were not polled since the last call, or all if no back-off

@@ -108,7 +108,7 @@ mod loom_tests {
                 (Arc::new(Progress::new()), Arc::new(Unregistered::new()));
             // True: the socket is in the set. Under the QP's lock.
             let socket = Arc::new(Mutex::new(true));
-            progress.note_poll();
+            progress.mark_polled();
             assert_eq!(progress.decide(|| false), Mode::BackOff);
             let mut taken = Vec::new();
             unregistered.take(true, &mut taken);
@@ -117,7 +117,7 @@ mod loom_tests {
                 let (progress, unregistered, socket) =
                     (progress.clone(), unregistered.clone(), socket.clone());
                 thread::spawn(move || {
-                    progress.note_poll();
+                    progress.mark_polled();
                     let mut socket = lock(&socket);
                     *socket = !unregistered.add(1);
                 })

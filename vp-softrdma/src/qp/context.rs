@@ -173,8 +173,8 @@ pub(crate) struct Deferred {
 impl Deferred {
     /// There is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
-        let told = self.send_cq.is_empty() && self.recv_cq.is_empty();
-        told && !self.srq_limit && !self.recv_limit
+        let cqs_done = self.send_cq.is_empty() && self.recv_cq.is_empty();
+        cqs_done && !self.srq_limit && !self.recv_limit
     }
 }
 

@@ -291,7 +291,7 @@ impl SoftCq {
 
     /// Serves sockets in the calling thread, without sleeping.
     fn progress(&self) {
-        self.engine.note_poll();
+        self.engine.mark_polled();
         let (mut stalled, mut local) = (false, 0);
         let few = self.each_of_few(|qp| match qp.poll() {
             Polled::All => {}
@@ -447,7 +447,7 @@ impl Cq for SoftCq {
         self.ring.arm(solicited_only);
         self.flush_all();
         if self.handler.is_some() {
-            self.engine.note_sleep();
+            self.engine.count_sleep();
             self.begin_events();
         }
         Ok(())

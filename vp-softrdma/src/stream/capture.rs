@@ -140,7 +140,7 @@ struct Open {
     qp: u32,
     ends: String,
     /// The observer knows the stream.
-    told: bool,
+    announced: bool,
     payload: u32,
     position: u64,
     skip: usize,
@@ -187,7 +187,7 @@ impl Tap {
             facts: stream.facts,
             qp,
             ends: format!("{} {}", end(stream.local()), end(stream.remote())),
-            told: false,
+            announced: false,
             payload: capture.payload,
             position,
             skip,
@@ -323,7 +323,7 @@ impl Open {
 
     /// Sends the records, or drops them.
     fn send(&mut self) {
-        if self.records.is_empty() && (self.told || !self.is_unreadable()) {
+        if self.records.is_empty() && (self.announced || !self.is_unreadable()) {
             return;
         }
         let mut capture = capture();
@@ -332,7 +332,7 @@ impl Open {
             return;
         };
         let mut message = dropped.to_le_bytes().to_vec();
-        if !self.told {
+        if !self.announced {
             let (content, flags) = (self.ends.as_bytes(), self.facts.flags);
             let (stream, octets) = (self.facts.number, self.qp);
             let kind = Kind::Stream;
@@ -341,7 +341,7 @@ impl Open {
         message.extend_from_slice(&self.records);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match rustix::net::send(to.as_fd(), &message, flags) {
-            Ok(_) => self.told = true,
+            Ok(_) => self.announced = true,
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM | Errno::MSGSIZE) => {
                 *dropped += self.count
             }

@@ -8,7 +8,7 @@ fn open(payload: u32, skip: usize) -> Open {
         facts: Facts::default(),
         qp: 1,
         ends: String::new(),
-        told: false,
+        announced: false,
         payload,
         position: 0,
         skip,

@@ -75,8 +75,8 @@ fn a_handler_begins_anew() {
         }
     }
     let (near, far) = pair(&Setup::default());
-    let (told, events) = mpsc::sync_channel(2);
-    far.rnic.set_async_handler(Some(Arc::new(Anew(told, OnceLock::from(far.qp.clone())))));
+    let (sender, events) = mpsc::sync_channel(2);
+    far.rnic.set_async_handler(Some(Arc::new(Anew(sender, OnceLock::from(far.qp.clone())))));
     near.qp.modify(QpChange::Error).unwrap();
     let (event, result) = events.recv_timeout(HANG).expect("the reset is not told");
     assert_eq!(event, AsyncEvent::ConnectionReset);
@@ -96,8 +96,8 @@ fn a_handler_for_more_events_is_refused() {
     }
     let _guard = warpline_patience::Guard::new("a handler to be refused");
     let far = End::new(|_| {});
-    let (told, events) = mpsc::sync_channel(4);
-    far.rnic.set_async_handler(Some(Arc::new(Eager(told, OnceLock::from(far.qp.clone())))));
+    let (sender, events) = mpsc::sync_channel(4);
+    far.rnic.set_async_handler(Some(Arc::new(Eager(sender, OnceLock::from(far.qp.clone())))));
     far.recv(1, &[]);
     let (socket, _peer) = sockets();
     let mut params = StreamParams::new(Role::Responder);

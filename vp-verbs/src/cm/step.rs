@@ -115,17 +115,17 @@ fn established(cm: &Cm, connection: &mut Connection, seen: Seen) {
 
 /// Reports a connection that waited for its first message.
 pub(super) fn report_established(cm: &Cm, connection: &mut Connection) {
-    if let Some(said) = connection.held.take() {
-        up(cm, connection, said);
+    if let Some(reported) = connection.held.take() {
+        up(cm, connection, reported);
     }
 }
 
-fn up(cm: &Cm, connection: &mut Connection, said: NativeParams) {
+fn up(cm: &Cm, connection: &mut Connection, reported: NativeParams) {
     let active = connection.stage == Stage::Connecting;
     let passive = matches!(connection.stage, Stage::Accepting | Stage::Awaiting);
     let (true, Some(qp)) = (active || passive, &connection.qp) else { return };
     connection.stage = Stage::Up;
-    let settled = negotiated(connection.wishes.clone(), &said);
+    let settled = negotiated(connection.wishes.clone(), &reported);
     let (local, remote) = (connection.id.local(), connection.id.peer());
     qp.connected(|info| {
         (info.ird, info.ord) = (settled.ird, settled.ord);
@@ -134,7 +134,7 @@ fn up(cm: &Cm, connection: &mut Connection, said: NativeParams) {
     if active && cm.context.iwarp {
         qp.send_ready();
     }
-    let private_data = cm.unpack(said.private_data, private::REPLY);
+    let private_data = cm.unpack(reported.private_data, private::REPLY);
     let params = NativeParams { private_data, ..settled };
     cm.queue_event(NativeEvent::Established { qp: qp.id(), local, params });
 }

@@ -131,19 +131,19 @@ impl VerbsQp {
             let _ = cq.harvest();
             let info = *lock(&self.info);
             let before = if is_recv { info.recvs_lost } else { info.sends_lost };
-            let mut told = VecDeque::new();
+            let mut completed = VecDeque::new();
             self.queue(is_recv).ring().end_all(before > 0, |posted, untaken| {
                 let completion = flushed(self.id, posted.wr_id, posted.opcode);
-                told.push_back(Completed { completion, source: None, untaken });
+                completed.push_back(Completed { completion, source: None, untaken });
             });
-            if told.is_empty() {
+            if completed.is_empty() {
                 continue;
             }
             let mut info = lock(&self.info);
             *(if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost }) +=
-                told.len() as u32;
+                completed.len() as u32;
             drop(info);
-            cq.inject(told);
+            cq.inject(completed);
         }
     }
 

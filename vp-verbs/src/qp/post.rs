@@ -97,26 +97,26 @@ impl Chain<'_> {
             return Err(VpStatus::TooManyWrs);
         }
         let signaled = wr.flags.contains(SendFlags::SIGNALED);
-        let (number, told) = ring.next(signaled);
+        let (number, signalled) = ring.next(signaled);
         let wr_id = self.live.wr_id(number);
         let posted = Posted { wr_id: wr.wr_id, opcode: wr.op.completion(), signaled };
         if let Some((mw, bind_info)) = memory.wide(&wr.op)? {
             // The library posts this request itself, so the requests before it are posted first.
             self.submit(ring).map_err(|failure| failure.status)?;
-            let bind = ibv_mw_bind { wr_id, send_flags: quiet(told), bind_info };
-            self.bind_wide(ring, mw, bind, posted, told)?;
+            let bind = ibv_mw_bind { wr_id, send_flags: signal_flag(signalled), bind_info };
+            self.bind_wide(ring, mw, bind, posted, signalled)?;
             memory.posted(&wr.op);
             return Ok(());
         }
         let mut out = wire::send(memory, wr)?;
         out.wr_id = wr_id;
-        out.send_flags |= quiet(told);
+        out.send_flags |= signal_flag(signalled);
         if !self.batch.fits(sgl.len() + 1) {
             self.submit(ring).map_err(|failure| failure.status)?;
         }
         let elements = wire::list(memory, sgl).chain(inline);
         self.batch.add(out, elements);
-        ring.push(posted, told);
+        ring.push(posted, signalled);
         memory.posted(&wr.op);
         Ok(())
     }
@@ -127,10 +127,10 @@ impl Chain<'_> {
         mw: *mut ibv_mw,
         mut bind: ibv_mw_bind,
         posted: Posted,
-        told: bool,
+        signalled: bool,
     ) -> Result<(), VpStatus> {
         let post = self.qp.parts.context.ops().bind_mw.ok_or(VpStatus::Unsupported)?;
-        ring.push(posted, told);
+        ring.push(posted, signalled);
         // SAFETY: window and region are in the tables; the queue pair is alive under the lock.
         let bound = done(unsafe { post(self.live.raw.as_ptr(), mw, &mut bind) });
         if bound.is_err() {
@@ -159,6 +159,6 @@ impl Chain<'_> {
     }
 }
 
-fn quiet(told: bool) -> u32 {
-    if told { IBV_SEND_SIGNALED } else { 0 }
+fn signal_flag(signalled: bool) -> u32 {
+    if signalled { IBV_SEND_SIGNALED } else { 0 }
 }

@@ -92,15 +92,15 @@ impl Chain<'_> {
             return Err(VpStatus::InvalidPd);
         }
         let signaled = wr.flags.contains(SendFlags::SIGNALED);
-        let (number, told) = ring.next(signaled);
+        let (number, signalled) = ring.next(signaled);
         let mut out = request(wr, &ah);
         out.wr_id = self.live.wr_id(number);
-        out.send_flags |= if told { IBV_SEND_SIGNALED } else { 0 };
+        out.send_flags |= if signalled { IBV_SEND_SIGNALED } else { 0 };
         if !self.batch.fits(sgl.len() + 1) {
             self.submit(ring).map_err(|failure| failure.status)?;
         }
         self.batch.add(out, wire::list(memory, sgl).chain(inline));
-        ring.push((Posted { wr_id: wr.wr_id, opcode: wr.completion(), signaled }, ah), told);
+        ring.push((Posted { wr_id: wr.wr_id, opcode: wr.completion(), signaled }, ah), signalled);
         Ok(())
     }
 

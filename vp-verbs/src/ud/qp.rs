@@ -226,7 +226,7 @@ impl VerbsUdQp {
         }
         let (status, number) = (map::status(wc.status), wc.wr_id as u32);
         let is_recv = wc.wr_id & RECV != 0;
-        let told = match is_recv {
+        let completed = match is_recv {
             true => {
                 let mut ring = self.recv.ring();
                 let (posted, slots) = ring.end(number)?;
@@ -242,7 +242,7 @@ impl VerbsUdQp {
         if self.failed.load(Ordering::Acquire) {
             behind.extend(self.ready_late(is_recv));
         }
-        told
+        completed
     }
 
     /// `None` if the request ended before; `Some(None)` if it ends without a completion.

@@ -110,8 +110,8 @@ fn time(step: &steps::Step) -> Result<f64> {
             .args(["--time", step.name])
             .env("WARPLINE_LOCAL", "off")
             .output()?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        all.push(said.trim().parse::<f64>().map_err(|_| format!("{}: {said}", step.name))?);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        all.push(printed.trim().parse::<f64>().map_err(|_| format!("{}: {printed}", step.name))?);
     }
     all.sort_by(f64::total_cmp);
     Ok(all[PROCESSES / 2])
@@ -142,12 +142,12 @@ fn count(step: &steps::Step, publishes: bool) -> Result<u64> {
         .arg(step.name)
         .env(end::PUBLISHES, if publishes { "1" } else { "0" })
         .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let collected = said.lines().find_map(|line| line.split_once("Collected : "));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let collected = printed.lines().find_map(|line| line.split_once("Collected : "));
     match collected.map(|(_, count)| count.trim().parse::<u64>()) {
         Some(Ok(count)) if output.status.success() && count > 0 => {
             Ok((10 * count).div_ceil(steps::TIMES))
         }
-        _ => Err(format!("{}: {}: {said}", step.name, output.status).into()),
+        _ => Err(format!("{}: {}: {printed}", step.name, output.status).into()),
     }
 }

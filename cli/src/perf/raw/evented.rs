@@ -81,15 +81,15 @@ fn with_messages<T>(
     if wakes == Wakes::One {
         return run(stream, &mut || reader.next());
     }
-    let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let (first, set) = (AtomicU8::new(ENDED), set_of(&told)?);
+    let arrived = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let (first, set) = (AtomicU8::new(ENDED), set_of(&arrived)?);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             loop {
                 let next = reader.next().unwrap_or(ENDED);
                 first.store(next, Ordering::Release);
                 // Each octet is read before the next is written, so it cannot be full.
-                let _ = rustix::io::write(&told, &1u64.to_ne_bytes());
+                let _ = rustix::io::write(&arrived, &1u64.to_ne_bytes());
                 if next != MORE {
                     return;
                 }
@@ -97,7 +97,7 @@ fn with_messages<T>(
         });
         run(stream, &mut || {
             sleep(&set)?;
-            rustix::io::read(&told, &mut [0; 8])?;
+            rustix::io::read(&arrived, &mut [0; 8])?;
             Ok(first.load(Ordering::Acquire))
         })
     })

@@ -20,8 +20,8 @@ fn flushed_requests_name_the_peers_reject() {
     assert_eq!(c!(it_reject(side.request(), null(), 0)), IT_SUCCESS, "{}", last());
     let event = wait(side.dto);
     assert_eq!(Dto::of(&event).status, IT_DTO_ERR_FLUSHED);
-    for said in [last(), text(&event)] {
-        assert!(said.contains("cm-rejected: the application at "), "{said}");
+    for described in [last(), text(&event)] {
+        assert!(described.contains("cm-rejected: the application at "), "{described}");
     }
 }
 
@@ -32,8 +32,8 @@ fn requests_flushed_by_this_end_name_this_end() {
     assert_eq!(receive(a.cast(), &[], 1), IT_SUCCESS);
     assert_eq!(it_ep_disconnect(a, null(), 0), IT_SUCCESS, "{}", last());
     let event = wait(side.dto);
-    for said in [last(), text(&event)] {
-        assert!(said.ends_with(" was closed by this end"), "{said}");
+    for described in [last(), text(&event)] {
+        assert!(described.ends_with(" was closed by this end"), "{described}");
     }
 }
 
@@ -54,9 +54,9 @@ fn the_first_failed_request_names_the_end_and_the_cause() {
             break event;
         }
     };
-    for said in [last(), text(&event)] {
-        assert!(said.contains("cm-terminated-by-peer: the connection of "), "{said}");
-        assert!(said.contains(cause) && said.contains("127.0.0.1:"), "{said}");
+    for described in [last(), text(&event)] {
+        assert!(described.contains("cm-terminated-by-peer: the connection of "), "{described}");
+        assert!(described.contains(cause) && described.contains("127.0.0.1:"), "{described}");
     }
     for _ in 0..2 {
         let event = wait(affiliated);
@@ -64,8 +64,11 @@ fn the_first_failed_request_names_the_end_and_the_cause() {
         let cause = unsafe { event.aff_async }.cause;
         // SAFETY: plain data, each member of which is a handle.
         let ep = unsafe { cause.ep };
-        let (said, whose) = (text(&event), if ep == b { "the peer's" } else { "this end's" });
-        assert!(said.contains(&format!("{whose} Send of 5 octets found no receive")), "{said}");
-        assert!(said.contains("the connection of "), "{said}");
+        let (described, whose) = (text(&event), if ep == b { "the peer's" } else { "this end's" });
+        assert!(
+            described.contains(&format!("{whose} Send of 5 octets found no receive")),
+            "{described}"
+        );
+        assert!(described.contains("the connection of "), "{described}");
     }
 }

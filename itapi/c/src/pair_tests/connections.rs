@@ -229,13 +229,13 @@ fn private_data_describes_a_region_while_connecting() {
     assert_eq!((asked, context), (IT_SUCCESS, memory.context), "{}", last());
     // SAFETY: plain data.
     let request = unsafe { wait(side.requests).conn_req };
-    let told = [
+    let expected = [
         b"hi".to_vec(),
         16u32.to_be_bytes().into(),
         memory.context.to_be_bytes().into(),
         memory.to(8).to_be_bytes().into(),
     ];
-    assert_eq!(request.private_data[..22], told.concat());
+    assert_eq!(request.private_data[..22], expected.concat());
     assert_eq!(itx_bind_ep_to_device(b, request.cn_est_id), IT_SUCCESS);
     let accepted = c!(itx_ep_accept_with_rmr(b, request.cn_est_id, lmr, out));
     assert_eq!(accepted, IT_SUCCESS, "{}", last());
@@ -244,8 +244,8 @@ fn private_data_describes_a_region_while_connecting() {
         unsafe { event.conn }
     });
     let active = both.iter().find(|conn| conn.ep == a).unwrap();
-    let told = [memory.context, memory.to(8), 16].map(u64::to_be_bytes).concat();
-    assert_eq!(active.private_data[..24], told);
+    let expected = [memory.context, memory.to(8), 16].map(u64::to_be_bytes).concat();
+    assert_eq!(active.private_data[..24], expected);
     let mut again = 0;
     let got = c!(itx_get_rmr_context_for_ep(b, memory.lmr, &raw mut again));
     assert_eq!((got, again), (IT_SUCCESS, memory.context));

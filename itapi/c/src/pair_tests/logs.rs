@@ -26,8 +26,8 @@ fn a_program_gets_the_lines_that_it_asks_for() {
     // Other tests may have logged lines, too.
     let lines = LINES.lock().unwrap();
     let with = |part| lines.iter().filter(move |line| line.1.contains(part));
-    let told = with("mind the gap").next().unwrap();
-    assert!((told.0, told.2) == (2, 0x77) && told.1.contains("WARN"), "{told:?}");
-    assert!(!told.1.contains('\x1b') && !told.1.ends_with('\n'), "{told:?}");
+    let logged = with("mind the gap").next().unwrap();
+    assert!((logged.0, logged.2) == (2, 0x77) && logged.1.contains("WARN"), "{logged:?}");
+    assert!(!logged.1.contains('\x1b') && !logged.1.ends_with('\n'), "{logged:?}");
     assert_eq!(with("below the chosen level").count() + with("to standard error").count(), 0);
 }

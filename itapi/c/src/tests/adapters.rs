@@ -115,8 +115,8 @@ fn without_descriptors_a_query_is_refused() {
     let run = format!("ulimit -n 64; {WITHOUT_DESCRIPTORS}=1 exec \"$0\" --exact {test}");
     let me = std::env::current_exe().unwrap();
     let output = std::process::Command::new("sh").arg("-c").arg(run).arg(me).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
 }
 
 /// Not a test: what the one above runs.

@@ -142,16 +142,16 @@ fn a_signal_ends_a_wait() {
         action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as usize;
         // SAFETY: a handler that does nothing.
         assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, null_mut()) }, 0);
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let waiter = std::thread::spawn(move || {
             // SAFETY: a question.
-            tell.send(unsafe { libc::pthread_self() } as usize).unwrap();
+            sender.send(unsafe { libc::pthread_self() } as usize).unwrap();
             let mut event = it_event_t::zeroed();
             // SAFETY: room for an event.
             unsafe { it_evd_wait(again(evd), IT_TIMEOUT_INFINITE, &raw mut event, null_mut()) }
         });
         let _guard = warpline_patience::Guard::new("the wait to begin, and to end by signals");
-        let thread = told.recv().unwrap();
+        let thread = receiver.recv().unwrap();
         while !waiter.is_finished() {
             // SAFETY: the thread has not been joined, so its name is still its own.
             unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGUSR2) };

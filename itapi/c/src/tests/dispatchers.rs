@@ -183,8 +183,8 @@ fn parameters_are_queried_and_changed() {
     let query = |mask| {
         let mut params = it_evd_param_t::zeroed();
         // SAFETY: room for the parameters.
-        let told = unsafe { it_evd_query(evd, mask, &raw mut params) };
-        if told == IT_SUCCESS { Ok(params) } else { Err(told) }
+        let queried = unsafe { it_evd_query(evd, mask, &raw mut params) };
+        if queried == IT_SUCCESS { Ok(params) } else { Err(queried) }
     };
     assert_eq!(query(0x1000).err(), Some(IT_ERR_INVALID_MASK));
     let params = query(IT_EVD_PARAM_ALL).unwrap();

@@ -210,7 +210,7 @@ pub(crate) fn free(ep: &UdEpObject) -> Outcome {
 
 /// `it_ep_reset`: operational again; unsignalled requests count as completed.
 pub(crate) fn reset(ep: &UdEpObject) -> Outcome {
-    let sends = ep.sends.rest();
+    let sends = ep.sends.block_posts();
     ep.inner.reset().map_err(Failure::by(status::IT_ERR_CANNOT_RESET))?;
     sends.ended(0, None);
     Ok(())

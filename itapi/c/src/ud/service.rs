@@ -187,10 +187,10 @@ macro_rules! query {
                 let service = queried(ud_svc_handle, mask)?;
                 // SAFETY: contract of a C caller.
                 let out = unsafe { Out::new(ud_svc_handle_info, "ud_svc_handle_info") }?;
-                let said = &service.inner.init().private_data;
-                check_private_data(said.len(), $types::IT_MAX_PRIV_DATA)?;
+                let data = &service.inner.init().private_data;
+                check_private_data(data.len(), $types::IT_MAX_PRIV_DATA)?;
                 let mut private_data = [0; $types::IT_MAX_PRIV_DATA];
-                private_data[..said.len()].copy_from_slice(said);
+                private_data[..data.len()].copy_from_slice(data);
                 out.write($types::it_ud_svc_req_param_t {
                     ia: object::handle(service.inner.ia().tag().get()),
                     // The low half of a handle is unique among those that are there.
@@ -199,7 +199,7 @@ macro_rules! query {
                     conn_qual: service.conn_qual,
                     destination_path: service.destination_path,
                     private_data,
-                    private_data_length: said.len(),
+                    private_data_length: data.len(),
                 });
                 Ok(())
             })

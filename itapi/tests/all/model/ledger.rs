@@ -30,7 +30,7 @@ pub(super) struct Life {
 struct Outstanding {
     open: HashMap<usize, Posted>,
     /// The last signalled request of the send queue that completed.
-    told: Option<WorkId>,
+    reported: Option<WorkId>,
 }
 
 #[derive(Debug)]
@@ -69,7 +69,8 @@ impl Life {
     /// Requests that must complete and have not.
     pub(super) fn missing(&self) -> Vec<String> {
         let outstanding = self.outstanding.lock().unwrap();
-        let behind = |posted: &Posted| outstanding.told.is_some_and(|told| posted.id < told);
+        let behind =
+            |posted: &Posted| outstanding.reported.is_some_and(|reported| posted.id < reported);
         let due = |posted: &&Posted| posted.signalled || behind(posted);
         outstanding.open.values().filter(due).map(|posted| format!("{posted:?}")).collect()
     }
@@ -199,7 +200,7 @@ impl Ledger {
         let posted = outstanding.open.remove(&key);
         let posted = posted.unwrap_or_else(|| panic!("came twice: {completion:?}"));
         if posted.signalled && !posted.is_receive() {
-            outstanding.told = outstanding.told.max(Some(posted.id));
+            outstanding.reported = outstanding.reported.max(Some(posted.id));
         }
         drop(outstanding);
         let mut lives = self.lives.lock().unwrap();

@@ -205,7 +205,7 @@ impl Model {
 
     /// The application waits at a dispatcher of connection events.
     fn await_event(&self, came: impl Fn(&Events) -> bool) {
-        self.wake.note_poll();
+        self.wake.mark_polled();
         if let Ok(_table) = self.table.try_lock() {
             self.serve_start_ups();
         }
@@ -222,7 +222,7 @@ impl Model {
 
     /// The application waits for a completion: after a poll, as the leader.
     fn await_completion(&self) {
-        self.progress.note_poll();
+        self.progress.mark_polled();
         self.serve_streams();
         let (left, _) = self.leadership.wait(
             &self.queue,

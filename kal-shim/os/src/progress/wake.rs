@@ -27,8 +27,8 @@ impl WakeState {
     }
 
     /// A caller serves the sockets itself.
-    pub fn note_poll(&self) {
-        self.progress.note_poll();
+    pub fn mark_polled(&self) {
+        self.progress.mark_polled();
     }
 
     /// A caller goes to sleep: true if the thread must be signalled.

@@ -84,7 +84,7 @@ impl Model {
 
     /// A caller looks once, if the table is free.
     fn check_and_sleep(&self) {
-        self.wake.note_poll();
+        self.wake.mark_polled();
         if let Ok(mut done) = self.table.try_lock() {
             self.work(&mut done);
         }

@@ -30,7 +30,7 @@ pub(crate) struct End<'a> {
     /// This end's memory, unless it was deregistered.
     pub(crate) board: Option<Lmr>,
     /// The description of it for the other end.
-    told: RemoteRange,
+    own: RemoteRange,
     /// The other end's memory.
     pub(crate) peer: RemoteRange,
 }
@@ -41,11 +41,11 @@ impl<'a> End<'a> {
         let (pz, sent, came) = (side.ia.pz()?, side.ia.evd(16)?, side.ia.evd(16)?);
         let lmr = board(side, &pz, if leads { Offer::All } else { case.offer })?;
         lmr.write_at(0, pattern(LARGE, 0))?;
-        let told = lmr.remote();
+        let own = lmr.remote();
         let gone = !leads && case.offer == Offer::Gone;
         let ep = pz.ep(&sent).recv_evd(&came).depth(8, 8).max_pieces(1).reads(4, 4).build()?;
         let board = (!gone).then_some(lmr);
-        let end = Self { side, case, leads, connects, pz, ep, sent, came, board, told, peer: told };
+        let end = Self { side, case, leads, connects, pz, ep, sent, came, board, own, peer: own };
         end.receive(64)?;
         for _ in 0..case.receives.0 {
             end.receive(case.receives.1)?;
@@ -61,7 +61,7 @@ impl<'a> End<'a> {
     ) -> Result<Self, Fail> {
         let mut end = Self::new(side, case, lead, true)?;
         let name = case.name(lead);
-        let call = [name.as_bytes(), &[0], &end.told.to_octets()].concat();
+        let call = [name.as_bytes(), &[0], &end.own.to_octets()].concat();
         let attrs = side.ia.attrs();
         let established =
             end.ep.connect(address, &filled(call, case, attrs.max_private_connect))?;
@@ -78,8 +78,8 @@ impl<'a> End<'a> {
         let mut end = Self::new(side, case, lead, false)?;
         let (head, attrs) = (case.name(lead).len() + 1, side.ia.attrs());
         end.peer = range(request.private_data(), head, case, attrs.max_private_connect)?;
-        let told = end.told.to_octets().to_vec();
-        request.accept(&end.ep, &filled(told, case, attrs.max_private_accept))?;
+        let own = end.own.to_octets().to_vec();
+        request.accept(&end.ep, &filled(own, case, attrs.max_private_accept))?;
         Ok(end)
     }
 

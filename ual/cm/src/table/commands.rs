@@ -4,7 +4,7 @@ use kal_shim::reactor::Ready;
 
 use super::{ConnectionTable, Entry};
 use crate::mailbox::Command;
-use crate::observed::ASIDE;
+use crate::observed::EXTRA_DESCRIPTOR;
 
 impl ConnectionTable {
     pub(crate) fn on_command(&mut self, command: Command) {
@@ -38,8 +38,8 @@ impl ConnectionTable {
     }
 
     fn on_io(&mut self, token: u64) {
-        if token == ASIDE {
-            return self.aside.iter().for_each(|aside| aside.on_ready());
+        if token == EXTRA_DESCRIPTOR {
+            return self.extra.iter().for_each(|extra| extra.on_ready());
         }
         if self.listeners.contains_key(&token) {
             return self.on_incoming(token);

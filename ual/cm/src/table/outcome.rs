@@ -126,8 +126,8 @@ impl ConnectionTable {
             link.permit = permit;
         }
         self.counters.established.add();
-        if let Some(notes) = &self.notes {
-            notes.established(party.qp().id(), &established);
+        if let Some(observer) = &self.observer {
+            observer.established(party.qp().id(), &established);
         }
         self.queue_event(party, ConnEvent::Established(established));
         Ok(())

@@ -103,13 +103,13 @@ fn carried(adapters: &[Adapter; 2], policies: [&Policy; 2]) -> [Vec<u8>; 2] {
     let listener = far.listener();
     let (address, recorded) = relay(listener.address);
     let (active, events) = near.endpoint();
-    let (passive, told) = far.endpoint();
+    let (passive, passive_events) = far.endpoint();
     let params = ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::new(address) };
     near.cm.connect(&as_connectee(&active), params).unwrap();
     let request = next(&listener.requests, "request");
     let params = AcceptParams { private_data: b"welcome".to_vec(), ..AcceptParams::default() };
     far.cm.accept(&as_connectee(&passive), request.request, params).unwrap();
-    let made = [next(&events, "event"), next(&told, "event")].map(established);
+    let made = [next(&events, "event"), next(&passive_events, "event")].map(established);
     assert_eq!(made.map(|made| made.local), due.map(Err));
     for (at, from, own, to_at, to, peers) in [
         (&near, &active, mine, &far, &passive, theirs),
@@ -125,7 +125,7 @@ fn carried(adapters: &[Adapter; 2], policies: [&Policy; 2]) -> [Vec<u8>; 2] {
     }
     near.cm.disconnect(&as_connectee(&active), Disconnect::Graceful).unwrap();
     next(&events, "end");
-    next(&told, "end");
+    next(&passive_events, "end");
     recorded.join().unwrap()
 }
 

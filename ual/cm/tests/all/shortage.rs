@@ -58,7 +58,7 @@ fn without_descriptors_the_stream_stays_on_tcp_or_fails() {
     let (mut by_memory, mut by_tcp, mut none) = (0, 0, 0);
     for spare in (0..24).cycle().take(runs().max(24)) {
         let (active, events) = near.machine.endpoint();
-        let (passive, told) = far.machine.endpoint();
+        let (passive, passive_events) = far.machine.endpoint();
         let current = Some((descriptors() + spare) as u64);
         setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
         let params = ConnectParams::new(listening.address);
@@ -72,7 +72,7 @@ fn without_descriptors_the_stream_stays_on_tcp_or_fails() {
                     let accepted =
                         far.machine.cm.accept(&as_connectee(&passive), request.request, accept);
                     if accepted.is_ok() {
-                        next(&told, "event of the passive end");
+                        next(&passive_events, "event of the passive end");
                     }
                 }
                 if let Ok(event) = events.recv_timeout(Duration::from_millis(1)) {

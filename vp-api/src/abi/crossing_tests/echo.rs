@@ -29,8 +29,9 @@ impl Provider for Echo {
             let status = super::codes::status(code.parse().unwrap()).unwrap();
             return Err(VpError::new(status, format!("{device}: as it was told")));
         }
-        let told = [("a", "1"), ("b", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-        assert_eq!(services.settings(), told);
+        let expected =
+            [("a", "1"), ("b", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(services.settings(), expected);
         let log = Log(services);
         log.record("open", &device);
         let (handler, ranges) = (Mutex::default(), Mutex::default());

@@ -72,15 +72,15 @@ struct Events {
 
 impl AsyncHandler for Events {
     fn on_event(&self, source: EventSource, event: AsyncEvent) {
-        let tell = |event| self.handler.on_event(source, event);
+        let deliver = |event| self.handler.on_event(source, event);
         let has = |fault| self.seed.has(fault);
         match event {
             AsyncEvent::CqOverrun if has(Fault::OverrunSilent) => {}
             AsyncEvent::Established if has(Fault::NeverEstablished) => {}
             AsyncEvent::CloseComplete if has(Fault::CloseSilent) => {}
-            AsyncEvent::TerminateReceived(mut said) if has(Fault::TerminateUnsaid) => {
-                (said.layer, said.etype, said.code) = (0, 0, 0);
-                tell(AsyncEvent::TerminateReceived(said));
+            AsyncEvent::TerminateReceived(mut terminate) if has(Fault::TerminateUnsaid) => {
+                (terminate.layer, terminate.etype, terminate.code) = (0, 0, 0);
+                deliver(AsyncEvent::TerminateReceived(terminate));
             }
             AsyncEvent::TerminateSent(_) if has(Fault::TerminateSentSilent) => {}
             AsyncEvent::ConnectionReset | AsyncEvent::ConnectionLost if has(Fault::ResetSilent) => {
@@ -88,24 +88,26 @@ impl AsyncHandler for Events {
             AsyncEvent::ConnectionReset | AsyncEvent::ConnectionLost
                 if has(Fault::ResetIsClose) =>
             {
-                tell(AsyncEvent::CloseComplete);
+                deliver(AsyncEvent::CloseComplete);
             }
-            AsyncEvent::BadClose if has(Fault::BadCloseIsClose) => tell(AsyncEvent::CloseComplete),
+            AsyncEvent::BadClose if has(Fault::BadCloseIsClose) => {
+                deliver(AsyncEvent::CloseComplete)
+            }
             AsyncEvent::ConnectionReset if has(Fault::ResetToldLate) => {
                 let handler = self.handler.clone();
                 std::thread::spawn(move || handler.on_event(source, event));
             }
             AsyncEvent::SrqLimit if has(Fault::SrqLimitTwice) => {
-                tell(event);
-                tell(event);
+                deliver(event);
+                deliver(event);
             }
             AsyncEvent::SrqLimit if has(Fault::SrqLimitSilent) => {}
             AsyncEvent::RecvLimit if has(Fault::RecvLimitSilent) => {}
             _ if has(Fault::EventUnderLock) => {
                 let _held = lock(&self.seed.held);
-                tell(event);
+                deliver(event);
             }
-            _ => tell(event),
+            _ => deliver(event),
         }
     }
 }

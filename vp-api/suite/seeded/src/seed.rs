@@ -35,7 +35,7 @@ pub(crate) struct Seed {
     /// Services have a handler.
     pub(crate) serves: AtomicBool,
     /// The CQ that notified first.
-    pub(crate) told: Mutex<Option<CqId>>,
+    pub(crate) notified: Mutex<Option<CqId>>,
     /// A thread has led.
     pub(crate) led: AtomicBool,
     /// The last region, and its registration.
@@ -58,7 +58,7 @@ impl Seed {
             qkeys: Mutex::default(),
             handle_gone: AtomicBool::new(false),
             serves: AtomicBool::new(false),
-            told: Mutex::default(),
+            notified: Mutex::default(),
             led: AtomicBool::new(false),
             registered: Mutex::default(),
             count: AtomicU32::new(0),
@@ -85,7 +85,7 @@ impl Seed {
     /// Whether a fault keeps the notification of this CQ to itself: another one was first.
     pub(crate) fn keeps_notification(&self, cq: CqId) -> bool {
         self.has(Fault::LeadForOneCq)
-            && *lock(&self.told).get_or_insert(cq) != cq
+            && *lock(&self.notified).get_or_insert(cq) != cq
             && !self.led.load(Ordering::Acquire)
     }
 

@@ -64,8 +64,8 @@ fn most_qps(rig: &Rig) -> Result<(), Fail> {
     for n in 0..most {
         let qp = rig.rnic.create_qp(&init);
         made.push(qp.map_err(|why| {
-            let said = rig.attrs.max_qp;
-            Fail(format!("QP {n} of {said} that max_qp says: {why}; say what there is"))
+            let declared = rig.attrs.max_qp;
+            Fail(format!("QP {n} of {declared} that max_qp says: {why}; say what there is"))
         })?);
     }
     made.iter().try_for_each(|qp| Ok(rig.rnic.destroy_qp(qp.id())?))

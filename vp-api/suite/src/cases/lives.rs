@@ -130,8 +130,8 @@ fn handler_calls(rig: &Rig) -> Result<(), Fail> {
     let _ = caller.cq.set(Arc::downgrade(&near.cq));
     rig.rnic.set_async_handler(Some(caller.clone()));
     rig.link(&near, &far)?;
-    let told = caller.seen.next(EventSource::Qp(near.qp.id()));
-    told.map(|_| ()).map_err(|Fail(why)| {
+    let reported = caller.seen.next(EventSource::Qp(near.qp.id()));
+    reported.map(|_| ()).map_err(|Fail(why)| {
         Fail(why + ", with a handler that polls, arms and allocates: call it without locks held")
     })
 }
@@ -154,8 +154,8 @@ fn cq_handler_calls(rig: &Rig) -> Result<(), Fail> {
     far.cq.arm(false)?;
     far.recv(1, &[])?;
     near.post(2, SEND, &[])?;
-    let told = caller.seen.next(EventSource::Cq(far.cq.id()));
-    told.map(|_| ()).map_err(|_| {
+    let reported = caller.seen.next(EventSource::Cq(far.cq.id()));
+    reported.map(|_| ()).map_err(|_| {
         let wait = rig.wait;
         let why = "notification did not return, or never came, with a handler that polls, arms and";
         Fail(format!("{why} allocates, within {wait:?}: call it without locks held"))

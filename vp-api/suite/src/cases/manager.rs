@@ -107,8 +107,8 @@ fn established(rig: &Rig) -> Result<(), Fail> {
     let answered = std::cell::Cell::new(false);
     one_each(&cm, "established", &ends, |event| match event {
         NativeEvent::Established { qp, params, .. } => {
-            let said = params.private_data.starts_with(b"yes");
-            answered.set(answered.get() || (*qp == ends.0.qp.id() && said));
+            let greeted = params.private_data.starts_with(b"yes");
+            answered.set(answered.get() || (*qp == ends.0.qp.id() && greeted));
             Some(*qp)
         }
         _ => None,

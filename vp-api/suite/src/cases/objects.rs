@@ -69,8 +69,8 @@ fn vendor_calls(rig: &Rig) -> Result<(), Fail> {
 
 fn manager(rig: &Rig) -> Result<(), Fail> {
     let native = rig.rnic.native_cm().is_some();
-    let said = rig.attrs.connection_model == ConnectionModel::Native;
-    same("a connection manager is there", native, said)
+    let declared = rig.attrs.connection_model == ConnectionModel::Native;
+    same("a connection manager is there", native, declared)
 }
 
 fn in_use(rig: &Rig) -> Result<(), Fail> {

@@ -104,9 +104,9 @@ fn in_the_environment(library: &Path, value: Option<&OsStr>) -> String {
         command.env("WARPLINE_SEEDED", value);
     }
     let output = command.output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{said}");
-    said
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{printed}");
+    printed
 }
 
 /// In the child: whether `CloseIsLost` is there.
@@ -138,8 +138,8 @@ fn the_environment_chooses_the_fault() {
         ),
         (Some("NoPort ListedTwice NoSuchFault"), "names 3 faults"),
     ] {
-        let said = in_the_environment(&library, value.map(OsStr::new));
-        assert!(said.contains(expected), "{value:?}: {said}");
+        let printed = in_the_environment(&library, value.map(OsStr::new));
+        assert!(printed.contains(expected), "{value:?}: {printed}");
     }
     let no_text = in_the_environment(&library, Some(OsStr::from_bytes(b"Close\xff")));
     assert!(no_text.contains("WARPLINE_SEEDED is no text"), "{no_text}");

@@ -46,7 +46,7 @@ pub(super) struct Responder {
     msn: Psn,
     message: Option<Incoming>,
     /// The gap, or the missing receive, was reported: no reply until `expected` arrives.
-    told: bool,
+    reported: bool,
     replies: Replies,
     /// Results of the last atomics, for repetitions.
     atomics: VecDeque<(Psn, u64)>,
@@ -61,7 +61,7 @@ impl Responder {
             expected: config.receive_psn,
             msn: Psn::default(),
             message: None,
-            told: false,
+            reported: false,
             replies: Replies::new(config.responder_resources)?,
             atomics,
             refused: None,
@@ -104,9 +104,9 @@ impl Responder {
         match psn.ahead_of(self.expected) {
             0 => self.expected_request(config, operation, packet, host),
             // [IBRC-05]
-            1.. if self.told => {}
+            1.. if self.reported => {}
             1.. => {
-                self.told = true;
+                self.reported = true;
                 let syndrome = Syndrome::Nak(Nak::PsnSequence);
                 self.replies.refuse(self.expected, self.msn, syndrome);
             }
@@ -121,11 +121,11 @@ impl Responder {
         packet: &Packet<'_>,
         host: &mut impl Host,
     ) {
-        self.told = false;
+        self.reported = false;
         match self.execute(config, operation, packet, host) {
             Ok(()) => {}
             Err(Refusal::NotReady) => {
-                self.told = true;
+                self.reported = true;
                 let syndrome = Syndrome::Rnr { timer: config.min_rnr_timer };
                 self.replies.refuse(self.expected, self.msn, syndrome);
             }

@@ -275,8 +275,8 @@ fn a_refused_peer_learns_why() {
         sim.ends[0].post(plain(op), gather(&[1; 700]));
     }
     sim.run_chunked(50);
-    let told = sim.ends[0].qp.last_terminate().map(|(sent, code)| (sent, code.word()));
-    assert_eq!(told, Some((false, 0x1100)));
+    let terminated = sim.ends[0].qp.last_terminate().map(|(sent, code)| (sent, code.word()));
+    assert_eq!(terminated, Some((false, 0x1100)));
     assert!(!sim.ends[1].reset, "FIN, not RST");
     for end in &sim.ends {
         end.assert_all_complete();

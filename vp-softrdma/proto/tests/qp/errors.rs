@@ -497,9 +497,9 @@ fn terminates_of_every_shape() {
             end.feed(&untagged(header(Opcode::Terminate, 1, 0, true), &payload));
             assert!(end.take().is_empty() && end.closing);
             assert_eq!(end.qp.state(), State::Terminate);
-            let told =
+            let terminated =
                 matches!(end.events.last(), Some(iwarp_proto::QpEvent::TerminateReceived(_)));
-            assert_eq!(told, len >= 4, "{len}");
+            assert_eq!(terminated, len >= 4, "{len}");
         }
     }
 }

@@ -241,10 +241,10 @@ fn rights_that_end_in_the_middle_end_the_read() {
     peer.feed(&read_request(1, read_of(SOURCE, 0, 100)));
     assert_eq!(opcodes(&peer.take()), [Opcode::ReadResponse]);
     peer.feed(&read_request(2, read_of(SOURCE, 100, 100)));
-    let said = terminate(&peer.take());
-    let Some(Header::Untagged(refused)) = said.ddp else { panic!("a Read Request's header") };
+    let sent = terminate(&peer.take());
+    let Some(Header::Untagged(refused)) = sent.ddp else { panic!("a Read Request's header") };
     assert_eq!((refused.qn, refused.msn), (1, 2));
-    assert_eq!(said.read_request.map(|r| (r.source_to, r.size)), Some((100, 100)));
+    assert_eq!(sent.read_request.map(|r| (r.source_to, r.size)), Some((100, 100)));
 }
 
 /// A pair that reads from each other, with `ord` Requests of 200 octets at once.
