@@ -53,7 +53,7 @@ pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {
     known(args)?;
     any(args)?;
     let mut bench = open(args, out)?;
-    let played = match look(&mut bench)? {
+    let played = match probe(&mut bench)? {
         None => play_all(&mut bench, args, out)?,
         // No case can run with a peer whose start-up frames are wrong.
         Some(wrong) => {
@@ -87,14 +87,14 @@ fn verdict(bench: &Bench, report: &Report) -> CliResult<()> {
 
 /// The report for a peer whose first start-up frames break a requirement; an error if no peer
 /// speaks MPA.
-fn look(bench: &mut Bench) -> CliResult<Option<Played>> {
+fn probe(bench: &mut Bench) -> CliResult<Option<Played>> {
     let record = bench.begin();
-    let Err(stop) = bench.look() else { return Ok(None) };
+    let Err(stop) = bench.probe() else { return Ok(None) };
     let (entries, findings) = record.take();
     match stop {
         Stop::Fail(why) if findings.iter().any(|f| matches!(f.verdict, Verdict::Fail(_))) => {
             let verdict = Verdict::Fail(why);
-            Ok(Some(Played { case: &FIRST_LOOK, verdict, findings, entries }))
+            Ok(Some(Played { case: &PROBE, verdict, findings, entries }))
         }
         Stop::Skip(why) | Stop::Fail(why) => Err(CliError::new(Exit::Network, why)
             .at(format!("conform, {}", bench.address()))
@@ -103,7 +103,7 @@ fn look(bench: &mut Bench) -> CliResult<Option<Played>> {
 }
 
 /// The case that every run begins with; it is reported for a requirement only if it finds a fault.
-static FIRST_LOOK: Case = Case::both_ways("the first look", &[], Needs::Nothing, |b| b.look());
+static PROBE: Case = Case::both_ways("first contact", &[], Needs::Nothing, |b| b.probe());
 
 /// The cases of a run.
 fn cases(args: &ConformArgs, role: Role) -> impl Iterator<Item = &'static Case> {
@@ -206,7 +206,7 @@ fn play(bench: &mut Bench, case: &'static Case) -> Option<Played> {
     if matches!(presence, Presence::Gone) {
         // A peer that connects was gone before this case; one that listens is checked after it.
         let absent = bench.role == Role::Initiator;
-        bench.gone = Some(if absent { bench.last.unwrap_or(FIRST_LOOK.name) } else { case.name });
+        bench.gone = Some(if absent { bench.last.unwrap_or(PROBE.name) } else { case.name });
         if absent {
             return None;
         }

@@ -68,7 +68,7 @@ struct Client {
 #[derive(PartialEq, Eq)]
 enum Next {
     Waits,
-    Asked,
+    Complete,
     Gone,
 }
 
@@ -152,7 +152,7 @@ impl State {
             true => client.read(),
             false => Next::Waits,
         };
-        if next == Next::Asked {
+        if next == Next::Complete {
             let line = String::from_utf8_lossy(&client.line).trim_end().to_owned();
             client.answer = answer(Question { line, descriptor: client.descriptor.take() }).into();
             client.answer.push(b'\n');
@@ -205,7 +205,7 @@ impl Client {
             }
             if let Some(end) = self.line.iter().position(|octet| *octet == b'\n') {
                 self.line.truncate(end);
-                return Next::Asked;
+                return Next::Complete;
             }
         }
     }

@@ -154,8 +154,8 @@ impl Qp {
         qp.init.pd.enter();
         adapter.numbers().set(id, number);
         if let Some(slot) = &qp.slot {
-            let sought: Weak<Self> = Arc::downgrade(&qp);
-            slot.publish(sought);
+            let target: Weak<Self> = Arc::downgrade(&qp);
+            slot.publish(target);
         }
         let listener: Weak<Self> = Arc::downgrade(&qp);
         adapter.directory().add_qp(id, listener);

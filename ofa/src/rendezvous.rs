@@ -22,5 +22,5 @@ pub(crate) mod to_itself;
 
 pub(crate) use meeting::{Meeting, Peer};
 pub(crate) use name::Name;
-pub(crate) use point::{Came, EarlyPeers, Points, Slot, Sought};
+pub(crate) use point::{EarlyPeers, PeerRequest, PeerTarget, Points, Slot};
 pub(crate) use retry::Retry;

@@ -1,7 +1,7 @@
 //! The connection manager: InfiniBand's messages over the engine's sockets, with rdma_cm's addresses in them.
 //!
 //! Owner: each RNIC has a [`RoceCm`] with its events. The listeners and exchanges of all RNICs are in the engine's
-//! [`Table`], because messages for all of them arrive at the same sockets. Calls come from any thread, messages
+//! [`ConnectionTable`], because messages for all of them arrive at the same sockets. Calls come from any thread, messages
 //! from the thread that receives, time-outs from the engine's thread. A QP's lock is taken under the table's lock,
 //! never the other way round. If the peer dies, an exchange ends by its time-outs, at most some two seconds after
 //! the last message; a connection ends by its QP's time-outs. Reuse: an exchange has a random id, which is kept
@@ -28,8 +28,8 @@ use crate::qp::RoceQp;
 use crate::rnic::QpEntry;
 use crate::tuning::MAX_BACKLOG;
 
+pub(crate) use table::ConnectionTable;
 use table::Listener;
-pub(crate) use table::Table;
 
 /// The queue of events for one consumer.
 #[derive(Default)]
@@ -39,7 +39,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn tell(&self, event: NativeEvent) {
+    pub(crate) fn push(&self, event: NativeEvent) {
         lock(&self.queue).push_back(event);
         self.gate.open();
     }

@@ -30,7 +30,7 @@ use self::numbers::Numbers;
 pub(crate) use self::socket::{Arrived, PORT, Socket};
 use self::timers::Timers;
 use self::visits::Visits;
-use crate::cm::Table;
+use crate::cm::ConnectionTable;
 use crate::qp::RoceQp;
 use crate::tuning::RECEIVE_BUDGET;
 
@@ -69,7 +69,7 @@ pub(crate) struct Engine {
     sockets: RwLock<Vec<Arc<Socket>>>,
     pub(crate) numbers: Numbers,
     timers: Timers,
-    pub(crate) connections: Table,
+    pub(crate) connections: ConnectionTable,
     pub(crate) drops: Drops,
     /// Threads that may hold references to queue pairs.
     visits: Visits,
@@ -113,7 +113,7 @@ impl Engine {
             sockets: RwLock::default(),
             numbers: Numbers::default(),
             timers: Timers::default(),
-            connections: Table::default(),
+            connections: ConnectionTable::default(),
             drops: Drops::default(),
             visits: Visits::default(),
             receiving: Mutex::new(vec![0; MAX_DATAGRAM].into_boxed_slice()),

@@ -10,7 +10,7 @@ use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind};
 use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
-use super::frames::{self, Ask};
+use super::frames::{self, FrameSpec};
 use super::link::{Link, Seen, Startup};
 use super::order::target_request;
 use super::peer::{Kind, Peer};
@@ -104,9 +104,9 @@ impl Bench {
             return if absent { Presence::Gone } else { Presence::There };
         }
         let record = std::mem::replace(&mut self.record, Record::new());
-        let (ask, started) = (self.usual(), Instant::now());
+        let (spec, started) = (self.usual(), Instant::now());
         let presence = loop {
-            let there = matches!(self.ask(&ask), Ok((_, Ok(_))));
+            let there = matches!(self.start_up(&spec), Ok((_, Ok(_))));
             match started.elapsed() {
                 time if there && time < RESTART => break Presence::There,
                 time if there => break Presence::Away(time),
@@ -159,51 +159,53 @@ impl Bench {
     }
 
     /// The default start-up frame for this peer.
-    pub(super) fn usual(&self) -> Ask {
-        let mut ask = if self.peer.plain {
-            Ask::plain(FrameKind::Request)
+    pub(super) fn usual(&self) -> FrameSpec {
+        let mut spec = if self.peer.plain {
+            FrameSpec::plain(FrameKind::Request)
         } else {
-            Ask::enhanced(FrameKind::Request, DEPTH, DEPTH)
+            FrameSpec::enhanced(FrameKind::Request, DEPTH, DEPTH)
         };
         if self.peer.kind == Kind::Target {
-            ask.data = target_request(4, false);
+            spec.data = target_request(4, false);
         }
-        ask
+        spec
     }
 
     /// Sends a Request as initiator; returns the Reply, or what was received instead.
-    pub(super) fn ask(&mut self, ask: &Ask) -> Play<(Link, Result<Startup, Seen>)> {
+    pub(super) fn start_up(&mut self, spec: &FrameSpec) -> Play<(Link, Result<Startup, Seen>)> {
         let mut link = self.tcp()?;
-        link.write(&ask.octets());
+        link.write(&spec.octets());
         let reply = link.startup_frame(FrameKind::Reply);
         if let Ok(reply) = &reply {
             link.startup = Some(reply.clone());
-            let crc = ask.crc || reply.fixed.crc;
-            link.operate(crc, reply.fixed.markers, ask.markers);
+            let crc = spec.crc || reply.fixed.crc;
+            link.operate(crc, reply.fixed.markers, spec.markers);
         }
         Ok((link, reply))
     }
 
     /// Sends a Request, and fails unless the peer accepts.
-    pub(super) fn accepted(&mut self, ask: &Ask) -> Play<(Link, Startup)> {
-        let (link, reply) = self.ask(ask)?;
+    pub(super) fn accepted(&mut self, spec: &FrameSpec) -> Play<(Link, Startup)> {
+        let (link, reply) = self.start_up(spec)?;
         match reply {
             Ok(reply) if !reply.fixed.rejected => Ok((link, reply)),
             Ok(_) => fail("the request was rejected (R=1)"),
-            Err(seen) => fail(format!("the request was answered with {}", seen.text())),
+            Err(seen) => fail(format!("the peer replied to the request with {}", seen.text())),
         }
     }
 
     /// Sends a Request and fails unless it is accepted. Then the tester may send.
-    pub(super) fn asked(&mut self, ask: &Ask) -> Play<Link> {
-        let (mut link, _) = self.accepted(ask)?;
+    pub(super) fn started_up(&mut self, spec: &FrameSpec) -> Play<Link> {
+        let (mut link, _) = self.accepted(spec)?;
         self.pause(&mut link)?;
         Ok(link)
     }
 
     /// Gives the peer time to be ready, which the wire does not show; it must send nothing.
     fn pause(&self, link: &mut Link) -> Play {
-        if link.stirs(self.settle) && !link.startup.as_ref().is_some_and(|s| s.fixed.markers) {
+        if link.receives_within(self.settle)
+            && !link.startup.as_ref().is_some_and(|s| s.fixed.markers)
+        {
             // [CONN-11]
             let seen = link.next_within(Duration::ZERO).text();
             link.record()
@@ -233,8 +235,8 @@ impl Bench {
     }
 
     /// The default Reply to a Request, with CRC on.
-    pub(super) fn usual_reply(request: &Startup) -> Ask {
-        let mut reply = Ask::plain(FrameKind::Reply);
+    pub(super) fn usual_reply(request: &Startup) -> FrameSpec {
+        let mut reply = FrameSpec::plain(FrameKind::Reply);
         reply.revision = request.fixed.revision;
         reply.block = request.block.map(|block| EnhancedRepr {
             ird: block.ord.clamp(1, DEPTH),
@@ -245,7 +247,12 @@ impl Bench {
     }
 
     /// Replies and waits for the peer's first message. Then the tester may send.
-    pub(super) fn replied(&mut self, mut link: Link, request: &Startup, reply: &Ask) -> Play<Link> {
+    pub(super) fn replied(
+        &mut self,
+        mut link: Link,
+        request: &Startup,
+        reply: &FrameSpec,
+    ) -> Play<Link> {
         link.write(&reply.octets());
         let crc = reply.crc || request.fixed.crc;
         link.operate(crc, request.fixed.markers, reply.markers);
@@ -260,8 +267,8 @@ impl Bench {
     /// A connection in full operation, in either role, on which the tester may send.
     pub(super) fn operating(&mut self) -> Play<Link> {
         if self.role == Role::Responder {
-            let ask = self.usual();
-            return self.asked(&ask);
+            let spec = self.usual();
+            return self.started_up(&spec);
         }
         let (link, request) = self.requested()?;
         let reply = Self::usual_reply(&request);

@@ -53,9 +53,9 @@ pub(super) const CASES: &[Case] = &[
         &["EXT-03", "ERR-09"],
         Needs::Target,
         |b| {
-            let mut ask = b.usual();
-            ask.data = super::order::target_request(0, false);
-            let link = b.asked(&ask)?;
+            let mut spec = b.usual();
+            spec.data = super::order::target_request(0, false);
+            let link = b.started_up(&spec)?;
             let ulpdu = Untagged::new(Opcode::Immediate, 1, &[1; 8]).octets();
             b.refuses(link, &ulpdu, Refusal::by(&[(1, 2, 2)]))
         },

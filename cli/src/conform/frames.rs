@@ -97,7 +97,7 @@ pub(super) fn atomic_request(msn: u32, request: AtomicRequestRepr) -> Vec<u8> {
 
 /// The fields of a start-up frame of ours.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct FrameSpec {
     pub(super) kind: FrameKind,
     pub(super) revision: u8,
     pub(super) crc: bool,
@@ -122,7 +122,7 @@ pub(super) const fn limits(ird: u16, ord: u16) -> EnhancedRepr {
     }
 }
 
-impl Ask {
+impl FrameSpec {
     /// Revision 1, CRC on.
     pub(super) const fn plain(kind: FrameKind) -> Self {
         Self {
@@ -140,10 +140,10 @@ impl Ask {
 
     /// Revision 2, CRC on, client-server.
     pub(super) const fn enhanced(kind: FrameKind, ird: u16, ord: u16) -> Self {
-        let mut ask = Self::plain(kind);
-        ask.revision = 2;
-        ask.block = Some(limits(ird, ord));
-        ask
+        let mut spec = Self::plain(kind);
+        spec.revision = 2;
+        spec.block = Some(limits(ird, ord));
+        spec
     }
 
     pub(super) fn octets(&self) -> Vec<u8> {

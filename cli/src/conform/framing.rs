@@ -183,15 +183,15 @@ fn at_once(bench: &mut Bench) -> Play {
     let mut bad = Untagged::new(Opcode::Send, 1, &[]);
     bad.header.ulp = frames::rdmap(0x0c);
     for _ in 0..CONNECTIONS {
-        let ask = bench.usual();
-        let (mut link, _) = bench.accepted(&ask)?;
+        let spec = bench.usual();
+        let (mut link, _) = bench.accepted(&spec)?;
         link.send(&bad.octets());
-        if link.stirs(Duration::from_secs(1)) {
+        if link.receives_within(Duration::from_secs(1)) {
             continue;
         }
         // More octets wake a peer that has overlooked the first ones.
         link.send(&frames::write(1, 0, &[]));
-        if link.stirs(link.patience()) { late += 1 } else { lost += 1 }
+        if link.receives_within(link.patience()) { late += 1 } else { lost += 1 }
     }
     check(late + lost == 0, || {
         format!("of {CONNECTIONS} first FPDUs, {late} were seen only when more came, {lost} never")

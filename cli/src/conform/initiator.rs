@@ -8,7 +8,7 @@ use iwarp_proto::wire::rdmap::Opcode;
 use super::answer;
 use super::bench::Bench;
 use super::case::Case;
-use super::frames::Ask;
+use super::frames::FrameSpec;
 use super::link::{Link, Seen, Startup};
 use super::peer::Kind;
 use super::verdict::{Needs, Play, Role, check, fail, skip};
@@ -54,7 +54,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     case("nothing behind the request", &["CONN-08", "CONN-34"], |b| {
         let (mut link, _) = b.requested()?;
-        check(!link.stirs(QUIET), || "the peer sent something before the reply".into())
+        check(!link.receives_within(QUIET), || "the peer sent something before the reply".into())
     }),
     case("reply octet by octet", &["CONN-34", "CONN-08"], |b| {
         b.reply(|_| {}, |link, octets| octets.iter().for_each(|octet| link.write(&[*octet])))
@@ -75,7 +75,7 @@ pub(super) const CASES: &[Case] = &[
         b.drops_octets(|_| b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), true)
     }),
     case("a request in answer", &["CONN-01", "CONN-10", "CONN-12", "ERR-01"], |b| {
-        b.drops_octets(|_| Ask::plain(FrameKind::Request).octets(), true)
+        b.drops_octets(|_| FrameSpec::plain(FrameKind::Request).octets(), true)
     }),
     case("PD_Length 513", &["CONN-07", "CONN-10", "ERR-01"], |b| {
         b.drops(|reply| reply.length = Some(513), &[0x55; 600])
@@ -254,7 +254,7 @@ fn dropped(link: &mut Link, terminated: bool) -> Play {
 
 impl Bench {
     /// A reply that the peer must accept: its first FPDU follows.
-    fn reply(&mut self, change: fn(&mut Ask), write: fn(&mut Link, &[u8])) -> Play {
+    fn reply(&mut self, change: fn(&mut FrameSpec), write: fn(&mut Link, &[u8])) -> Play {
         let (mut link, request) = self.requested()?;
         let mut reply = Self::usual_reply(&request);
         change(&mut reply);
@@ -270,7 +270,7 @@ impl Bench {
     }
 
     /// A reply at which the peer must end the connection.
-    fn drops(&mut self, change: fn(&mut Ask), behind: &[u8]) -> Play {
+    fn drops(&mut self, change: fn(&mut FrameSpec), behind: &[u8]) -> Play {
         let (mut link, request) = self.requested()?;
         let mut reply = Self::usual_reply(&request);
         change(&mut reply);

@@ -205,7 +205,7 @@ impl Link {
     }
 
     /// Whether octets or the end of the stream arrive within `time`.
-    pub(super) fn stirs(&mut self, time: Duration) -> bool {
+    pub(super) fn receives_within(&mut self, time: Duration) -> bool {
         let until = Instant::now() + time;
         while self.pending.is_empty() && self.end.is_none() && Instant::now() < until {
             self.fill(until);

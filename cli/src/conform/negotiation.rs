@@ -4,7 +4,7 @@ use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind, NO_NEGOTIATION};
 
 use super::bench::Bench;
 use super::case::Case;
-use super::frames::{self, Ask, limits};
+use super::frames::{self, FrameSpec, limits};
 use super::link::Link;
 use super::verdict::{Needs, Play, check, skip};
 
@@ -80,16 +80,16 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-fn enhanced(ird: u16, ord: u16) -> Ask {
-    Ask::enhanced(FrameKind::Request, ird, ord)
+fn enhanced(ird: u16, ord: u16) -> FrameSpec {
+    FrameSpec::enhanced(FrameKind::Request, ird, ord)
 }
 
-fn with_rtr(a: bool, b: bool, c: bool, d: bool) -> Ask {
-    let mut ask = enhanced(4, 4);
+fn with_rtr(a: bool, b: bool, c: bool, d: bool) -> FrameSpec {
+    let mut spec = enhanced(4, 4);
     let block =
         EnhancedRepr { peer_to_peer: a, rtr_send: b, rtr_write: c, rtr_read: d, ..limits(4, 4) };
-    ask.block = Some(block);
-    ask
+    spec.block = Some(block);
+    spec
 }
 
 fn ord_fits(bench: &mut Bench) -> Play {
@@ -102,8 +102,8 @@ fn ord_fits(bench: &mut Bench) -> Play {
 
 impl Bench {
     /// The block of the reply.
-    fn block(&mut self, ask: &Ask) -> Play<EnhancedRepr> {
-        let (_, reply) = self.accepted(ask)?;
+    fn block(&mut self, spec: &FrameSpec) -> Play<EnhancedRepr> {
+        let (_, reply) = self.accepted(spec)?;
         match reply.block {
             Some(block) => Ok(block),
             None => skip("the peer does not know the enhanced form"),
@@ -111,7 +111,7 @@ impl Bench {
     }
 
     fn peer_to_peer(&mut self, send: bool, write: bool, read: bool) -> Play<(Link, EnhancedRepr)> {
-        let link = self.asked(&with_rtr(true, send, write, read))?;
+        let link = self.started_up(&with_rtr(true, send, write, read))?;
         let Some(block) = link.startup.as_ref().and_then(|reply| reply.block) else {
             return skip("the peer does not know the enhanced form");
         };

@@ -104,17 +104,17 @@ pub(super) struct Grants {
 
 impl Bench {
     /// Probes the peer: one or two connections.
-    pub(super) fn look(&mut self) -> Play {
+    pub(super) fn probe(&mut self) -> Play {
         if self.role == Role::Initiator {
-            return self.look_at_initiator();
+            return self.probe_initiator();
         }
-        self.look_at_responder()
+        self.probe_responder()
     }
 
-    fn look_at_responder(&mut self) -> Play {
-        let mut ask = self.usual();
-        ask.data = target_request(4, false);
-        let (link, reply) = self.ask(&ask)?;
+    fn probe_responder(&mut self) -> Play {
+        let mut spec = self.usual();
+        spec.data = target_request(4, false);
+        let (link, reply) = self.start_up(&spec)?;
         match reply {
             Ok(reply) if !reply.fixed.rejected => {
                 self.peer.ird = reply.block.map(|block| block.ird);
@@ -140,7 +140,7 @@ impl Bench {
         Ok(())
     }
 
-    fn look_at_initiator(&mut self) -> Play {
+    fn probe_initiator(&mut self) -> Play {
         let (link, request) = self.requested()?;
         let reply = Self::usual_reply(&request);
         let mut link = match self.replied(link, &request, &reply) {

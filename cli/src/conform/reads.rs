@@ -215,9 +215,9 @@ fn too_many_reads(bench: &mut Bench) -> Play {
 }
 
 fn ord_is_kept(bench: &mut Bench) -> Play {
-    let mut ask = bench.usual();
-    ask.block = Some(frames::limits(1, 4));
-    let mut link = bench.asked(&ask)?;
+    let mut spec = bench.usual();
+    spec.block = Some(frames::limits(1, 4));
+    let mut link = bench.started_up(&spec)?;
     let msn = link.next_send_msn();
     link.send(&frames::send(msn, &super::order::command(b'r', 5, super::peer::OUR_SOURCE.into())));
     for number in 0..5 {
@@ -227,7 +227,7 @@ fn ord_is_kept(bench: &mut Bench) -> Play {
         let Some(request) = request else {
             return fail(format!("Read {number}: received {}", seen.text()));
         };
-        let next = link.stirs(Duration::from_millis(50));
+        let next = link.receives_within(Duration::from_millis(50));
         check(!next, || "received a second Read while one was outstanding; ORD is 1".into())?;
         link.answer_read(&request, &[0x42; 61]);
     }

@@ -6,7 +6,7 @@ use iwarp_proto::wire::mpa::FrameKind;
 
 use super::bench::Bench;
 use super::case::Case;
-use super::frames::{self, Ask};
+use super::frames::{self, FrameSpec};
 use super::link::{End, Seen, Startup};
 use super::verdict::{Needs, Play, check, fail, skip};
 
@@ -36,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
     Case::to_responder("C=1 is answered with C=1", &["CONN-03", "MPA-13"], Needs::Nothing, |b| {
-        let (_, reply) = b.accepted(&Ask::plain(FrameKind::Request))?;
+        let (_, reply) = b.accepted(&FrameSpec::plain(FrameKind::Request))?;
         check(reply.fixed.crc, || "the reply to C=1 has C=0".into())
     }),
     Case::to_responder("CRC on: it is generated and checked", &["MPA-13"], Needs::Probe, |b| {
@@ -71,7 +71,7 @@ pub(super) const CASES: &[Case] = &[
     Case::to_responder("R=1 in a request", &["CONN-04"], Needs::Nothing, rejected_bit),
     Case::to_responder("request octet by octet", &["CONN-08", "CONN-34"], Needs::Nothing, drip),
     Case::to_responder("512 octets of private data", &["CONN-07", "IOP-02"], Needs::Nothing, |b| {
-        b.takes_private_data(&Ask::plain(FrameKind::Request), 512)
+        b.takes_private_data(&FrameSpec::plain(FrameKind::Request), 512)
     }),
     Case::to_responder(
         "508 octets of private data behind the block",
@@ -84,9 +84,9 @@ pub(super) const CASES: &[Case] = &[
         &["CONN-07", "ERR-01", "MPA-37", "MPA-39"],
         Needs::Nothing,
         |b| {
-            let mut ask = Ask::plain(FrameKind::Request);
-            ask.data = vec![0x55; 513];
-            b.closes(&ask.octets(), false)
+            let mut spec = FrameSpec::plain(FrameKind::Request);
+            spec.data = vec![0x55; 513];
+            b.closes(&spec.octets(), false)
         },
     ),
     Case::to_responder(
@@ -94,10 +94,10 @@ pub(super) const CASES: &[Case] = &[
         &["CONN-07", "CONN-08", "ERR-01"],
         Needs::Nothing,
         |b| {
-            let mut ask = Ask::plain(FrameKind::Request);
-            (ask.data, ask.length) = (vec![0x55; 8], Some(16));
+            let mut spec = FrameSpec::plain(FrameKind::Request);
+            (spec.data, spec.length) = (vec![0x55; 8], Some(16));
             // Several times: a wrong count at the peer shows only then.
-            (0..8).try_for_each(|_| b.closes(&ask.octets(), true))
+            (0..8).try_for_each(|_| b.closes(&spec.octets(), true))
         },
     ),
     Case::to_responder(
@@ -111,7 +111,7 @@ pub(super) const CASES: &[Case] = &[
         &["CONN-01", "ERR-01"],
         Needs::Nothing,
         |b| {
-            let mut octets = Ask::plain(FrameKind::Request).octets();
+            let mut octets = FrameSpec::plain(FrameKind::Request).octets();
             octets[15] ^= 0x20;
             b.closes(&octets, false)
         },
@@ -120,7 +120,7 @@ pub(super) const CASES: &[Case] = &[
         "a reply to a responder",
         &["CONN-01", "CONN-12", "ERR-01"],
         Needs::Nothing,
-        |b| b.closes(&Ask::plain(FrameKind::Reply).octets(), false),
+        |b| b.closes(&FrameSpec::plain(FrameKind::Reply).octets(), false),
     ),
     Case::to_responder("revision 3", &["CONN-06"], Needs::Nothing, |b| b.unknown_revision(3)),
     Case::to_responder("revision 255", &["CONN-06"], Needs::Nothing, |b| b.unknown_revision(255)),
@@ -130,9 +130,9 @@ pub(super) const CASES: &[Case] = &[
         &["CONN-16", "CONN-33", "ERR-01"],
         Needs::Nothing,
         |b| {
-            let mut ask = Ask::plain(FrameKind::Request);
-            ask.revision = 2;
-            let mut octets = ask.octets();
+            let mut spec = FrameSpec::plain(FrameKind::Request);
+            spec.revision = 2;
+            let mut octets = spec.octets();
             octets[16] |= 0x10;
             b.refused_at_start(&octets)
         },
@@ -156,16 +156,16 @@ pub(super) const CASES: &[Case] = &[
         "a dripping request is given up",
         &["CONN-13", "SEC-18"],
         Needs::Nothing,
-        |b| b.gives_up(&Ask::plain(FrameKind::Request).octets(), Duration::from_secs(4)),
+        |b| b.gives_up(&FrameSpec::plain(FrameKind::Request).octets(), Duration::from_secs(4)),
     ),
 ];
 
-fn enhanced(ird: u16, ord: u16) -> Ask {
-    Ask::enhanced(FrameKind::Request, ird, ord)
+fn enhanced(ird: u16, ord: u16) -> FrameSpec {
+    FrameSpec::enhanced(FrameKind::Request, ird, ord)
 }
 
 fn revision_1(bench: &mut Bench) -> Play {
-    let (_, reply) = bench.accepted(&Ask::plain(FrameKind::Request))?;
+    let (_, reply) = bench.accepted(&FrameSpec::plain(FrameKind::Request))?;
     check(reply.fixed.revision == 1, || {
         format!("the reply has revision {}", reply.fixed.revision)
     })?;
@@ -173,9 +173,9 @@ fn revision_1(bench: &mut Bench) -> Play {
 }
 
 fn revision_2_plain(bench: &mut Bench) -> Play {
-    let mut ask = Ask::plain(FrameKind::Request);
-    ask.revision = 2;
-    let (_, reply) = bench.accepted(&ask)?;
+    let mut spec = FrameSpec::plain(FrameKind::Request);
+    spec.revision = 2;
+    let (_, reply) = bench.accepted(&spec)?;
     check(!reply.fixed.enhanced, || "the reply to S=0 has S=1".into())
 }
 
@@ -188,9 +188,9 @@ fn enhanced_form(reply: &Startup) -> Play {
 }
 
 fn crc_off(bench: &mut Bench) -> Play {
-    let mut ask = bench.usual();
-    ask.crc = false;
-    let mut link = bench.asked(&ask)?;
+    let mut spec = bench.usual();
+    spec.crc = false;
+    let mut link = bench.started_up(&spec)?;
     if link.startup.as_ref().is_some_and(|reply| reply.fixed.crc) {
         return skip("the peer insists on CRC");
     }
@@ -202,9 +202,9 @@ fn crc_off(bench: &mut Bench) -> Play {
 }
 
 fn crc_by_reply(bench: &mut Bench) -> Play {
-    let mut ask = bench.usual();
-    ask.crc = false;
-    let mut link = bench.asked(&ask)?;
+    let mut spec = bench.usual();
+    spec.crc = false;
+    let mut link = bench.started_up(&spec)?;
     if link.startup.as_ref().is_some_and(|reply| !reply.fixed.crc) {
         return skip("the peer does not ask for CRC");
     }
@@ -212,17 +212,17 @@ fn crc_by_reply(bench: &mut Bench) -> Play {
 }
 
 fn markers(bench: &mut Bench) -> Play {
-    let mut ask = bench.usual();
-    ask.markers = true;
-    let (mut link, _) = bench.accepted(&ask)?;
+    let mut spec = bench.usual();
+    spec.markers = true;
+    let (mut link, _) = bench.accepted(&spec)?;
     std::thread::sleep(bench.settle);
     if bench.peer.probes { bench.goes_on(&mut link) } else { Ok(()) }
 }
 
 fn many_markers(bench: &mut Bench) -> Play {
-    let mut ask = bench.usual();
-    ask.markers = true;
-    let mut link = bench.asked(&ask)?;
+    let mut spec = bench.usual();
+    spec.markers = true;
+    let mut link = bench.started_up(&spec)?;
     let memory = bench.memory(&mut link)?;
     for size in [1, 3, 500, 508, 1100, 20_000] {
         let size = size.min(memory.source.len as u32);
@@ -233,17 +233,17 @@ fn many_markers(bench: &mut Bench) -> Play {
 }
 
 fn reserved_bits(bench: &mut Bench) -> Play {
-    let mut ask = bench.usual();
-    ask.reserved = 0x0f;
-    let (_, reply) = bench.accepted(&ask)?;
+    let mut spec = bench.usual();
+    spec.reserved = 0x0f;
+    let (_, reply) = bench.accepted(&spec)?;
     let reserved = reply.fixed.reserved;
     check(reserved == 0, || format!("the reply has reserved bits {reserved:#x}, expected 0"))
 }
 
 fn rejected_bit(bench: &mut Bench) -> Play {
-    let mut ask = bench.usual();
-    ask.rejected = true;
-    let (mut link, reply) = bench.ask(&ask)?;
+    let mut spec = bench.usual();
+    spec.rejected = true;
+    let (mut link, reply) = bench.start_up(&spec)?;
     match reply {
         Ok(reply) if reply.fixed.rejected => {
             let stays = link.ends(Duration::from_millis(300)).is_none();
@@ -257,14 +257,16 @@ fn rejected_bit(bench: &mut Bench) -> Play {
 
 fn drip(bench: &mut Bench) -> Play {
     let mut link = bench.tcp()?;
-    let mut octets = Ask::plain(FrameKind::Request);
+    let mut octets = FrameSpec::plain(FrameKind::Request);
     octets.data = b"drip".to_vec();
     let octets = octets.octets();
     let (last, front) = (octets.len() - 1, Duration::from_millis(300));
     for octet in &octets[..last] {
         link.write(&[*octet]);
     }
-    check(!link.stirs(front), || "the peer sent something before the request was complete".into())?;
+    check(!link.receives_within(front), || {
+        "the peer sent something before the request was complete".into()
+    })?;
     link.write(&octets[last..]);
     match link.startup_frame(FrameKind::Reply) {
         Ok(_) => Ok(()),
@@ -273,9 +275,9 @@ fn drip(bench: &mut Bench) -> Play {
 }
 
 fn revision_0(bench: &mut Bench) -> Play {
-    let mut ask = Ask::plain(FrameKind::Request);
-    (ask.revision, ask.markers) = (0, true);
-    match bench.ask(&ask)?.1 {
+    let mut spec = FrameSpec::plain(FrameKind::Request);
+    (spec.revision, spec.markers) = (0, true);
+    match bench.start_up(&spec)?.1 {
         Ok(reply) if reply.fixed.revision == 0 && !reply.fixed.rejected => {
             let both = reply.fixed.markers && reply.fixed.crc;
             check(both, || "the reply of revision 0 lacks M=1 or C=1".into())
@@ -285,10 +287,10 @@ fn revision_0(bench: &mut Bench) -> Play {
 }
 
 fn first_fpdu(bench: &mut Bench) -> Play {
-    let mut ask = bench.usual();
-    ask.data = super::order::target_request(4, true);
-    let (mut link, _) = bench.accepted(&ask)?;
-    check(!link.stirs(Duration::from_millis(300)), || "the peer sent first".into())?;
+    let mut spec = bench.usual();
+    spec.data = super::order::target_request(4, true);
+    let (mut link, _) = bench.accepted(&spec)?;
+    check(!link.receives_within(Duration::from_millis(300)), || "the peer sent first".into())?;
     link.send(&frames::write(1, 0, &[]));
     match link.next() {
         Seen::Ulpdu(ulpdu) if super::answer::payload(&ulpdu) == b"unasked" => Ok(()),
@@ -297,9 +299,9 @@ fn first_fpdu(bench: &mut Bench) -> Play {
 }
 
 fn bad_first_fpdu(bench: &mut Bench) -> Play {
-    let mut ask = bench.usual();
-    ask.data = super::order::target_request(4, true);
-    let (mut link, _) = bench.accepted(&ask)?;
+    let mut spec = bench.usual();
+    spec.data = super::order::target_request(4, true);
+    let (mut link, _) = bench.accepted(&spec)?;
     let mut frame = link.frame(&frames::write(1, 0, &[]));
     frame[3] ^= 1;
     link.write(&frame);
@@ -312,12 +314,12 @@ fn bad_first_fpdu(bench: &mut Bench) -> Play {
 
 impl Bench {
     /// Sends a well-formed request with `octets` octets of application private data.
-    fn takes_private_data(&mut self, ask: &Ask, octets: usize) -> Play {
-        let mut ask = ask.clone();
+    fn takes_private_data(&mut self, spec: &FrameSpec, octets: usize) -> Play {
+        let mut spec = spec.clone();
         let mut takes = |octets: usize, this: &mut Self| -> Play<bool> {
-            ask.data = vec![0x5a; octets];
+            spec.data = vec![0x5a; octets];
             // A reply with R=1 is a reply, too.
-            Ok(this.ask(&ask)?.1.is_ok())
+            Ok(this.start_up(&spec)?.1.is_ok())
         };
         if takes(octets, self)? {
             return Ok(());
@@ -359,9 +361,9 @@ impl Bench {
 
     /// Sends an unknown revision: the peer must close, or reply with one that it supports.
     fn unknown_revision(&mut self, revision: u8) -> Play {
-        let mut ask = Ask::plain(FrameKind::Request);
-        ask.revision = revision;
-        match self.ask(&ask)?.1 {
+        let mut spec = FrameSpec::plain(FrameKind::Request);
+        spec.revision = revision;
+        match self.start_up(&spec)?.1 {
             Ok(reply) if !reply.fixed.rejected && reply.fixed.revision > 2 => {
                 fail(format!("the reply has revision {}", reply.fixed.revision))
             }

@@ -295,9 +295,9 @@ impl Bench {
     }
 
     fn without_receives(&mut self, ulpdu: Vec<u8>) -> Play {
-        let mut ask = self.usual();
-        ask.data = super::order::target_request(0, false);
-        let link = self.asked(&ask)?;
+        let mut spec = self.usual();
+        spec.data = super::order::target_request(0, false);
+        let link = self.started_up(&spec)?;
         self.refuses(link, &ulpdu, NO_BUFFER)
     }
 

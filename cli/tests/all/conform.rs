@@ -242,7 +242,7 @@ fn a_reply_with_a_wrong_key_is_reported_by_requirement() {
     assert!(unplayed > 50, "{unplayed}");
     let error = text(&output.stderr);
     let printed = format!(
-        "{unplayed} cases not played: the peer accepted no connection after \"the first look\""
+        "{unplayed} cases not played: the peer accepted no connection after \"first contact\""
     );
     assert!(error.contains(&printed), "{error}");
 }

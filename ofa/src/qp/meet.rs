@@ -11,7 +11,7 @@ use super::Qp;
 use crate::adapter::Adapter;
 use crate::caps;
 use crate::errno::{EINVAL, Errno};
-use crate::rendezvous::{Came, Meeting, Name, Peer, Slot, Sought, to_itself};
+use crate::rendezvous::{Meeting, Name, Peer, PeerRequest, PeerTarget, Slot, to_itself};
 use crate::wr_list::List;
 use ual::gid;
 
@@ -78,7 +78,7 @@ impl Qp {
         let early = lock(&self.meet).early.take(meeting.peer());
         match early {
             // Otherwise it has given up, and will connect again.
-            Some(came) => meeting.accept(self.adapter()?, came),
+            Some(peer) => meeting.accept(self.adapter()?, peer),
             None => Ok(()),
         }
     }
@@ -108,18 +108,18 @@ impl Qp {
     }
 }
 
-impl Sought for Qp {
-    fn sought(&self, came: Came) -> bool {
+impl PeerTarget for Qp {
+    fn on_peer(&self, peer: PeerRequest) -> bool {
         let meeting = {
             let mut meet = lock(&self.meet);
             match &meet.meeting {
                 Some(meeting) => meeting.clone(),
-                None => return meet.early.add(came),
+                None => return meet.early.add(peer),
             }
         };
         let Ok(adapter) = self.adapter() else { return false };
-        let expected = !meeting.connects() && meeting.peer() == came.from;
-        expected && meeting.accept(adapter, came).is_ok()
+        let expected = !meeting.connects() && meeting.peer() == peer.from;
+        expected && meeting.accept(adapter, peer).is_ok()
     }
 }
 

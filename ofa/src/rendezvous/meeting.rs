@@ -19,7 +19,7 @@ use crate::adapter::Adapter;
 use crate::errno::Errno;
 use crate::qp::{Owner, Qp};
 use crate::rendezvous::name::{Hello, IMMEDIATES, Name, parts};
-use crate::rendezvous::point::{self, Came};
+use crate::rendezvous::point::{self, PeerRequest};
 use crate::rendezvous::retry::Retry;
 use crate::rendezvous::steady::Steady;
 use crate::tuning::{FIRST_ATTEMPT, LONGEST_ATTEMPT, PEER_CHECK};
@@ -127,7 +127,7 @@ impl Meeting {
     pub(crate) fn accept(
         self: &Arc<Self>,
         adapter: &Adapter,
-        Came { request, immediates, .. }: Came,
+        PeerRequest { request, immediates, .. }: PeerRequest,
     ) -> Result<(), Errno> {
         self.peer_takes.store(immediates, Ordering::Relaxed);
         let (ird, ord) = (Some(self.peer.ird), Some(self.peer.ord));

@@ -30,14 +30,14 @@ pub(crate) fn patient(policy: &Policy) -> Policy {
 }
 
 /// The queue pair at a slot.
-pub(crate) trait Sought: Send + Sync {
+pub(crate) trait PeerTarget: Send + Sync {
     /// A peer looks for it; returns false if it is not the expected one.
-    fn sought(&self, came: Came) -> bool;
+    fn on_peer(&self, peer: PeerRequest) -> bool;
 }
 
 /// A request of a peer.
 #[derive(Clone, Copy)]
-pub(crate) struct Came {
+pub(crate) struct PeerRequest {
     pub(crate) request: RequestId,
     pub(crate) from: Name,
     /// The peer accepts Sends with Immediate.
@@ -58,7 +58,7 @@ struct Point {
 }
 
 struct SlotTable {
-    places: [Option<Weak<dyn Sought>>; SLOTS],
+    places: [Option<Weak<dyn PeerTarget>>; SLOTS],
     taken: [bool; SLOTS],
     next: usize,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Slot {
 
 /// Requests that came before the queue pair was changed to RTR.
 #[derive(Default)]
-pub(crate) struct EarlyPeers(Vec<Came>);
+pub(crate) struct EarlyPeers(Vec<PeerRequest>);
 
 impl Points {
     /// A slot for a queue pair that is about to be created.
@@ -123,7 +123,7 @@ impl Slot {
     }
 
     /// The queue pair is created: peers can find it from now on.
-    pub(crate) fn publish(&self, qp: Weak<dyn Sought>) {
+    pub(crate) fn publish(&self, qp: Weak<dyn PeerTarget>) {
         lock(&self.point.slots).places[self.at] = Some(qp);
     }
 }
@@ -149,7 +149,7 @@ impl RequestSink for Point {
             return false;
         }
         let immediates = hello.takes_immediates();
-        qp.sought(Came { request: request.request, from: sender, immediates })
+        qp.on_peer(PeerRequest { request: request.request, from: sender, immediates })
     }
 
     fn service_request(self: Arc<Self>, _: ServiceRequest) -> bool {
@@ -164,19 +164,19 @@ pub(crate) fn meets_any() -> bool {
 
 impl EarlyPeers {
     /// Keeps a request; false: there are too many.
-    pub(crate) fn add(&mut self, came: Came) -> bool {
+    pub(crate) fn add(&mut self, peer: PeerRequest) -> bool {
         let fits = self.0.len() < EARLY;
         if fits {
-            self.0.push(came);
+            self.0.push(peer);
         }
         fits
     }
 
     /// The request of this peer, the last if it came several times; all others are rejected.
-    pub(crate) fn take(&mut self, from: Name) -> Option<Came> {
+    pub(crate) fn take(&mut self, from: Name) -> Option<PeerRequest> {
         let mut found = None;
-        for came in self.0.drain(..) {
-            let other = if came.from == from { found.replace(came) } else { Some(came) };
+        for peer in self.0.drain(..) {
+            let other = if peer.from == from { found.replace(peer) } else { Some(peer) };
             if let Some(other) = other {
                 // It may be gone already.
                 let _ = reject(other.request, &[]);
@@ -188,9 +188,9 @@ impl EarlyPeers {
 
 impl Drop for EarlyPeers {
     fn drop(&mut self) {
-        for came in self.0.drain(..) {
+        for peer in self.0.drain(..) {
             // It may be gone already.
-            let _ = reject(came.request, &[]);
+            let _ = reject(peer.request, &[]);
         }
     }
 }

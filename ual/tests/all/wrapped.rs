@@ -30,9 +30,9 @@ fn a_refused_post_is_an_error_and_the_next_one_works() {
     assert_eq!(client.success().wr_id, 4);
     assert_eq!([server.success().wr_id, server.success().wr_id], [1, 2]);
     // `stats` is around `fault`, so it counts the refusal.
-    let books = stats::snapshots();
-    let posts = books.iter().filter_map(|book| book.verb("post_send"));
-    assert!(posts.into_iter().any(|posts| (posts.calls, posts.refused) == (3, 1)), "{books:?}");
+    let snapshots = stats::snapshots();
+    let posts = snapshots.iter().filter_map(|snapshot| snapshot.verb("post_send"));
+    assert!(posts.into_iter().any(|posts| (posts.calls, posts.refused) == (3, 1)), "{snapshots:?}");
 }
 
 #[test]
@@ -81,9 +81,9 @@ fn a_thread_that_waits_on_an_aggregate_dispatcher_leads() {
         assert_eq!(evd.queued(), 1);
         assert_eq!((server.success().wr_id, client.success().wr_id), (n, n));
     }
-    let books = stats::snapshots();
-    let leads = books.iter().filter_map(|book| book.verb("lead"));
-    assert!(leads.into_iter().any(|leads| leads.calls > 0), "{books:?}");
+    let snapshots = stats::snapshots();
+    let leads = snapshots.iter().filter_map(|snapshot| snapshot.verb("lead"));
+    assert!(leads.into_iter().any(|leads| leads.calls > 0), "{snapshots:?}");
 }
 
 // A dropped object is freed at the provider, as a closed one is.

@@ -14,16 +14,16 @@ use crate::rig::{Memory, Rig};
 pub(crate) struct Post<'a> {
     pub(crate) rig: &'a Rig,
     pub(crate) ud: Arc<dyn Datagrams>,
-    heard: Arc<Heard>,
+    recorder: Arc<Recorder>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct Recorder {
     events: Mutex<VecDeque<ServiceEvent>>,
     bell: Condvar,
 }
 
-impl ServiceHandler for Heard {
+impl ServiceHandler for Recorder {
     fn on_service(&self, event: ServiceEvent) {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push_back(event);
         self.bell.notify_all();
@@ -47,14 +47,14 @@ impl<'a> Post<'a> {
     pub(crate) fn open(rig: &'a Rig) -> Result<Self, Fail> {
         let none = "the capability is there, and there are no datagrams";
         let ud = rig.rnic.datagrams().ok_or(none)?;
-        let heard = Arc::new(Heard::default());
-        ud.set_service_handler(Some(heard.clone()));
-        Ok(Self { rig, ud, heard })
+        let recorder = Arc::new(Recorder::default());
+        ud.set_service_handler(Some(recorder.clone()));
+        Ok(Self { rig, ud, recorder })
     }
 
     /// Number of uses of its handler, including this one.
     pub(crate) fn uses(&self) -> usize {
-        Arc::strong_count(&self.heard)
+        Arc::strong_count(&self.recorder)
     }
 
     pub(crate) fn init(&self, pd: PdId, cq: CqId) -> UdQpInit {
@@ -93,7 +93,7 @@ impl<'a> Post<'a> {
     }
 
     pub(crate) fn event(&self) -> Result<ServiceEvent, Fail> {
-        let mut events = self.heard.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut events = self.recorder.events.lock().unwrap_or_else(PoisonError::into_inner);
         let begin = Instant::now();
         loop {
             if let Some(event) = events.pop_front() {
@@ -103,7 +103,7 @@ impl<'a> Post<'a> {
             if begin.elapsed() > wait {
                 return Err(format!("no event of a service within {wait:?}").into());
             }
-            let waited = self.heard.bell.wait_timeout(events, wait);
+            let waited = self.recorder.bell.wait_timeout(events, wait);
             events = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

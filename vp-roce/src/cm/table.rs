@@ -74,7 +74,7 @@ struct Inner {
 
 /// Listeners and exchanges of the process.
 #[derive(Default)]
-pub(crate) struct Table(Mutex<Inner>);
+pub(crate) struct ConnectionTable(Mutex<Inner>);
 
 /// First port of the range from which free ports are chosen.
 const FIRST_PORT: u16 = 32_768;
@@ -118,7 +118,7 @@ impl Exchange {
         let Some(qp) = self.drop_qp(engine) else { return };
         qp.not_connected();
         if !std::mem::replace(&mut self.is_told, true) {
-            self.events.tell(event(qp.id()));
+            self.events.push(event(qp.id()));
         }
         touched.add(qp);
     }
@@ -129,7 +129,7 @@ impl Exchange {
         qp.disconnected();
         touched.add(qp.clone());
         if !std::mem::replace(&mut self.is_told, true) {
-            self.events.tell(NativeEvent::Disconnected { qp: qp.id() });
+            self.events.push(NativeEvent::Disconnected { qp: qp.id() });
         }
     }
 
@@ -144,7 +144,7 @@ impl Exchange {
         let params = NativeParams { private_data, ird, ord };
         let event = NativeEvent::Established { qp: qp.id(), local: Some(self.local), params };
         qp.ready((ird, ord), self.local, self.peer);
-        self.events.tell(event);
+        self.events.push(event);
         touched.add(qp.clone());
     }
 
@@ -250,7 +250,7 @@ impl Inner {
     }
 }
 
-impl Table {
+impl ConnectionTable {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         lock(&self.0)
     }
@@ -487,7 +487,7 @@ impl Table {
         let mut inner = self.lock();
         if let Some(one) = inner.of(qp) {
             if let Some(qp) = one.id().filter(|_| one.is_up && !one.is_told) {
-                one.events.tell(NativeEvent::Disconnected { qp });
+                one.events.push(NativeEvent::Disconnected { qp });
             }
             one.is_told = true;
             end(one, engine);
@@ -603,7 +603,7 @@ impl Table {
             is_told: false,
         };
         wait_for_decision(&mut exchange, mad.transaction);
-        exchange.events.tell(NativeEvent::Request {
+        exchange.events.push(NativeEvent::Request {
             listener,
             request: id.into(),
             peer,

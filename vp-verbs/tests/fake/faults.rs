@@ -11,9 +11,9 @@ use vp_api::*;
 
 /// Collects asynchronous events.
 #[derive(Default)]
-struct Heard(Mutex<Vec<(EventSource, AsyncEvent)>>);
+struct Recorder(Mutex<Vec<(EventSource, AsyncEvent)>>);
 
-impl AsyncHandler for Heard {
+impl AsyncHandler for Recorder {
     fn on_event(&self, source: EventSource, event: AsyncEvent) {
         self.0.lock().unwrap().push((source, event));
     }
@@ -22,7 +22,7 @@ impl AsyncHandler for Heard {
 /// Two connected queue pairs of one device.
 struct Pair {
     rnic: Arc<dyn Rnic>,
-    heard: Arc<Heard>,
+    recorder: Arc<Recorder>,
     pd: PdId,
     cq: Arc<dyn Cq>,
     near: Arc<dyn Qp>,
@@ -33,14 +33,14 @@ struct Pair {
 impl Pair {
     fn new(fake: &Fake) -> Self {
         let rnic = fake.provider().open("fakeib0", Arc::new(HostServices::default())).unwrap();
-        let heard = Arc::new(Heard::default());
-        rnic.set_async_handler(Some(heard.clone()));
+        let recorder = Arc::new(Recorder::default());
+        rnic.set_async_handler(Some(recorder.clone()));
         let (pd, cm) = (rnic.alloc_pd().unwrap(), rnic.native_cm().unwrap());
         let cq = rnic.create_cq(&CqInit { depth: 64, handler: None }).unwrap();
         let init = QpInit::new(pd, cq.id(), cq.id());
         let near = rnic.create_qp(&init).unwrap();
         let far = rnic.create_qp(&init).unwrap();
-        let pair = Self { rnic, heard, pd, cq, near, far, cm };
+        let pair = Self { rnic, recorder, pd, cq, near, far, cm };
         pair.connect();
         pair
     }
@@ -87,8 +87,8 @@ impl Pair {
 
     fn awaits(&self, wanted: impl Fn(&(EventSource, AsyncEvent)) -> bool) {
         let begun = std::time::Instant::now();
-        while !self.heard.0.lock().unwrap().iter().any(&wanted) {
-            assert!(begun.elapsed() < common::HANG, "heard {:?}", self.heard.0.lock().unwrap());
+        while !self.recorder.0.lock().unwrap().iter().any(&wanted) {
+            assert!(begun.elapsed() < common::HANG, "heard {:?}", self.recorder.0.lock().unwrap());
             std::thread::yield_now();
         }
     }

@@ -15,7 +15,7 @@ use crate::perf::rounds::Session;
 use crate::perf::worker::BARE;
 
 /// A new connection sends zero-length kicks for less than this.
-const NUDGED: Duration = Duration::from_secs(6);
+const KICK_TIME: Duration = Duration::from_secs(6);
 
 /// The result.
 #[derive(Debug, Serialize)]
@@ -41,7 +41,7 @@ pub(super) fn measure(session: &mut Session, connections: u32, mpa: bool) -> Cli
     let set_up = begin.elapsed().as_secs_f64();
     let after = [resident() as f64, session.server()?.1];
     // A new connection is not idle: an end that has received nothing sends zero-length kicks.
-    std::thread::sleep(NUDGED);
+    std::thread::sleep(KICK_TIME);
     let used = [cpu_us(), session.server()?.0];
     let begin = Instant::now();
     std::thread::sleep(2 * SLICE);

@@ -322,8 +322,8 @@ fn the_send_queue_and_the_peers_reads_take_turns() {
     }
     let out = opcodes(&end.take());
     let (send, read) = (Opcode::Send, Opcode::ReadResponse);
-    let turn = [send, send, send, read, read, read];
-    assert_eq!(out, turn.repeat(3));
+    let round = [send, send, send, read, read, read];
+    assert_eq!(out, round.repeat(3));
 }
 
 // [CONN-11] a responder is silent until a valid FPDU has come; a damaged one does not count

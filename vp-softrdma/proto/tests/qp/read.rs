@@ -160,7 +160,7 @@ fn the_sink_is_invalidated_at_the_end() {
 // [VERBS-11, RDMAP-26] a Terminate for any of its Requests is about this Read, and no other
 #[test]
 fn a_terminate_names_a_read_by_any_of_its_requests() {
-    for (msn, blamed) in [(0, None), (1, Some(0)), (3, Some(0)), (4, Some(1)), (5, None)] {
+    for (msn, attributed) in [(0, None), (1, Some(0)), (3, Some(0)), (4, Some(1)), (5, None)] {
         let mut end = initiator(4);
         end.read((SINK, 0x1000), (SOURCE, 0), 300);
         end.read((SINK, 0x1000), (SOURCE, 0), 100);
@@ -174,7 +174,7 @@ fn a_terminate_names_a_read_by_any_of_its_requests() {
         end.accept(usize::MAX);
         end.qp.abort(&mut end.memory);
         let found = end.statuses().iter().position(|s| *s == Status::RemoteTermination(code));
-        assert_eq!(found, blamed, "MSN {msn}");
+        assert_eq!(found, attributed, "MSN {msn}");
         end.assert_all_complete();
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Life {
     ep: Option<u64>,
     /// When it was destroyed, by the ledger's clock; 0 before.
     gone: AtomicU64,
-    book: Mutex<HashMap<u64, Posted>>,
+    posted_by_cookie: Mutex<HashMap<u64, Posted>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,26 +45,26 @@ impl Posted {
 
 impl Life {
     pub(super) fn new(ep: Option<u64>) -> Arc<Self> {
-        Arc::new(Self { ep, gone: AtomicU64::new(0), book: Mutex::default() })
+        Arc::new(Self { ep, gone: AtomicU64::new(0), posted_by_cookie: Mutex::default() })
     }
 
     /// Requests of a queue that have not completed: at least and at most so many occupy slots.
     pub(super) fn open(&self, receives: bool) -> (usize, usize) {
-        let book = self.book.lock().unwrap();
-        let open = || book.values().filter(|posted| posted.is_receive() == receives);
+        let posted_by_cookie = self.posted_by_cookie.lock().unwrap();
+        let open = || posted_by_cookie.values().filter(|posted| posted.is_receive() == receives);
         (open().filter(|posted| !posted.over).count(), open().count())
     }
 
     /// The stream is over and another may begin.
     pub(super) fn end_stream(&self) {
-        let mut book = self.book.lock().unwrap();
-        book.values_mut().for_each(|posted| posted.over |= !posted.signalled);
+        let mut posted_by_cookie = self.posted_by_cookie.lock().unwrap();
+        posted_by_cookie.values_mut().for_each(|posted| posted.over |= !posted.signalled);
     }
 
     /// Requests that must complete and have not.
     pub(super) fn missing(&self) -> Vec<String> {
-        let book = self.book.lock().unwrap();
-        let due = book.iter().filter(|(_, posted)| posted.signalled);
+        let posted_by_cookie = self.posted_by_cookie.lock().unwrap();
+        let due = posted_by_cookie.iter().filter(|(_, posted)| posted.signalled);
         due.map(|(cookie, posted)| format!("{cookie}: {posted:?}")).collect()
     }
 }
@@ -138,16 +138,19 @@ impl Ledger {
         to: Option<u64>,
         post: impl FnOnce(u64) -> Status,
     ) -> Status {
-        let mut book = life.book.lock().unwrap();
+        let mut posted_by_cookie = life.posted_by_cookie.lock().unwrap();
         let cookie = self.cookies.fetch_add(1, Ordering::Relaxed);
         self.lives.lock().unwrap().insert(cookie, life.clone());
         to.map(|to| self.messages.lock().unwrap().insert(cookie, to));
         let status = post(cookie);
         let posted = Posted { event, signalled, over: false };
         match status {
-            IT_SUCCESS => drop(book.insert(cookie, posted)),
+            IT_SUCCESS => drop(posted_by_cookie.insert(cookie, posted)),
             IT_ERR_TOO_MANY_POSTS => {
-                let open = book.values().filter(|p| p.is_receive() == posted.is_receive()).count();
+                let open = posted_by_cookie
+                    .values()
+                    .filter(|p| p.is_receive() == posted.is_receive())
+                    .count();
                 assert!(open >= depth, "{life:?} holds {open} of {depth}: {}", last());
             }
             _ => (),
@@ -197,12 +200,12 @@ impl Ledger {
         assert!(gone == 0 || gone > begun, "of what was destroyed before: {dto:?}");
         let ep = dto.ep.addr() as u64;
         assert!(life.ep.is_none_or(|of| of == ep), "of {life:?}: {dto:?}");
-        let mut book = life.book.lock().unwrap();
-        let posted = book.remove(&dto.cookie);
+        let mut posted_by_cookie = life.posted_by_cookie.lock().unwrap();
+        let posted = posted_by_cookie.remove(&dto.cookie);
         let posted = posted.unwrap_or_else(|| panic!("completed twice, or was refused: {dto:?}"));
         if !posted.is_receive() {
             // Unsignalled ones before it have ended, too.
-            let before = book.iter_mut().filter(|(cookie, _)| **cookie < dto.cookie);
+            let before = posted_by_cookie.iter_mut().filter(|(cookie, _)| **cookie < dto.cookie);
             before.for_each(|(_, before)| before.over |= !before.signalled);
         }
         posted
