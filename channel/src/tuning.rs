@@ -1,7 +1,7 @@
 //! Tuning constants of this crate: what is copied while posting, how often a request is signalled, and how memory is
 //! allocated. Each has the measurement that chose it and the command that repeats it, or the reason for its value
 //! where there was none. `cargo run --release -p warpline-benches --bin channel` compares a channel with the same
-//! written on IT-API; its table is in docs/performance.md.
+//! written on IT-API; its table is in docs/findings.md.
 
 use std::time::Duration;
 

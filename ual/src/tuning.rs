@@ -4,7 +4,7 @@
 /// A wait for a connection event spins this many times as long as a wait for a completion (`spin_us`).
 ///
 /// *Not measured by itself*: a connection needs two messages, and an action of the peer's application between them.
-/// With no spin at all, connections come at 0.71 of raw TCP's rate instead of 1.07 (docs/performance.md); `warpline perf
+/// With no spin at all, connections come at 0.71 of raw TCP's rate instead of 1.07 (docs/findings.md); `warpline perf
 /// local --mode connect --wait`, against `--spin 0`.
 pub(crate) const CONNECTION_SPINS: u32 = 2;
 

@@ -14,7 +14,7 @@ use crate::limits;
 /// How long the engine stays away after an application thread was inside: at first.
 ///
 /// tune: `--op send --mode lat --size 8 --poll --crc on`
-/// *Measured*: 10000: 0.93, 400000: 1.00. Longer, a peer's Read meets a back-off that has begun (docs/performance.md).
+/// *Measured*: 10000: 0.93, 400000: 1.00. Longer, a peer's Read meets a back-off that has begun (docs/findings.md).
 pub(crate) const FIRST_BACK_OFF_NS: u64 = 50_000;
 
 /// The same at most, while applications keep coming.
@@ -62,7 +62,7 @@ pub(crate) const EAGER_POLLS: u32 = 1024;
 ///
 /// tune: `--op send --mode rate --size 8 --poll --crc on --conns 8`
 /// *Measured*: 4: 0.86 to 1.05, 200: 0.97 to 1.23; chosen for fairness: at every 32nd poll the slowest of
-/// 100 connections had 0.77 to 0.81 of the mean, at every 24th 0.91 (docs/performance.md).
+/// 100 connections had 0.77 to 0.81 of the mean, at every 24th 0.91 (docs/findings.md).
 pub(crate) const FLUSH_EVERY: u32 = 24;
 
 /// So many empty polls without an arm between them end the event mode of a CQ.
@@ -199,7 +199,7 @@ pub(crate) const PLACE_READS: u8 = 2;
 /// Pauses, of some 20 ns each, between two reads of a socket that must bring the rest of a payload.
 ///
 /// tune: `--op write --mode bw --size 64k --poll --crc off`
-/// *Measured*: 0: 0.99 here, 0.91 on an AMD EPYC (docs/performance.md); 512: 0.99.
+/// *Measured*: 0: 0.99 here, 0.91 on an AMD EPYC (docs/findings.md); 512: 0.99.
 pub(crate) const PAUSES: u32 = 64;
 
 // Streams that their QPs have left.

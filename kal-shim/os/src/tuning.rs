@@ -18,7 +18,7 @@ pub(crate) const LONG_YIELD: Duration = Duration::from_micros(500);
 /// The number of waits without a spin after such a yield.
 ///
 /// *Measured*, against always spinning: next to two compilers, half a round trip of a waiting program falls
-/// from 522 to 34 us (docs/performance.md, "Beside busy processes"); the command as above. Other numbers were
+/// from 522 to 34 us (docs/findings.md, "Beside busy processes"); the command as above. Other numbers were
 /// not compared: with this one, a waiter next to busy threads risks a time slice in one wait of 129.
 pub(crate) const WAITS_WITHOUT_SPIN: u32 = 128;
 

@@ -1,5 +1,5 @@
 //! How the processor time of a connection is divided among its tasks: assumed costs of each, from the measurements in
-//! docs/performance.md. Only their ratios count, so a slower processor or a debug build changes little.
+//! docs/findings.md. Only their ratios count, so a slower processor or a debug build changes little.
 
 use crate::explain::evidence::Evidence;
 
