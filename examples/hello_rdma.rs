@@ -1,8 +1,8 @@
 //! A complete RDMA connection: connect, exchange keys, one RDMA Write, one Send, close.
 //!
 //! `hello_rdma` serves one client and prints its address; `hello_rdma ADDRESS` is that client; both
-//! take `--ia NAME` before. Each side is one thread; when the other dies, a call returns an error
-//! that says so.
+//! take `--ia NAME` before. Each side is one thread; when the peer dies, a call returns an
+//! error.
 #![forbid(unsafe_code)]
 
 use std::{env, net::Ipv4Addr, time::Duration};

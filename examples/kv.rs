@@ -64,7 +64,7 @@ enum Action {
     Put { key: String, value: String },
     /// Print the value of a key
     Get { key: String },
-    /// Set a key so many times and read it meanwhile: fails at a torn or stale value
+    /// Set a key COUNT times and read it meanwhile; fails on a torn or stale value
     Stress { key: String, count: u32 },
 }
 

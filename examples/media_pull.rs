@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CHUNK: usize = 128 * 1024;
 /// Chunks of the medium; each begins with its number.
 const CHUNKS: u64 = 512;
-/// Chunks that a stream reads ahead.
+/// Chunks that a stream reads in advance.
 const AHEAD: u64 = 4;
 /// A stream seeks once in this many chunks on average.
 const SEEK_EVERY: u64 = 200;
@@ -95,7 +95,7 @@ fn raise_descriptor_limit() -> Result<()> {
 
 /// Processor time that a clock has counted.
 fn spent(clock: ClockId) -> Duration {
-    // Such clocks are never negative.
+    // Processor clocks are never negative.
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 

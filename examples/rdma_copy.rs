@@ -273,7 +273,7 @@ impl Incoming {
 
     fn finish(&mut self, sum: u64) -> Result<()> {
         if self.left != 0 || self.sum.0 != sum {
-            return Err("not the octets that were sent".into());
+            return Err("checksum mismatch".into());
         }
         println!("{}", self.path.display());
         Ok(fs::rename(&self.part, &self.path)?)

@@ -19,13 +19,13 @@ use crate::verbs::VerbsArgs;
 
 const EXIT_CODES: &str = "\
 Exit status:
-  0   everything asked for was done and verified
-  1   it was tried and failed: octets lost or different, or the peer was lost
-  2   the command line makes no sense
+  0   everything requested was done and verified
+  1   the operation failed: octets lost or different, or the peer was lost
+  2   the command line is invalid
   3   a file, capture or hex string cannot be read or is malformed
   4   no usable device, or no connection
   70  a bug in warpline
-  126 `run`: the program cannot be started; 127: there is none of that name
+  126 `run`: the program cannot be started; 127: it does not exist
 
 Environment:
   RUST_LOG         what to log to standard error, e.g. `debug` or `ual=trace,warn`
@@ -33,7 +33,7 @@ Environment:
   WARPLINE_PROVIDER_PATH
                    absolute paths of provider libraries (*.so), and of directories of manifests";
 
-/// See, try and explain RDMA over standard iWARP, with no RDMA hardware and no root.
+/// Inspect, try and measure RDMA over standard iWARP, without RDMA hardware or root
 #[derive(Parser, Debug)]
 #[command(name = "warpline", version, after_help = EXIT_CODES, propagate_version = true)]
 pub(crate) struct Cli {
@@ -55,20 +55,20 @@ pub(crate) enum Command {
     Conform(ConformArgs),
     /// Measure bandwidth, latency and message rate against raw TCP in the same run
     Perf(PerfArgs),
-    /// Say what each process that uses Warpline does, and each of its connections
+    /// Show what each process that uses Warpline does, and each of its connections
     Stat(StatArgs),
-    /// Say why a connection is not faster: causes, the figures that show them, and what to do
+    /// Report why a connection is not faster: causes, the figures that show them, and what to do
     Explain(ExplainArgs),
-    /// Look for what keeps programs from working or from being fast, here or at a peer
+    /// Find what makes programs fail or slow, on this machine or at a peer
     Doctor(DoctorArgs),
     /// Write the FPDUs of a running process as pcapng, for Wireshark and tshark
     Capture(CaptureArgs),
-    /// Check the rules of a configuration, and which one a connection meets
+    /// Check the rules of a configuration, and which of them applies to a connection
     #[command(subcommand)]
     Policy(PolicyArgs),
     /// Run an unmodified verbs program (libibverbs, librdmacm) on SoftRDMA
     Run(RunArgs),
-    /// Print where the verbs libraries are that `run` makes a program load
+    /// Print the directory of the verbs libraries that `run` makes a program load
     Verbs(VerbsArgs),
     /// Check a verbs provider in a library
     Provider(ProviderArgs),

@@ -15,7 +15,7 @@ use crate::output;
 pub(crate) enum Exit {
     /// The operation failed: loss, mismatch, a lost peer.
     Failed = 1,
-    /// The command line makes no sense (clap uses the same number).
+    /// The command line is invalid (clap uses the same number).
     Usage = 2,
     /// A file, capture or hex string cannot be read or is malformed.
     Input = 3,

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &VerbsArgs, out: &mut dyn Write) -> CliResult<()> {
 pub(crate) struct Libraries(PathBuf);
 
 impl Libraries {
-    /// Finds them; the error says where it looked.
+    /// Finds them; the error lists the directories searched.
     pub(crate) fn find() -> CliResult<Self> {
         let program = std::env::current_exe().and_then(|path| path.canonicalize());
         let program =

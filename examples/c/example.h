@@ -18,7 +18,7 @@
 
 /* Time-out in microseconds, so that nothing hangs. */
 #define PATIENCE ((uint64_t)20 * 1000 * 1000)
-/* The request has a completion, which wakes a thread that waits. */
+/* The request has a completion, which notifies a waiting thread. */
 #define SIGNALLED (IT_COMPLETION_FLAG | IT_NOTIFY_FLAG)
 
 /* Returns false from the function when a call of the library fails. */
@@ -93,7 +93,7 @@ static inline uint64_t get64(const unsigned char *at)
     return it_ntoh64(value);
 }
 
-/* Microseconds of a clock that only goes forward. */
+/* Microseconds of the monotonic clock. */
 static inline double now(void)
 {
     struct timespec time;

@@ -233,7 +233,7 @@ static bool serve(const char *address)
             pthread_detach(thread);
             continue;
         }
-        fail("no thread for a client, it is rejected");
+        fail("cannot start a thread; the client is rejected");
         it_reject(peer->request, NULL, 0);
         free(peer);
     }
@@ -350,7 +350,7 @@ static bool act(struct peer *peer, int argc, char **argv)
     }
     if (argc == 3 && strcmp(argv[0], "stress") == 0)
         return stress(peer, argv[1], strtoul(argv[2], NULL, 10));
-    return fail("say put KEY VALUE, get KEY, or stress KEY COUNT");
+    return fail("expected put KEY VALUE, get KEY, or stress KEY COUNT");
 }
 
 /* Disconnect also if the action failed. */

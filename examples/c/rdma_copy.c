@@ -119,7 +119,7 @@ static bool connect_to(struct peer *peer, const char *server)
     if (!expect(peer->events, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event))
         return false;
     memcpy(peer->window, event.conn.private_data, RANGE_OCTETS);
-    return get64(peer->window + 12) == SLOTS * SLOT || fail("the server is no rdma_copy");
+    return get64(peer->window + 12) == SLOTS * SLOT || fail("the server is not rdma_copy");
 }
 
 /* Waits for the next message. Sets done when the peer has disconnected in order. */
@@ -177,7 +177,7 @@ static const char *finish(struct incoming *in, uint64_t sum)
 {
     if (in->left != 0 || in->sum != sum) {
         give_up(in);
-        return "not the octets that were sent";
+        return "checksum mismatch";
     }
     int closed = fclose(in->file);
     in->file = NULL;

@@ -28,7 +28,7 @@ void cm_tell(ri_rnic *rnic, uint32_t kind, uint32_t qp, const ri_cm_event *more,
 {
     struct event *event = calloc(1, sizeof *event);
     if (event == NULL)
-        return; /* out of memory: the process is about to end */
+        return; /* out of memory: the event is lost */
     if (more != NULL)
         event->said = *more;
     event->said.size = sizeof event->said;
@@ -136,7 +136,7 @@ static void at(ri_cm_event *event, ri_address local)
 
 static ri_status too_long(ri_error *error)
 {
-    return refuse(error, RI_INVALID_MODIFIER, "private data have 256 octets at most");
+    return refuse(error, RI_INVALID_MODIFIER, "private data is at most 256 octets");
 }
 
 static ri_status cm_connect(ri_cm *cm, uint32_t qp, const ri_address *peer,

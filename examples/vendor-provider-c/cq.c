@@ -182,5 +182,5 @@ ri_status cq_destroy(ri_rnic *rnic, uint32_t id, ri_error *error)
     pthread_mutex_unlock(&big);
     if (last)
         drop(cq);
-    return status == RI_OK ? RI_OK : refuse(error, status, "the CQ is in use, or there is none");
+    return status == RI_OK ? RI_OK : refuse(error, status, "the CQ is in use or does not exist");
 }

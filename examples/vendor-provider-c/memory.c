@@ -54,7 +54,7 @@ ri_status mr_dealloc(ri_rnic *rnic, uint32_t stag, ri_error *error)
     /* Copies are made under the lock, so none is in progress. */
     if (owner.release != NULL)
         owner.release(owner.context);
-    return found ? RI_OK : refuse(error, RI_INVALID_STAG, "there is no region of this STag");
+    return found ? RI_OK : refuse(error, RI_INVALID_STAG, "no region has this STag");
 }
 
 unsigned char *mr_reach(ri_rnic *rnic, uint32_t pd, const ri_sge *at, uint32_t access,

@@ -85,7 +85,7 @@ static ri_status pd_dealloc(ri_rnic *rnic, uint32_t pd, ri_error *error)
     else
         rnic->pds[pd].used = 0;
     pthread_mutex_unlock(&big);
-    return status == RI_OK ? RI_OK : refuse(error, status, "the PD is in use, or there is none");
+    return status == RI_OK ? RI_OK : refuse(error, status, "the PD is in use or does not exist");
 }
 
 static void rnic_close(ri_rnic *rnic)

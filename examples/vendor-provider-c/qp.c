@@ -357,9 +357,9 @@ static const char *impossible(ri_rnic *rnic, const ri_qp_init *init)
     if (cq_find(rnic, init->send_cq) == NULL || cq_find(rnic, init->recv_cq) == NULL)
         return "there is no such CQ";
     if (init->flags != 0)
-        return "there are no SRQs and no privileged QPs, and no Send waits for its receive";
+        return "SRQs, privileged QPs and held Sends are not supported";
     if (init->recv_limit != 0)
-        return "receive queues have no limit event";
+        return "receive limit events are not supported";
     if (init->send_depth > MAX_DEPTH || init->recv_depth > MAX_DEPTH)
         return "a queue has at most 1024 entries";
     if (init->max_send_sge > MAX_SGE || init->max_recv_sge > MAX_SGE)

@@ -103,7 +103,7 @@ fn silent_and_verbose_clients_are_closed() {
 }
 
 #[test]
-fn a_client_too_many_is_closed_and_the_others_are_served() {
+fn a_client_beyond_the_limit_is_closed_and_the_others_are_served() {
     let asked = Asked::new("many");
     let clients: Vec<_> = (0..CLIENTS).map(|_| asked.connect()).collect();
     asked.questions.serve(|_| unreachable!("there was no request"));

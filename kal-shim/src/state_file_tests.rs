@@ -78,7 +78,7 @@ fn written_records_are_read_while_the_page_grows() {
 }
 
 #[test]
-fn a_slot_is_given_to_another_when_its_last_user_lets_it_go() {
+fn a_slot_is_reused_after_its_last_user_releases_it() {
     let dir = Dir::new();
     let file = StateFile::create(&dir.0, "").unwrap();
     let first = occupy(&file, 1);

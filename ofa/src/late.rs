@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_cannot_is_not_asked_to() {
+    fn a_device_without_the_capability_is_not_used() {
         assert_eq!(unready(Capabilities::empty(), true), Unready::Terminate);
     }
 }

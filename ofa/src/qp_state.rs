@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_that_the_caller_believes_in_must_be_true() {
+    fn the_current_state_of_the_caller_must_be_right() {
         let mut attr = ibv_qp_attr { cur_qp_state: IBV_QPS_RTS, ..ibv_qp_attr::default() };
         let mask = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS;
         let now = IBV_QPS_RTS;

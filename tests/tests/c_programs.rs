@@ -67,7 +67,7 @@ fn logs_have_one_line_per_connection_made_and_one_per_end() {
 }
 
 #[test]
-fn logs_show_warnings_unless_told_otherwise() {
+fn logs_show_warnings_by_default() {
     let Some(kit) = kit("warnings of C programs") else { return };
     let config = "[softrdma]\ncongestion = \"none-such\"\n";
     let has = |lines: &[String], level: &str| lines.iter().any(|line| line.contains(level));

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_endpoint_leaves_all_that_was_taken() {
+    fn the_last_endpoint_releases_all_that_was_taken() {
         let mut posted = posted(8, &[A]);
         assert_eq!(posted.complete(0, A), Some(0));
         // It has taken 1 and 2.

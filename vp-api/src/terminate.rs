@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn one_code_of_ddp_means_two_things() {
+    fn a_ddp_code_with_two_meanings_is_resolved() {
         let with = |associated| {
             let access = Access::REMOTE_READ;
             let region = RefusedRegion { octets: 1 << 20, access, window: true, associated };

@@ -127,7 +127,7 @@ mod tests {
 
     // Neither 0, which names no object, nor an id in use.
     #[test]
-    fn ids_begin_anew_behind_the_last() {
+    fn ids_start_again_after_the_last() {
         let objects = Objects::new("thing", 9);
         assert_eq!(objects.insert(|id| Ok(Arc::new(id))).as_deref(), Ok(&1));
         objects.next.store(u32::MAX, Ordering::Relaxed);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_object_stays() {
+    fn an_object_in_use_stays() {
         let objects = Objects::new("thing", 2);
         let id = *objects.insert(|id| Ok(Arc::new(id))).unwrap();
         let (_, hold) = objects.hold(id).unwrap();

@@ -186,7 +186,7 @@ mod tests {
     /// In order: the thread that is delivering delivers these, too.
     #[cfg(not(miri))]
     #[test]
-    fn a_thread_leaves_events_to_one_that_is_delivering() {
+    fn a_thread_passes_events_to_one_that_is_delivering() {
         let (ports, recorded) = watch();
         {
             let mut state = lock(&ports.state);

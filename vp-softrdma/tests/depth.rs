@@ -416,7 +416,7 @@ fn shared_receives_of_a_destroyed_qp_are_free() {
 
 // One thread makes and destroys, one posts to a QP that lives, one polls.
 #[test]
-fn those_that_live_lose_nothing_and_stay_in_order_beside_ends() {
+fn live_queue_pairs_lose_nothing_while_others_end() {
     const POSTS: u64 = 5_000;
     let end = tight(4);
     end_with_error(&end);

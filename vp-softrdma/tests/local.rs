@@ -136,7 +136,7 @@ fn octets_by_tcp_end_the_stream_in_a_terminate() {
 
 /// What the peer wrote before its end is read, and then the end; whether it ended well, was killed, or reset.
 #[test]
-fn the_life_lines_end_is_the_streams_behind_its_octets() {
+fn the_end_of_the_life_line_ends_the_stream_after_its_octets() {
     for resets in [false, true] {
         let far = End::new(|_| {});
         let (a, b) = sockets();

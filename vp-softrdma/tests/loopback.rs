@@ -239,7 +239,7 @@ fn send_with_invalidate_revokes_before_it_completes() {
 
 // [VERBS-17] [VERBS-29]: a fenced Write does not overtake the Read before it.
 #[test]
-fn fences_hold_back() {
+fn fences_delay_requests() {
     let (near, far) = pair(&Setup::default());
     let remote = far.region(Buffer::pattern(100_000, 7));
     let before = remote.buffer.read(0, 100_000);
@@ -277,7 +277,7 @@ fn read_may_invalidate_its_sink() {
 
 // [VERBS-18]
 #[test]
-fn unsignalled_successes_are_silent() {
+fn unsignalled_successes_have_no_completion() {
     let (near, far) = pair(&Setup::default());
     let source = near.region(Buffer::pattern(10, 10));
     for i in 0..200u64 {

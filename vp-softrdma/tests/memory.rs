@@ -86,7 +86,7 @@ fn a_refusal_names_the_request() {
 
 // A message longer than its receive.
 #[test]
-fn a_refused_send_says_how_much_was_sent() {
+fn a_refused_send_reports_how_much_was_sent() {
     // In segments of 1000 octets: the first of several is too long, the last of two, the only one.
     for (posted, room, octets, whole) in
         [(3000, 500, 1000, false), (2000, 1500, 1000, false), (30, 29, 30, true)]

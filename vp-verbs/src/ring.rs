@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_ends_the_quiet_ones_before_it() {
+    fn a_completion_ends_the_unsignalled_requests_before_it() {
         let mut ring = posted(8, &[false, false, true]);
         assert_eq!(ring.end(2), Some((send(2, true), 3)));
         drop(ring.complete(3, Taken::Now));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_slots_are_freed_by_the_next_completion() {
+    fn slots_of_unsignalled_requests_are_freed_by_the_next_completion() {
         let mut ring = posted(4, &[false, true]);
         assert_eq!(ring.end(0).map(|(_, slots)| slots), Some(1));
         ring.add_silent(1);

@@ -75,7 +75,7 @@ fn received_messages_are_taken_before_the_end_is_reported() {
 }
 
 #[test]
-fn an_end_that_is_dropped_behind_the_peers_end_ends_in_order() {
+fn an_end_dropped_after_the_peers_end_closes_in_order() {
     let (client, server) = pair(TIGHT);
     std::thread::scope(|scope| {
         scope.spawn(move || while server.recv().unwrap().is_some() {});

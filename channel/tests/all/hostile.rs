@@ -94,7 +94,7 @@ fn place(len: u64) -> [u8; 20] {
 }
 
 #[test]
-fn numbers_that_lie_are_named() {
+fn wrong_numbers_are_reported() {
     assert_eq!(violated(|peer| peer.send(Kind::Ack, 1, 0, b"")), Violation::Credits);
     assert_eq!(violated(|peer| peer.send(Kind::Ack, u16::MAX, 0, b"")), Violation::Credits);
     assert_eq!(violated(|peer| peer.send(Kind::Small, 0, 1, b"x")), Violation::Read);
@@ -108,7 +108,7 @@ fn numbers_that_lie_are_named() {
 }
 
 #[test]
-fn an_address_that_lies_ends_the_connection() {
+fn a_wrong_address_ends_the_connection() {
     // This end reads there, and its peer's own stack refuses.
     let error = error_of(|peer| peer.send(Kind::Large, 0, 0, &place(4096)));
     assert!(matches!(error, Error::Lost(Some(_))), "{error}");

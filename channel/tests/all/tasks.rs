@@ -84,7 +84,7 @@ fn a_dropped_future_loses_no_message() {
 }
 
 #[test]
-fn a_task_learns_that_the_peer_is_gone() {
+fn a_task_is_notified_that_the_peer_has_ended() {
     let (client, server) = pair(TIGHT);
     let server = server.into_async().unwrap();
     std::thread::scope(|scope| {

@@ -15,7 +15,7 @@ pub(crate) struct CaptureArgs {
     /// File to write, which is replaced; `-`: standard output
     #[arg(short, long, default_value = "-")]
     pub(crate) output: PathBuf,
-    /// Also capture up to so many octets of the payload of each FPDU; without it headers only
+    /// Also capture up to this many octets of the payload of each FPDU [default: headers only]
     #[arg(long, value_name = "OCTETS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub(crate) payload: u32,
     /// Write zeros for the payload that is not captured of all FPDUs: dissectors then show the headers of large ones,
@@ -28,10 +28,10 @@ pub(crate) struct CaptureArgs {
     /// Only connections of this queue pair
     #[arg(long)]
     pub(crate) qp: Option<u32>,
-    /// End after so many FPDUs
+    /// End after this many FPDUs
     #[arg(long, value_name = "FPDUS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// End after so many seconds; without it when interrupted, or when the process ends
+    /// End after this many seconds [default: when interrupted, or when the process ends]
     #[arg(long, value_parser = parse_bound)]
     pub(crate) seconds: Option<Duration>,
 }

@@ -12,7 +12,7 @@ pub(crate) struct ConformArgs {
     /// Peer to connect to and test, HOST:PORT; an IPv6 address in brackets
     #[arg(value_name = "HOST:PORT")]
     pub(crate) peer: Option<String>,
-    /// Test the peer that connects here, again and again: one connection for each case
+    /// Test the peer that connects to this address; it must connect once for each case
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<String>,
     /// Be the target of another tester: accept, echo, grant memory, execute its commands
@@ -39,8 +39,8 @@ pub(crate) struct ConformArgs {
     /// Seconds that the peer may take to connect, with --listen
     #[arg(long, default_value = "30", value_parser = parse_seconds, requires = "listen")]
     pub(crate) wait: Duration,
-    /// Milliseconds between a peer's MPA Reply and our first FPDU: some peers lose one that comes
-    /// at once, which has a case of its own
+    /// Milliseconds between a peer's MPA Reply and our first FPDU: some peers lose one that arrives
+    /// at once, which has its own case
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(..=10_000))]
     pub(crate) settle: u64,
 }

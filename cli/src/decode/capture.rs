@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn pcapng_skips_what_it_does_not_know() {
+    fn pcapng_skips_unknown_blocks() {
         let packets = all(&ng(b"hello")).unwrap();
         assert_eq!(packets.len(), 1);
         assert_eq!((packets[0].link, packets[0].cut), (113, true));

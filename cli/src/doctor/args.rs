@@ -8,7 +8,7 @@ use crate::values::parse_bound;
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Look at this peer, and not at this machine: reach it, and start up in each way
+    /// Check this peer instead of this machine: connect, and start up in each way
     #[arg(value_name = "HOST:PORT")]
     pub(crate) peer: Option<String>,
     /// Seconds to wait for each reply of the peer

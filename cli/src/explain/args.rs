@@ -40,7 +40,7 @@ pub(crate) struct ExplainArgs {
         help = "Process, and queue pair as `warpline stat` shows it; without one the busiest"
     )]
     pub(crate) which: Which,
-    /// Seconds to look
+    /// Seconds to observe
     #[arg(long, default_value = "5", value_parser = parse_bound, value_name = "SECONDS")]
     pub(crate) seconds: Duration,
     /// Print JSON

@@ -53,7 +53,7 @@ pub(crate) struct Verbs {
 /// Results of the samples of the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Samples {
-    pub(crate) looks: u64,
+    pub(crate) taken: u64,
     /// The send queue was empty.
     pub(crate) sq_empty: u64,
     /// The send queue was full.
@@ -66,7 +66,7 @@ pub(crate) struct Samples {
 
 impl Samples {
     pub(super) fn add(&mut self, before: &QueuePair, now: &QueuePair) {
-        self.looks += 1;
+        self.taken += 1;
         self.sq_empty += u64::from(now.sends_outstanding == 0);
         self.sq_full += u64::from(now.sends_outstanding >= now.send_depth.max(1));
         self.rq_empty += u64::from(now.recv_depth > 0 && now.recvs_posted == 0);
@@ -198,7 +198,7 @@ impl Evidence {
     /// Names and values, for people and for `--json`.
     pub(crate) fn figures(&self) -> Vec<(&'static str, String)> {
         let per_second = |count: u64| format!("{:.0}/s", count as f64 / self.seconds);
-        let looks = |count: u64| format!("in {count} of {} looks", self.samples.looks);
+        let samples = |count: u64| format!("in {count} of {} samples", self.samples.taken);
         let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / self.seconds);
         let mut all = vec![
             ("messages sent", per_second(self.messages_sent)),
@@ -214,8 +214,8 @@ impl Evidence {
             ("sleeps", per_second(self.sleeps)),
             ("visits", per_second(self.visits)),
             ("visits by the engine", per_second(self.engine_served)),
-            ("send queue empty", looks(self.samples.sq_empty)),
-            ("send queue full", looks(self.samples.sq_full)),
+            ("send queue empty", samples(self.samples.sq_empty)),
+            ("send queue full", samples(self.samples.sq_full)),
             ("depths", format!("{} and {}", self.send_depth, self.recv_depth)),
         ];
         if let Some(of) = &self.processor {

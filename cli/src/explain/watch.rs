@@ -14,17 +14,17 @@ use super::processor::Threads;
 use crate::error::CliResult;
 use crate::stat::pages::Seen;
 
-/// Between two looks at the page; longer where a look takes long, because it has thousands of connections.
+/// Time between two samples of the page; longer where sampling takes long, because there are thousands of connections.
 const STEP: Duration = Duration::from_millis(10);
-/// The pause after a look, in times of what the look took.
+/// The pause after a sample, as a multiple of the time that it took.
 const PAUSE: u32 = 4;
-/// How long to look for the connection that moves most.
-const GLANCE: Duration = Duration::from_millis(100);
+/// How long to search for the busiest connection.
+const SEARCH: Duration = Duration::from_millis(100);
 
 /// The figures of the connection that the arguments name.
 pub(super) fn watch(args: &ExplainArgs) -> CliResult<Evidence> {
     let first = find::pages(args.which)?;
-    std::thread::sleep(GLANCE);
+    std::thread::sleep(SEARCH);
     let (seen, qp) = find::chosen(args.which, &first)?;
     let chosen = Chosen::new(&seen, &qp);
     let begin = Moment::take(&seen, qp);
@@ -34,16 +34,16 @@ pub(super) fn watch(args: &ExplainArgs) -> CliResult<Evidence> {
     let (began, mut pause) = (Instant::now(), STEP);
     while began.elapsed() < args.seconds {
         std::thread::sleep(pause);
-        let look = Instant::now();
+        let begun = Instant::now();
         let found = chosen.again(args.which);
-        pause = STEP.max(PAUSE * look.elapsed());
+        pause = STEP.max(PAUSE * begun.elapsed());
         let Some((seen, now)) = found else {
             last.notes.push("the connection or its process has ended meanwhile".to_owned());
             break;
         };
         samples.add(&last.queue_pair, &now);
         let ended = now.state != state::RTS;
-        last.look(&seen, now);
+        last.sample(&seen, now);
         // What has ended does not change any more.
         if ended {
             break;
@@ -88,11 +88,11 @@ impl Moment {
         };
         // First, because the process may take its time.
         moment.ask(seen);
-        moment.look(seen, queue_pair);
+        moment.sample(seen, queue_pair);
         moment
     }
 
-    fn look(&mut self, seen: &Seen, queue_pair: QueuePair) {
+    fn sample(&mut self, seen: &Seen, queue_pair: QueuePair) {
         let of_adapter = |of: &&QueuePair| of.device == queue_pair.device;
         let all = seen.page.queue_pairs.iter().filter(of_adapter);
         self.visits = all.fold(0, |sum, of| sum.wrapping_add(of.visits));

@@ -17,7 +17,7 @@ pub(crate) struct PerfArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PerfCommand {
-    /// Serve measurements to `perf run` until stopped
+    /// Serve measurements for `perf run` until stopped
     Serve(ServeArgs),
     /// Measure against `perf serve` on another machine, interleaved with raw TCP
     Run(RunArgs),
@@ -45,7 +45,7 @@ pub(crate) struct ServeArgs {
     /// Be the second process of `perf local`
     #[arg(long, hide = true)]
     pub(crate) follow: bool,
-    /// Stay on the nth processor
+    /// Pin to the nth processor
     #[arg(long, hide = true)]
     pub(crate) cpu: Option<usize>,
 }
@@ -65,8 +65,8 @@ pub(crate) struct RunArgs {
 pub(crate) struct LocalArgs {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
-    /// Let the scheduler place the two processes; else each has a processor of its own, if there are
-    /// two and neither has several threads
+    /// Let the scheduler place the two processes [default: each has its own processor, if there are
+    /// two and neither has several threads]
     #[arg(long)]
     pub(crate) unpinned: bool,
     /// Address of this machine that connections go to, for devices that are not on loopback
@@ -175,19 +175,19 @@ pub(crate) struct WhatArgs {
     /// CRC32c on every FPDU [default: both]
     #[arg(long, value_enum)]
     pub(crate) crc: Option<Switch>,
-    /// Shared memory where both sides are on one host: whether connections have to use it; `both`
-    /// measures each case with and without [default: as the policy says]
+    /// Shared memory where both sides are on one host: whether connections must use it; `both`
+    /// measures each case with and without [default: as the policy sets]
     #[arg(long, value_enum)]
     pub(crate) local: Option<Local>,
     /// Both sides poll [default: one after the other, poll and wait]
     #[arg(long, conflicts_with = "wait")]
     pub(crate) poll: bool,
-    /// Both sides wait: in a call that spins as the policy says, then sleeps; for the dispatcher's
-    /// descriptor, in epoll; or for what the peer writes into memory, which the library's own thread
-    /// then receives [without a value: call]
+    /// Both sides wait: in a call that spins as the policy sets, then sleeps; for the dispatcher's
+    /// descriptor, in epoll; or for the octets that the peer writes into memory, which the
+    /// library's own thread then receives [without a value: call]
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "call")]
     pub(crate) wait: Option<Wait>,
-    /// Microseconds that a waiting side spins before it sleeps [default: the policy's]
+    /// Microseconds that a waiting side spins before it sleeps [default: as the policy sets]
     #[arg(long, value_name = "US", conflicts_with = "poll")]
     pub(crate) spin: Option<u32>,
     /// What the server's application does during the measurement [default: the same as the client's]
@@ -199,7 +199,7 @@ pub(crate) struct WhatArgs {
     /// Rounds of all measurements; the result is the median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
-    /// Leave raw TCP out
+    /// Do not measure raw TCP
     #[arg(long)]
     pub(crate) no_raw: bool,
     /// Device, or provider, by name [default: the first usable one]

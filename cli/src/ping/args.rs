@@ -18,14 +18,14 @@ pub(crate) struct PingArgs {
     /// Serve pings until stopped; port 0 picks a free port and prints it
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "")]
     pub(crate) serve: Option<String>,
-    /// Stop after so many round trips; 0: only when interrupted
+    /// Stop after this many round trips; 0: only when interrupted
     #[arg(short, long, default_value_t = 5, conflicts_with = "serve")]
     pub(crate) count: u64,
     /// Octets per round trip
     #[arg(short, long, default_value_t = 64, conflicts_with = "serve",
           value_parser = clap::value_parser!(u32).range(26..=65535))]
     pub(crate) size: u32,
-    /// Compare what came back with what was sent
+    /// Compare the octets returned with those sent
     #[arg(long, conflicts_with = "serve")]
     pub(crate) verify: bool,
     /// Seconds from one round trip to the next
@@ -34,7 +34,8 @@ pub(crate) struct PingArgs {
     /// Seconds to wait for a reply
     #[arg(short = 'W', long, default_value = "5", value_parser = parse_bound)]
     pub(crate) timeout: Duration,
-    /// Print JSON: an object with the summary; with --serve one with the address, then one for each client
+    /// Print JSON: an object with the summary; with --serve, one with the address, then one per
+    /// client
     #[arg(long)]
     pub(crate) json: bool,
     /// Print only the summary
@@ -52,14 +53,14 @@ pub(crate) struct PingArgs {
     /// Use IPv4 only
     #[arg(short = '4', long, conflicts_with = "ipv6")]
     pub(crate) ipv4: bool,
-    /// CRC32c on every FPDU: asked for, or not asked for (a peer may still demand it)
+    /// CRC32c on every FPDU: requested, or not requested (a peer may still require it)
     #[arg(long, value_enum, default_value = "on")]
     pub(crate) crc: Switch,
     /// MPA revision to offer
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2),
           conflicts_with = "serve")]
     pub(crate) mpa: u8,
-    /// Ask for MPA's peer-to-peer model: either side may send first (needs MPA revision 2)
+    /// Request MPA's peer-to-peer model: either side may send first (needs MPA revision 2)
     #[arg(long, conflicts_with = "serve")]
     pub(crate) peer_to_peer: bool,
 }

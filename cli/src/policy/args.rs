@@ -7,12 +7,12 @@ use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PolicyArgs {
-    /// Read a configuration file, and print its rules in their order
+    /// Read a configuration file and print its rules in order
     Check {
-        /// The file; without it the one in force
+        /// The file [default: the one in force]
         file: Option<PathBuf>,
     },
-    /// Say which rule a connection would meet, why those before it do not match, and what follows
+    /// Print which rule applies to a connection, why those before it do not match, and the result
     Why(WhyArgs),
 }
 
@@ -21,22 +21,22 @@ pub(crate) struct WhyArgs {
     /// Address of the peer
     #[arg(long)]
     pub(crate) peer: IpAddr,
-    /// Port of the listener, at either end
+    /// Port of the listener, which may be either end
     #[arg(long)]
     pub(crate) port: u16,
-    /// Which end the program is
+    /// Role of the program
     #[arg(long, value_enum, default_value_t = RoleArg::Connect)]
     pub(crate) role: RoleArg,
-    /// Number of the program's user; without it this user
+    /// User id of the program [default: this user]
     #[arg(long)]
     pub(crate) uid: Option<u32>,
     /// Path of the program
     #[arg(long, default_value = "")]
     pub(crate) exe: String,
-    /// What the program says of itself in $WARPLINE_CLASS
+    /// Class that the program declares in $WARPLINE_CLASS
     #[arg(long, default_value = "")]
     pub(crate) class: String,
-    /// The configuration file; without it the one in force
+    /// The configuration file [default: the one in force]
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
 }

@@ -15,7 +15,7 @@ pub(crate) struct ProviderArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ProviderCommand {
-    /// Load it, validate its descriptor and tables, run the provider suite on it, print a report
+    /// Load the library, validate its descriptor and tables, run the provider suite, print a report
     Check(CheckArgs),
     /// The second process of `check`
     #[command(hide = true)]
@@ -24,16 +24,16 @@ pub(crate) enum ProviderCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The library, e.g. libacme.so; a layer is played around a provider
+    /// The library, e.g. libacme.so; a layer is tested around a provider
     pub(crate) library: PathBuf,
     /// Device to test [default: the provider's first one]
     #[arg(long)]
     pub(crate) device: Option<String>,
-    /// Provider that a layer is played around: a library, or the name of one that is built in or
+    /// Provider around which a layer is tested: a library, or the name of one that is built in or
     /// configured [default: vp_softrdma]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) over: Option<String>,
-    /// Seconds that all of it may take
+    /// Seconds that the whole check may take
     #[arg(long, default_value = "120", value_parser = parse_bound)]
     pub(crate) limit: Duration,
     /// Print JSON, at the end
@@ -48,10 +48,10 @@ pub(crate) struct PlayArgs {
     /// Device to test
     #[arg(long)]
     pub(crate) device: Option<String>,
-    /// Provider that a layer is played around
+    /// Provider around which a layer is tested
     #[arg(long)]
     pub(crate) over: Option<String>,
-    /// Only load it
+    /// Only load the library
     #[arg(long)]
     pub(crate) load_only: bool,
 }

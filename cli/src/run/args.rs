@@ -11,7 +11,7 @@ Examples:
   warpline run --trace verbs.log -- rping -c -a HOST -C 3
   warpline run --fault 'post_send@5=QueueFull' -- ./my_test
 
-Exit status: the program's; 127 if there is none of that name, 126 if it cannot be started.";
+Exit status: the program's; 127 if it does not exist, 126 if it cannot be started.";
 
 /// What to run, and what to watch or disturb.
 #[derive(Args, Debug)]
@@ -20,18 +20,19 @@ pub(crate) struct RunArgs {
     /// Write every verb with its arguments and result to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Refuse calls, lose or delay completions: rules as of the wrapper `fault`, e.g. `post_send@3=QueueFull`
+    /// Refuse calls, lose or delay completions: rules of the wrapper `fault`, e.g.
+    /// `post_send@3=QueueFull`
     #[arg(long, value_name = "SPEC")]
     pub(crate) fault: Option<String>,
-    /// Print at the end how often each verb was called, and how long it took
+    /// Print at the end the number of calls of each verb and their duration
     #[arg(long)]
     pub(crate) stats: bool,
-    /// Preload the libraries: for programs that find others by RPATH; applies also to all programs that it
-    /// starts
+    /// Preload the libraries: for programs that find others by RPATH; also applies to all programs
+    /// that they start
     #[arg(long)]
     pub(crate) preload: bool,
-    /// Show the devices below /sys/class/infiniband and /dev/infiniband, for programs that look there: by a
-    /// preloaded library, which applies also to all programs that it starts
+    /// Show the devices below /sys/class/infiniband and /dev/infiniband to programs that read
+    /// these: by a preloaded library, which also applies to all programs that they start
     #[arg(long)]
     pub(crate) view: bool,
     /// The program and its arguments

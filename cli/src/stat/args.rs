@@ -20,13 +20,14 @@ pub(crate) struct StatArgs {
     /// Print OpenMetrics, for the textfile collector of node_exporter
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     pub(crate) openmetrics: bool,
-    /// A time series for each connection, not for each process and peer address: there may be many
+    /// A time series per connection, not per process and peer address: there may be many
     #[arg(long)]
     pub(crate) per_connection: bool,
-    /// Repeat every so many seconds, until stopped
+    /// Repeat at this interval, in seconds, until stopped
     #[arg(long, value_name = "SECONDS", value_parser = parse_bound)]
     pub(crate) watch: Option<Duration>,
-    /// Serve OpenMetrics over HTTP there until stopped; port 0 picks a free one and prints it
+    /// Serve OpenMetrics over HTTP at this address until stopped; port 0 picks a free port and
+    /// prints it
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["json", "watch", "openmetrics"])]
     pub(crate) listen: Option<SocketAddr>,
 }

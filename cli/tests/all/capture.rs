@@ -188,7 +188,7 @@ fn a_process_does_not_wait_for_a_reader_that_does_not_read() {
 }
 
 #[test]
-fn a_capture_that_cannot_be_says_why() {
+fn a_capture_that_cannot_begin_reports_why() {
     let runtime = Runtime::new();
     let file = runtime.0.join("none");
     let this = std::process::id().to_string();

@@ -41,7 +41,7 @@ fn with(name: &str, value: &str) -> Command {
 }
 
 #[test]
-fn a_client_says_what_carries_its_connection() {
+fn a_client_reports_the_carrier_of_its_connection() {
     let (auto, off) = (with("WARPLINE_LOCAL", "auto"), with("WARPLINE_LOCAL", "off"));
     let servers = [serve(auto, "127.0.0.1:0"), serve(off, "127.0.0.1:0")];
     for (policy, carriers) in

@@ -201,7 +201,7 @@ fn both_sides_report_a_peer_of_another_protocol() {
 
 /// A peer that accepts connections and sends nothing.
 #[test]
-fn both_sides_give_a_silent_peer_up() {
+fn both_sides_give_up_a_silent_peer() {
     let (mut server, _output, address) = serve();
     let _silent = TcpStream::connect(&address).unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -216,7 +216,7 @@ fn both_sides_give_a_silent_peer_up() {
 }
 
 #[test]
-fn bad_words_are_refused_with_a_reason() {
+fn bad_arguments_are_refused_with_a_reason() {
     for (words, code) in [
         ("run", 2),
         ("local --op fly", 2),
@@ -263,7 +263,7 @@ fn costs_with_a_chart() {
 }
 
 #[test]
-fn many_connections_and_large_beside_small() {
+fn many_connections_and_large_messages_beside_small_ones() {
     let words = "scale --connections 10 --idle 20 --read 1 --slice 0.01 --rounds 1";
     let report = json(&words.split_whitespace().collect::<Vec<_>>());
     assert!(results(&report).iter().any(|one| one["conns"] == 10));

@@ -63,7 +63,7 @@ fn why_names_the_rule_and_what_kept_the_others_away() {
 
 /// A program that matches a rule is refused, and the error names the rule; a program of another class is not.
 #[test]
-fn a_program_is_told_which_rule_refuses_it() {
+fn a_program_gets_the_rule_that_refuses_it() {
     let rules = file("rules-run.toml", RULES);
     let ping = |class: &str| {
         let mut command = warpline();

@@ -410,12 +410,12 @@ fn a_layer_is_checked_around_the_provider_that_is_named() {
 
 /// Each case is shown when it has ended, and the whole run has a time-out.
 #[test]
-fn a_check_prints_as_it_goes_and_ends_at_its_limit() {
+fn a_check_prints_each_case_and_ends_at_its_limit() {
     let hang = "    if (max == 1)\n        for (;;)\n            ;\n    uint32_t n = cq->count";
     let changes = [("    uint32_t n = cq->count", hang)];
     let Some(library) = variant("limit", &changes) else {
         return warpline_skip::skip(
-            "a_check_prints_as_it_goes_and_ends_at_its_limit",
+            "a_check_prints_each_case_and_ends_at_its_limit",
             "no C compiler",
         );
     };

@@ -66,7 +66,7 @@ fn late_transition_goes_on_with_http_when_declined() {
 }
 
 #[test]
-fn a_client_without_a_server_fails_and_says_so() {
+fn a_client_without_a_server_fails_with_an_error() {
     let address = "127.0.0.1:1";
     let Some(hello) = compile("hello_rdma", "nobody") else { return };
     scenes::without_server(&hello, &[address]);

@@ -147,7 +147,7 @@ fn pull(server: &Server, clients: u32, rate: &str, seconds: &str) -> (u64, u64) 
 #[test]
 fn media_pull_streams() {
     let mut server = media_pull().serve(&["serve", "127.0.0.1:0"]);
-    // Whether chunks come in time depends on the machine; whether they are the right ones does not.
+    // Whether chunks arrive in time depends on the machine; whether they are the requested ones does not.
     let (chunks, late) = pull(&server, 20, "8.7", "2");
     assert!(chunks > 0 && late <= chunks, "{late} of {chunks}");
     let report = server.line();
@@ -173,7 +173,7 @@ fn media_pull_counts_each_chunk_that_is_late() {
 }
 
 #[test]
-fn a_client_without_a_server_fails_and_says_so() {
+fn a_client_without_a_server_fails_with_an_error() {
     let address = "127.0.0.1:1";
     scenes::without_server(&hello_rdma(), &[address]);
     scenes::without_server(&ping_pong(), &["connect", address]);

@@ -1,4 +1,4 @@
-//! A vendor's provider in Rust: it connects QPs of one RNIC by copying memory. `libvendor_mirror.so`
+//! A vendor's provider in Rust: it connects QPs of one RNIC and copies between their memory. `libvendor_mirror.so`
 //! is loaded by name; see spec/provider-guide.md.
 //!
 //! One mutex protects all state of an RNIC; handlers are called after it is unlocked.

@@ -60,7 +60,7 @@ impl Cq for CqHandle {
             if Some(cq.interrupts) != before || left == Some(Duration::ZERO) {
                 return Ok(false);
             }
-            // Too large for a deadline: no time-out.
+            // Too long for a deadline: no time-out.
             let left = left.unwrap_or(Duration::from_secs(3600));
             let waited = self.shared.bell.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

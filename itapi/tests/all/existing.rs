@@ -118,7 +118,7 @@ fn borrowed_memory_is_not_accessed_after_the_call_returns() {
 }
 
 #[test]
-fn a_loan_ends_with_a_panic_under_a_peer_that_goes_on_writing() {
+fn a_loan_ends_with_a_panic_while_the_peer_still_writes() {
     let (client, server) = pair();
     let (mut board, source) = (vec![0u8; 1 << 20], client.pz.lmr(1 << 20).register().unwrap());
     let mut place = None;

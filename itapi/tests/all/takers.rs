@@ -216,7 +216,7 @@ fn completions_of_destroyed_endpoints_leave_their_dispatcher() {
 
 /// In all four cases the error names the dispatcher, its depth, and the endpoints that fill it.
 #[test]
-fn an_overrun_says_which_dispatcher_and_what_to_do() {
+fn an_overrun_names_the_dispatcher_and_the_remedy() {
     for (staged, wait) in [(false, false), (false, true), (true, false), (true, true)] {
         let ia = open();
         let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));

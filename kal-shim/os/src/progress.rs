@@ -140,7 +140,7 @@ mod tests {
 
     // A thread that relies on it wakes it, unless it watches.
     #[test]
-    fn it_is_watched_while_the_thread_says_so() {
+    fn sockets_are_watched_while_the_thread_announces_it() {
         let progress = Progress::new();
         assert!(progress.is_unwatched() && progress.rely());
         for (has_leader, mode) in [(false, Mode::Watch), (true, Mode::Sleep)] {

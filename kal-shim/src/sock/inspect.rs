@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_told_apart() {
+    fn all_other_sockets_are_distinguished() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(matches!(check_stream(&file), Err(Unfit::NotSocket)));
         let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();

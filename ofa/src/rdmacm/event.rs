@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn private_data_keeps_its_length_as_far_as_an_event_can_tell_it() {
+    fn private_data_keeps_its_length_as_far_as_an_event_can_report_it() {
         assert_eq!(conn(vec![7; 3], Some((1, 2))).data, [7; 3]);
         assert_eq!(conn(vec![7; 508], None).data.len(), 255);
         let limited = conn(vec![], Some((300, 2)));

@@ -104,7 +104,7 @@ fn a_synchronous_identifier_may_become_an_asynchronous_one() {
 }
 
 #[test]
-fn names_become_addresses_for_the_side_that_asks() {
+fn names_are_resolved_for_either_side() {
     for (flags, passive) in [(0, false), (RAI_PASSIVE, true), (RAI_NUMERICHOST, false)] {
         let list = info("127.0.0.1", "4711", flags);
         // SAFETY: the list that was made.

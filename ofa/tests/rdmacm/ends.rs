@@ -63,7 +63,7 @@ fn each_end_gets_one_event_however_it_ends() {
 
 /// A transition that begins before the end must not return the queue pair to a state that it has left.
 #[test]
-fn an_end_during_changes_of_state_stays() {
+fn an_end_during_changes_of_state_is_kept() {
     for _ in 0..20 {
         let pair = Pair::new();
         let qp = shown(pair.active).qp;

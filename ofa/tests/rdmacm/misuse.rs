@@ -90,7 +90,7 @@ fn unsupported_calls_are_refused() {
 }
 
 #[test]
-fn devices_are_open_and_stay_so() {
+fn devices_stay_open() {
     let mut count = 0;
     let list = call!(warpline_rdma_get_devices(&raw mut count));
     assert!(!list.is_null() && count >= 1);

@@ -10,7 +10,7 @@ use ofa::rdmacm::calls::option::warpline_rdma_set_option;
 use crate::common::*;
 
 #[test]
-fn a_port_is_known_when_it_is_bound_and_nobody_else_gets_it() {
+fn a_port_is_known_when_it_is_bound_and_is_used_once() {
     let channel = channel();
     let id = id_on(channel);
     done!(warpline_rdma_bind_addr(id, c_address("127.0.0.1:0")));

@@ -94,7 +94,7 @@ fn writes_reads_and_atomics_reach_the_peers_memory() {
 }
 
 #[test]
-fn a_send_brings_its_immediate_beside_its_data() {
+fn a_send_delivers_its_immediate_with_its_data() {
     let (near, far) = (Lab::new(), Lab::new());
     let (a, b) = pair(&near, &far);
     near.fill(0, b"beside");
@@ -289,7 +289,7 @@ fn a_send_brings_its_immediate_to_a_shared_receive_queue() {
 }
 
 #[test]
-fn a_window_gives_its_part_of_a_region_until_it_is_unbound() {
+fn a_window_gives_access_to_its_part_of_a_region_until_it_is_unbound() {
     let (near, far) = (Lab::new(), Lab::new());
     let (a, b) = pair(&near, &far);
     let mw = unsafe { far.ops().alloc_mw.unwrap()(far.pd, IBV_MW_TYPE_1) };

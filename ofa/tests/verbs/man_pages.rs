@@ -173,7 +173,7 @@ const ROWS: &[Row] = &[
 ];
 
 #[test]
-fn calls_return_what_their_page_says() {
+fn calls_return_what_their_manual_page_says() {
     let lab = Lab::new();
     for (page, what, expected, call) in ROWS {
         assert_eq!(call(&lab), *expected, "{page}(3): {what}");

@@ -217,7 +217,7 @@ fn a_process_that_exits_has_sent_what_completed() {
 }
 
 #[test]
-fn a_process_whose_child_goes_on_is_noticed_by_the_next_send() {
+fn a_process_that_ends_while_its_child_runs_is_noticed_by_the_next_send() {
     echo("orphans");
 }
 

@@ -222,7 +222,7 @@ mod tests {
         {"name":"zeta","description":null,"manifest_path":"/x/z/Cargo.toml","dependencies":[],"targets":[]}]}"#;
 
     #[test]
-    fn forbidden_arrows_and_strangers_are_found() {
+    fn forbidden_arrows_and_unknown_crates_are_found() {
         let found = findings(&parse(JSON.as_bytes()).unwrap());
         assert_eq!(found.len(), 4, "{found:?}");
         assert!(found[0].starts_with("zeta:"));

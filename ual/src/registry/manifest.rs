@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_name_counts_and_mistakes_are_told() {
+    fn the_first_of_a_name_counts_and_mistakes_are_reported() {
         let dir = scratch();
         let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
         write("10-acme.toml", "name = \"acme\"\nlibrary = \"/a/libacme.so\"\n");

@@ -31,7 +31,7 @@ fn only_needed_libraries_are_loaded() {
 }
 
 #[test]
-fn a_library_that_cannot_be_used_says_why_and_affects_no_other() {
+fn an_unusable_library_reports_why_and_affects_no_other() {
     let ual = Ual::with_config(with_libraries(&["acme", vp_softrdma::NAME]));
     let listing = ual.providers();
     let acme = listing.iter().find(|p| p.name == "acme").unwrap();

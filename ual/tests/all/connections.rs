@@ -71,7 +71,7 @@ fn the_accepting_side_may_send_first() {
 
 // [CONN-07] [CONN-09] [CONN-10]
 #[test]
-fn private_data_travels_whole_in_every_frame() {
+fn private_data_is_complete_in_every_frame() {
     let plain = Policy { revision: 1, ..policy() };
     for (policy, most) in [(policy(), 508), (plain, 512)] {
         let (client, server) = (Side::new(policy), Side::new(self::policy()));

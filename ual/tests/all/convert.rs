@@ -113,7 +113,7 @@ fn both_roles_convert_with_and_without_startup_after_a_dialogue() {
 }
 
 #[test]
-fn the_beginning_side_may_have_a_last_word_too() {
+fn the_initiating_side_may_also_have_a_last_message() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let mut open = Vec::new();
     for startup in [true, false] {
@@ -215,7 +215,7 @@ fn sockets_of_both_families_at_once_are_converted() {
 
 // Neither the timing of the two ends matters, nor the order of many conversions.
 #[test]
-fn many_conversions_at_once_all_come_about() {
+fn many_conversions_at_once_all_succeed() {
     const PAIRS: usize = 100;
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let (plain, accepted): (Vec<_>, Vec<_>) = (0..PAIRS).map(|n| streams(FAMILIES[n % 2])).unzip();

@@ -60,7 +60,7 @@ fn a_broken_connection_reports_which_end_found_the_error() {
 
 // As with a provider that reports no more.
 #[test]
-fn a_terminate_alone_says_which_end_sent_it() {
+fn a_terminate_without_details_names_the_end_that_sent_it() {
     let side = || Side::of(&fake::ual(Behaviour::TerminateOnly, policy()));
     let (client, server) = (side(), side());
     let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));

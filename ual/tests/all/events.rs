@@ -83,7 +83,7 @@ fn descriptor_leads(staged: bool) {
 }
 
 #[test]
-fn a_descriptor_asked_for_late_is_readable_if_there_is_something() {
+fn a_descriptor_requested_late_is_readable_if_there_are_events() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let listen = server.listen(LOCALHOST);
     let (active, passive) = connect(&client, &server, &listen);
@@ -303,7 +303,7 @@ fn a_low_srq_raises_its_event_once() {
 }
 
 #[test]
-fn a_closed_dispatcher_says_so_and_not_that_it_overran() {
+fn a_closed_dispatcher_reports_closed_and_not_overrun() {
     let side = Side::new(policy());
     let evd = side.ia.create_evd(EvdInit::new(Stream::Completion, 4)).unwrap();
     evd.close().unwrap();

@@ -265,7 +265,7 @@ fn forks_disturb_no_connection() {
 }
 
 #[test]
-fn a_child_begins_anew() {
+fn a_child_opens_adapters_of_its_own() {
     let taker = Taker::new();
     let mut forking = taker.start("anew");
     let _mothers = taker.take(1);

@@ -148,7 +148,7 @@ fn a_handoff_survives_an_adapter_that_closes() {
 }
 
 #[test]
-fn a_place_to_hand_to_has_words() {
+fn each_handoff_target_has_a_text() {
     let near = Handoff { address: Some(LOCALHOST), port: 7 };
     assert_eq!(
         (near.to_string(), Handoff::new(7).to_string()),

@@ -414,7 +414,7 @@ fn freeing_an_endpoint_while_it_connects_notifies_its_peer() {
 
 // [CONN-18]: a responder of RFC 5044 alone may reject the enhanced form in its own.
 #[test]
-fn a_reject_in_the_old_form_is_asked_again_in_that_form() {
+fn after_a_reject_in_the_old_form_the_request_is_repeated_in_that_form() {
     let client = Side::new(policy());
     let old = |data: &[u8]| Some(reply(CRC | REJECT, 1, data));
     let (address, server) = scripted(vec![old(b""), old(b"no")]);

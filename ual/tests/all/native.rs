@@ -146,7 +146,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
 
 // A manager may report a request before the call that listens has returned.
 #[test]
-fn a_request_that_is_told_before_its_listener_is_known_is_delivered() {
+fn a_request_reported_before_its_listener_is_known_is_delivered() {
     let (side, manager) = side(policy());
     manager.report(request_event(7, None, b"hi"));
     warpline_patience::until("the request to be taken", || manager.is_quiet());

@@ -132,7 +132,7 @@ fn a_refused_request_for_a_service_is_not_kept() {
 }
 
 #[test]
-fn each_refusal_has_words_of_its_own() {
+fn each_refusal_has_its_own_text() {
     let (side, services) = side(policy());
     let mut texts = std::collections::BTreeSet::new();
     for why in [

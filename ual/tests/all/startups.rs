@@ -133,7 +133,7 @@ fn a_reply_in_single_octets_is_taken_when_complete() {
 
 // Only an unreachable peer is tried at other addresses.
 #[test]
-fn a_peer_that_speaks_something_else_is_not_looked_for_elsewhere() {
+fn a_peer_with_another_protocol_is_not_sought_at_its_other_addresses() {
     let (client, other) = (Side::new(Policy { fall_back: false, ..policy() }), Side::new(policy()));
     let elsewhere = other.listen(LOCALHOST);
     let (address, server) = scripted(vec![Some(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())]);
@@ -146,7 +146,7 @@ fn a_peer_that_speaks_something_else_is_not_looked_for_elsewhere() {
 }
 
 #[test]
-fn a_peer_that_does_not_answer_is_not_looked_for_elsewhere() {
+fn a_peer_that_does_not_reply_is_not_sought_at_its_other_addresses() {
     let short = Policy { connect_timeout: Duration::from_millis(50), ..policy() };
     let (client, other) = (Side::new(short), Side::new(policy()));
     let elsewhere = other.listen(LOCALHOST);

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_header_keeps_its_meaning() {
+    fn structs_of_an_older_header_keep_their_meaning() {
         let windows = Capabilities::MW.bits();
         let both = Capabilities::MW | Capabilities::NARROW_MW | Capabilities::WIDE_MW;
         for minor in [0, 1] {

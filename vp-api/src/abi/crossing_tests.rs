@@ -95,7 +95,7 @@ fn attributes_of_a_provider_cross_the_interface() {
 }
 
 #[test]
-fn every_refusal_crosses_with_its_words() {
+fn every_refusal_crosses_with_its_text() {
     for (code, status) in (1..=100).filter_map(|code| Some((code, codes::status(code)?))) {
         let device = format!("refuse {code}");
         let error = provider().open(&device, Arc::new(Host::default())).err().unwrap();
@@ -251,7 +251,7 @@ fn shared_receive_queues_cross() {
 
 /// The device does not know the number, and may take it for another.
 #[test]
-fn a_device_without_bases_is_asked_for_none() {
+fn a_device_without_bases_gets_no_request_for_one() {
     let host = Arc::new(Host::default());
     let rnic = provider().open("without bases", host.clone()).unwrap();
     let (_, range) = memory();

@@ -52,7 +52,7 @@ fn the_header_matches_the_committed_list() {
 
 /// Needs no compiler.
 #[test]
-fn the_committed_list_names_what_the_header_does() {
+fn the_committed_list_has_the_names_of_the_header() {
     assert!(COMMITTED.starts_with(&header().text()), "see the_header_matches_the_committed_list");
 }
 

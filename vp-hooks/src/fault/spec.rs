@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn when_is_what_it_says() {
+    fn the_option_when_selects_the_calls() {
         assert_eq!(times("3", 9), [3]);
         assert_eq!(times("8..", 9), [8, 9]);
         assert_eq!(times("3..5", 9), [3, 4, 5]);

@@ -36,7 +36,7 @@ fn a_rule_for_one_qp_leaves_others_alone() {
 }
 
 #[test]
-fn counts_begin_anew_with_each_rnic() {
+fn counts_start_at_zero_with_each_rnic() {
     let provider = provider(&["fault:alloc_pd@2=InsufficientResources"]);
     for _ in 0..2 {
         let side = Side::of(&*provider);

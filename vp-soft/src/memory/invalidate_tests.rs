@@ -13,7 +13,7 @@ use crate::testing::{Buffer, FULL, OTHER_PD, PD, caller, init, pd, regions};
 
 // [RDMAP-13] [VERBS-25] [VERBS-27]: the peer may invalidate; the region is Invalid and its memory released.
 #[test]
-fn a_peer_invalidates_what_it_may_use() {
+fn a_peer_may_invalidate_what_it_may_access() {
     let (regions, buffer) = (regions(), Buffer::new(8));
     let stag = regions.register(pd(PD), &init(&buffer, FULL)).unwrap();
     invalidate::remote(&regions.table, &caller(1), stag).unwrap();
@@ -30,7 +30,7 @@ fn a_peer_invalidates_what_it_may_use() {
 
 // [SEC-06] [SEC-01]: refused if shared, without remote right, of another PD, bound to, or unknown.
 #[test]
-fn a_peer_may_not_invalidate_what_others_use() {
+fn a_peer_may_not_invalidate_what_others_access() {
     let (regions, buffer) = (regions(), Buffer::new(8));
     let table = &regions.table;
     let remote = |stag| invalidate::remote(table, &caller(1), stag);

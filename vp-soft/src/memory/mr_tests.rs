@@ -72,7 +72,7 @@ fn rights_that_do_not_go_together_are_refused() {
 
 // [SEC-04] [DDP-21]: deallocation ends every access and releases the memory.
 #[test]
-fn deallocation_gives_the_memory_back() {
+fn deallocation_releases_the_memory() {
     let (regions, buffer) = (regions(), Buffer::new(8));
     let stag = regions.register(pd(PD), &init(&buffer, FULL)).unwrap();
     let info = regions.query(Stag::new(stag.index(), 0)).unwrap();

@@ -139,7 +139,7 @@ fn binds_are_checked() {
 }
 
 #[test]
-fn regions_decide_what_may_be_bound() {
+fn a_region_limits_what_may_be_bound() {
     let house = House::new();
     let base = house.request(house.window(MwKind::Narrow));
     let bind_to = |init: &MrInit| {
@@ -172,7 +172,7 @@ fn regions_decide_what_may_be_bound() {
 
 // [SEC-03] [DDP-21]: bound by the TOs of the region, addressed as the bind says.
 #[test]
-fn a_window_on_a_region_with_a_base_is_cut_out_by_its_tos() {
+fn a_window_on_a_region_with_a_base_is_bounded_by_tos() {
     let house = House::new();
     let base = 1 << 40;
     let based = MrInit { addressing: Addressing::Based(base), ..init(&house.buffer, FULL) };

@@ -187,7 +187,7 @@ mod plain {
     }
 
     #[test]
-    fn places_go_on_over_all_rings() {
+    fn positions_continue_over_all_rings() {
         let ring = CqRing::new(2).unwrap();
         let mut places = Vec::new();
         for depth in [4, 8, 16] {
@@ -417,7 +417,7 @@ mod models {
 
     // [VERBS-21]: one notification for several completions loses no wake-up, either.
     #[test]
-    fn loom_telling_once_loses_no_wakeup() {
+    fn loom_one_notification_loses_no_wakeup() {
         bounded(3, || {
             let ring = Arc::new(CqRing::new(4).unwrap());
             let bell = Arc::new(AtomicU32::new(0));

@@ -68,7 +68,7 @@ fn a_ring_is_finished_when_it_is_closed_and_empty() {
 }
 
 #[test]
-fn a_ring_says_whether_it_is_held_wherever_poppers_are() {
+fn a_ring_reports_whether_it_is_held_wherever_poppers_are() {
     let ring = Ring::new(2, 0).unwrap();
     for popped in 0..3 {
         assert_eq!((ring.content(), ring.is_held()), ((0, false), false), "{popped} popped");

@@ -97,7 +97,7 @@ impl Completes for Nothing {
 }
 
 #[test]
-fn a_completion_queue_is_known_once_and_while_it_is_there() {
+fn a_completion_queue_is_listed_once_and_while_it_exists() {
     let (srq, _) = srq(2, 0);
     let known = || crate::sync::lock(&srq.state).as_ref().map(|state| state.cqs.len());
     let completes = |id, cq: &Arc<Nothing>| {

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_completion_that_was_taken_frees_its_slot_and_the_silent_ones_before() {
+    fn a_polled_completion_frees_its_slot_and_those_of_unsignalled_requests_before() {
         let mut untaken = Untaken::new(8).unwrap();
         untaken.add(Some(3));
         untaken.add_silent();

@@ -65,7 +65,7 @@ fn assert_complete(octets: &[u8], frames: &[Frame]) {
 
 // What can be judged without a connection's state is judged, with the right code.
 #[test]
-fn every_vector_is_judged_as_it_says() {
+fn every_vector_has_its_expected_result() {
     let file = load();
     check_each(file["vectors"].as_array().expect("a list of vectors"), |vector| {
         let (input, name) = (octets(vector, "hex"), vector["name"].as_str().unwrap_or("?"));

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naps_grow_while_applications_poll_and_shrink_when_they_stay_away() {
+    fn back_offs_grow_while_applications_poll_and_shrink_when_they_stop() {
         let after = |back_off, modes: &[Mode]| {
             modes.iter().fold(back_off, |back_off, &mode| next_back_off(back_off, mode))
         };

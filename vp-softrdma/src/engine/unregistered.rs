@@ -102,7 +102,7 @@ mod loom_tests {
     /// A poller removes its socket and stops polling while the engine decides: either the socket is in
     /// the set again, or the engine checks once more.
     #[test]
-    fn loom_no_socket_stays_apart() {
+    fn loom_no_socket_stays_unregistered() {
         loom::model(|| {
             let (progress, unregistered) =
                 (Arc::new(Progress::new()), Arc::new(Unregistered::new()));

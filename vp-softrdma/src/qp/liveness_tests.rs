@@ -175,7 +175,7 @@ fn an_end_that_has_sent_nothing_does_not_kick() {
 
 /// The times at which a peer that does not respond got a kick, in units of the first wait.
 #[test]
-fn a_deaf_peer_is_kicked_ever_more_seldom_and_given_a_rest() {
+fn a_peer_that_does_not_read_gets_fewer_kicks_and_then_none() {
     const UNIT: u64 = 20_000_000;
     let (end, _deaf) = End::against_a_socket(64);
     let sent = || fpdus(&end).0;

@@ -151,7 +151,7 @@ fn occasional_polls_leave_the_socket_registered() {
 
 /// An engine that waited would hang this test, which holds the lock itself; so would a poll in the next test.
 #[test]
-fn a_thread_inside_looks_at_the_socket_for_the_engine() {
+fn a_thread_that_holds_the_lock_checks_the_socket_for_the_engine() {
     let (_reader, source) = unregistered(64);
     let inside = source.qp.inner.lock();
     within("the engine, which must not wait for a thread that is inside", || {

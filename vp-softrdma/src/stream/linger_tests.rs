@@ -9,7 +9,7 @@ use crate::testing::end::pair;
 
 /// A peer that never reads costs a few checks, not one each half millisecond.
 #[test]
-fn looks_at_a_stream_that_is_not_read_become_rare() {
+fn checks_of_a_stream_that_is_not_read_become_rare() {
     let (reader, source) = pair(16 << 20);
     reader.read(&source);
     until("the source's socket to be full", || source.qp.poll() == Polled::Stalled);

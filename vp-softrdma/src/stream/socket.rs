@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn says_full_fin_and_reset() {
+    fn reports_full_fin_and_reset() {
         let (near, far) = pair();
         let chunk = vec![0; 1 << 20];
         while near.send(&chunk) != Sent::Full {}

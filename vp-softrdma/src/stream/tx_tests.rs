@@ -89,7 +89,7 @@ fn large_payloads_stay_where_they_are() {
 
 /// Short messages, which take the fast path, and others share a call.
 #[test]
-fn all_that_is_posted_leaves_in_one_system_call() {
+fn all_posts_are_sent_in_one_system_call() {
     for lens in [&[8, 8, 1000, 8, 1000][..], &[1000, 8], &[8, 8], &[9000, 8, 9000, 1000, 8]] {
         let (end, peer) = pair(64 << 10);
         for fence in [SendFlags::empty(), SendFlags::READ_FENCE] {

@@ -63,7 +63,7 @@ fn the_next_stream_begins_after_the_event_of_the_end() {
 
 /// A QP can begin its next stream at once, in the handler of the end.
 #[test]
-fn a_handler_begins_anew() {
+fn a_handler_may_begin_a_new_stream() {
     struct Anew(mpsc::SyncSender<(AsyncEvent, VpResult<()>)>, OnceLock<Arc<dyn Qp>>);
     impl AsyncHandler for Anew {
         fn on_event(&self, _: EventSource, event: AsyncEvent) {

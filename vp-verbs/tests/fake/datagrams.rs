@@ -151,7 +151,7 @@ fn every_failing_call_is_an_error_that_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_failed_send_ends_the_queue_pair_until_it_begins_anew() {
+fn a_failed_send_ends_the_queue_pair_until_it_is_reset() {
     let fake = Fake::new();
     let post = Post::open(&fake).unwrap();
     for status in 1..24 {
@@ -192,7 +192,7 @@ fn events_of_the_device_about_a_queue_pair_are_reported() {
 }
 
 #[test]
-fn refused_posts_say_how_far_they_came() {
+fn refused_posts_report_how_many_were_posted() {
     let fake = Fake::new();
     let post = Post::open(&fake).unwrap();
     fake.fail("ibv_post_send", 2, libc::ENOMEM);

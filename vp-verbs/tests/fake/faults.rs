@@ -138,7 +138,7 @@ fn asynchronous_events_find_their_objects() {
 }
 
 #[test]
-fn a_removed_device_is_told() {
+fn a_removed_device_is_reported() {
     let fake = Fake::new();
     let pair = Pair::new(&fake);
     fake.cm_event(sys::RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
@@ -146,7 +146,7 @@ fn a_removed_device_is_told() {
 }
 
 #[test]
-fn refused_posts_say_how_far_they_came() {
+fn refused_posts_report_how_many_were_posted() {
     let fake = Fake::new();
     let pair = Pair::new(&fake);
     let op = SendOp::Send { solicited: false, invalidate: None };
@@ -259,7 +259,7 @@ fn the_end_of_a_connection_ends_no_later_one_on_its_queue_pair() {
 }
 
 #[test]
-fn an_event_of_an_earlier_life_ends_no_later_one() {
+fn an_event_of_an_earlier_connection_does_not_end_a_later_one() {
     let fake = Fake::new();
     let pair = Pair::new(&fake);
     let stall = Stall::begin(&pair, &fake);

@@ -111,7 +111,7 @@ fn a_silent_initiator_times_out() {
 }
 
 #[test]
-fn a_connection_that_ends_at_once_is_told_first() {
+fn a_connection_that_ends_at_once_is_reported_first() {
     let fake = Fake::new();
     let Some(pair) = pair(&fake, "an initiator of iWARP that leaves") else { return };
     pair.connect();
@@ -212,7 +212,7 @@ fn requests_that_such_a_device_keeps_overrun_a_small_queue() {
 
 /// It would register the region under its address.
 #[test]
-fn such_a_device_is_asked_for_no_base() {
+fn such_a_device_gets_no_request_for_a_base() {
     let fake = Fake::new();
     let region = Region::new(64).unwrap();
     for (siw, offered) in [(false, true), (true, false)] {

@@ -84,6 +84,6 @@ impl Evidence {
 
     /// The share of the samples since the last of which messages moved.
     pub(super) fn moving(&self) -> f64 {
-        super::part(self.samples.moved, self.samples.looks)
+        super::part(self.samples.moved, self.samples.taken)
     }
 }

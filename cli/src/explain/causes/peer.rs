@@ -13,11 +13,11 @@ pub(super) fn application(of: &Evidence) -> Shown {
         );
         return Some((1.0, shows, remedy.into()));
     }
-    let empty = part(of.samples.rq_empty, of.samples.looks);
+    let empty = part(of.samples.rq_empty, of.samples.taken);
     let waited = part(of.waited_for_receive, of.messages_received.max(1));
     let shows = format!(
-        "{} messages arrived before a receive was posted; none was posted in {} of {} looks",
-        of.waited_for_receive, of.samples.rq_empty, of.samples.looks
+        "{} messages arrived before a receive was posted; none was posted in {} of {} samples",
+        of.waited_for_receive, of.samples.rq_empty, of.samples.taken
     );
     (of.waited_for_receive > 0).then(|| (empty.max(waited).min(1.0), shows, remedy.into()))
 }
@@ -57,7 +57,7 @@ pub(super) fn network(of: &Evidence) -> Shown {
         tcp.retransmitted, tcp.rtt_us, tcp.rtt_variation_us, tcp.congestion_window
     );
     let remedy =
-        "look for loss on the path (ip -s link, ethtool -S); another `[softrdma] congestion`";
+        "check the path for loss (ip -s link, ethtool -S); another `[softrdma] congestion`";
     (tcp.retransmitted > 1).then(|| (share, shows, remedy.into()))
 }
 

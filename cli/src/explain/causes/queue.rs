@@ -12,7 +12,7 @@ const POSTING: f64 = 200e-6;
 impl Evidence {
     /// The share of the samples in which the send queue was empty.
     fn empty(&self) -> f64 {
-        part(self.samples.sq_empty, self.samples.looks)
+        part(self.samples.sq_empty, self.samples.taken)
     }
 
     /// The share of the time in which this end had nothing under way.
@@ -43,10 +43,10 @@ pub(super) fn nothing_to_send(of: &Evidence) -> Shown {
     let gap = idle.max(0.0) * of.served() / of.messages_sent.max(1) as f64;
     let share = idle * gap / (gap + POSTING);
     let shows = format!(
-        "the send queue was empty in {} of {} looks, and nothing was under way for {} of the time; {} messages \
+        "the send queue was empty in {} of {} samples, and nothing was under way for {} of the time; {} messages \
          were sent",
         of.samples.sq_empty,
-        of.samples.looks,
+        of.samples.taken,
         percent(of.idle()),
         of.messages_sent
     );
@@ -59,7 +59,7 @@ pub(super) fn depth(of: &Evidence) -> Shown {
     if of.messages_sent == 0 || stalled || of.held_up() > 0.2 || of.send_depth == 0 {
         return None;
     }
-    let full = part(of.samples.sq_full, of.samples.looks);
+    let full = part(of.samples.sq_full, of.samples.taken);
     let refused = part(of.posts_refused, of.posts_refused + of.messages_sent);
     // A round trip that is much longer than the shortest one waits in queues on the path: no depth helps.
     let trip = |tcp: Tcp| (tcp.rtt_us as f64 / 1e6).min(tcp.min_rtt_us as f64 / 1e6 + QUEUED);
@@ -68,10 +68,10 @@ pub(super) fn depth(of: &Evidence) -> Shown {
     // Requests that stay in the queue for longer than a round trip wait for something else than depth.
     let waits_for_path = (1.5 * rate * trip / f64::from(of.send_depth)).min(1.0);
     let shows = format!(
-        "the send queue takes {}, was full in {} of {} looks and refused {}; a round trip takes {:.0} us",
+        "the send queue takes {}, was full in {} of {} samples and refused {}; a round trip takes {:.0} us",
         count(of.send_depth.into(), "request"),
         of.samples.sq_full,
-        of.samples.looks,
+        of.samples.taken,
         count(of.posts_refused, "post"),
         trip * 1e6
     );

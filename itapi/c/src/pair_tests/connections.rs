@@ -16,7 +16,7 @@ fn state(ep: it_ep_handle_t) -> it_ep_state_rc_t {
 
 // [itw_ep_carrier]
 #[test]
-fn an_endpoint_says_what_carries_its_connection() {
+fn an_endpoint_reports_the_carrier_of_its_connection() {
     let side = Side::new();
     let carrier = |ep: it_ep_handle_t| {
         let mut buf = [0; 200];

@@ -120,7 +120,7 @@ fn loom_follower_is_woken_or_promoted() {
 
 /// Of two waiters the one that leaves last must report that no thread watches the sockets.
 #[test]
-fn loom_last_one_out_says_so() {
+fn loom_the_last_to_leave_is_reported() {
     model(|| {
         let leadership = Arc::new(Leadership::new(Flag::default()));
         let queue = Arc::new(Queue::new(1));

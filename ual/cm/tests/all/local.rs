@@ -240,7 +240,7 @@ fn an_end_that_demands_one_has_no_connection_without() {
 
 /// An end releases its permit when its stream has ended.
 #[test]
-fn places_are_given_back() {
+fn places_are_released() {
     // Other tests of this process have streams, too.
     let policy = Policy { local_streams: 100, ..Policy::default() };
     let (near, far) = (Side::new(policy.clone()), Side::new(policy));

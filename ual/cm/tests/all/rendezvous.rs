@@ -192,7 +192,7 @@ fn others_are_served_while_a_peer_is_silent() {
 
 /// A peer that dies during the rendezvous is only an end of connection.
 #[test]
-fn a_peer_that_dies_at_any_step_is_an_end() {
+fn a_peer_that_dies_at_any_step_ends_the_rendezvous() {
     let side = Side::new(policy());
     let listening = side.machine.listener();
     for step in 0..5 {

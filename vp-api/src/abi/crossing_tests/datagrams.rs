@@ -267,7 +267,7 @@ fn queue_pairs_for_datagrams_cross() {
 }
 
 #[test]
-fn sources_cross_beside_their_completions() {
+fn sources_cross_with_their_completions() {
     let side = Side::new();
     let all = samples::completions();
     for room in [0, 1, all.len(), all.len() + 70] {

@@ -108,7 +108,7 @@ fn in_wrappers() {
 
 /// Without rdma-core or a device it must say the same as the built-in one.
 #[test]
-fn without_devices_the_library_says_why() {
+fn without_devices_the_library_reports_why() {
     let provider = import::load(&build::cargo("vp-verbs-dylib", "vp_verbs")).unwrap();
     assert_eq!(provider.devices(), Verbs::default().devices());
 }

@@ -61,7 +61,7 @@ mod plain {
     }
 
     #[test]
-    fn it_reaches_over_rings_that_were_linked() {
+    fn removal_includes_linked_rings() {
         for newest in [&[][..], &[(1, 1), (2, 3)]] {
             let ring = CqRing::new(2).unwrap();
             put_all(&ring, &[(1, 1), (2, 2)]);
@@ -80,7 +80,7 @@ mod plain {
     }
 
     #[test]
-    fn a_queue_that_is_never_polled_takes_as_many_as_it_is_deep_after_each_removal() {
+    fn a_queue_that_is_never_polled_takes_its_depth_after_each_removal() {
         let ring = CqRing::new(8).unwrap();
         (0..2).for_each(|id| put_all(&ring, &[(1, id)]));
         for qp in 2..1_000 {
@@ -207,7 +207,7 @@ mod models {
 
     // A slot is not freed before its own completion was polled.
     #[test]
-    fn loom_places_stay() {
+    fn loom_positions_stay() {
         bounded(|| {
             let ring = Arc::new(CqRing::new(4).unwrap());
             put(&ring, 1, 1);

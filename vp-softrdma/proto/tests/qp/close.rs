@@ -112,7 +112,7 @@ fn hidden_traffic_does_not_spoil_a_close() {
 
 // A response to a request before our FIN may come after it; unrequested data may not
 #[test]
-fn an_answered_probe_does_not_spoil_a_close() {
+fn an_acknowledged_probe_does_not_break_a_close() {
     for probed in [true, false] {
         let mut end = started();
         if probed {
@@ -151,7 +151,7 @@ fn a_terminate_while_closing_is_kept() {
 
 // [VERBS-05] the stream fails while closing, or the peer's FIN never comes
 #[test]
-fn a_close_that_fails_is_told() {
+fn a_failed_close_is_reported() {
     for (fault, reset) in [(LlpFault::Reset, false), (LlpFault::CloseTimeout, true)] {
         let mut end = closing();
         if fault == LlpFault::Reset {

@@ -131,7 +131,7 @@ fn an_stag_that_cannot_be_invalidated_ends_the_stream_at_delivery() {
 }
 
 #[test]
-fn says_how_much_more_may_be_read() {
+fn reports_how_much_more_may_be_read() {
     let mut end = end();
     assert_eq!(end.qp.hold_room(), None);
     let mut kept = 0;

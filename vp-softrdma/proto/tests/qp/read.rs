@@ -48,7 +48,7 @@ fn answer(end: &mut End, to: u64, octets: &[u8]) {
 
 // [RDMAP-11, RDMAP-17, VERBS-15] as many at once as ORD allows; done with the last octet of the last
 #[test]
-fn a_long_read_is_asked_for_in_parts() {
+fn a_long_read_is_split_into_requests() {
     let mut end = initiator(2);
     end.read((SINK, 0x1000), (SOURCE, 0x9000), 250);
     let first = requests(&end.take());

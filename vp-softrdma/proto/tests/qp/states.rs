@@ -460,7 +460,7 @@ fn a_source_that_vanishes_ends_the_stream_on_a_boundary() {
 
 // [RDMAP-23] the source of a Read vanishes: both offsets advanced, the size reduced
 #[test]
-fn a_read_that_fails_part_way_says_how_far_it_came() {
+fn a_read_that_fails_part_way_reports_its_progress() {
     let mut end = started();
     end.feed(&read_request(1, read_of(0x100, 100, 1000)));
     let first = end.qp.poll_transmit(&mut end.memory).expect("a segment");
