@@ -22,7 +22,7 @@ use crate::engine::{Engine, Slept, Waited};
 use crate::parts::CqParts;
 use crate::qp::{Polled, SoftQp};
 use crate::queue::event_mode::{EventMode, InVain};
-use crate::queue::other_qps::OtherQps;
+use crate::queue::other_qps::{OtherQps, Serve};
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, RENEWALS};
 
@@ -237,7 +237,8 @@ impl SoftCq {
         }
     }
 
-    /// The same, whether the CQ has few QPs or many.
+    /// The same, whether the CQ has few QPs or many. Not inlined, as [`Self::progress_and_pop`].
+    #[inline(never)]
     fn flush_all(&self) {
         if !self.each_of_few(SoftQp::flush) {
             self.flush();
@@ -292,6 +293,11 @@ impl SoftCq {
     /// Serves sockets in the calling thread, without sleeping.
     fn progress(&self) {
         self.engine.mark_polled();
+        let serve = self.others.next();
+        if serve == Serve::Others {
+            self.flush_all();
+            return self.poll_others();
+        }
         let (mut stalled, mut local) = (false, 0);
         let few = self.each_of_few(|qp| match qp.poll() {
             Polled::All => {}
@@ -302,8 +308,15 @@ impl SoftCq {
             self.flush();
             return self.engine.poll();
         }
-        let others = self.others.are_due() && self.engine.serves_more_than(local);
-        if (stalled || others) && self.engine.poll_others(|id| self.has_member(id)) {
+        if stalled || serve == Serve::All && self.engine.serves_more_than(local) {
+            self.poll_others();
+        }
+    }
+
+    /// Serves the QPs that complete elsewhere. Not inlined, as [`Self::progress_and_pop`].
+    #[inline(never)]
+    fn poll_others(&self) {
+        if self.engine.poll_others(|id| self.has_member(id)) {
             self.others.had_work();
         }
     }

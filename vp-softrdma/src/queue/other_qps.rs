@@ -1,36 +1,48 @@
 //! How often a poll that found nothing serves the QPs that complete in other CQs, too.
 //!
 //! A program may poll one CQ all the time, so that the engine's thread backs off, while its peers wait for
-//! a QP that completes in another CQ. After such work every poll looks for more of it for a while; else one poll
-//! in [`SERVE_ALL_EVERY`] does.
+//! a QP that completes in another CQ. After such work every poll looks for more of it for a while, and one in
+//! [`OWN_EVERY`] serves the QPs of its own CQ; else every poll serves these, and one in [`SERVE_ALL_EVERY`]
+//! the others.
 //!
 //! Owned by the CQ; any thread that polls it. The state is a hint: two threads at once look once more or once
 //! less. Peers play no part beyond the work that they make.
 
 use crate::sync::{AtomicU32, Ordering};
-use crate::tuning::{EAGER_POLLS, SERVE_ALL_EVERY};
+use crate::tuning::{EAGER_POLLS, OWN_EVERY, SERVE_ALL_EVERY};
+
+/// Which QPs a poll serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Serve {
+    /// Those of the CQ.
+    Own,
+    /// The others.
+    Others,
+    /// Both.
+    All,
+}
 
 /// When the other QPs are served next.
 #[derive(Default)]
 pub(crate) struct OtherQps {
-    /// Polls since the last time.
+    /// Polls that found nothing.
     since: AtomicU32,
-    /// Polls that serve them each time.
+    /// So many more of them serve the others.
     eager: AtomicU32,
 }
 
 impl OtherQps {
-    /// A poll found nothing. True if it is time to serve the others.
+    /// A poll found nothing. Returns which QPs it serves.
     #[inline]
-    pub(crate) fn are_due(&self) -> bool {
+    pub(crate) fn next(&self) -> Serve {
+        let since = self.since.load(Ordering::Relaxed).wrapping_add(1);
+        self.since.store(since, Ordering::Relaxed);
         let eager = self.eager.load(Ordering::Relaxed);
         if eager != 0 {
             self.eager.store(eager - 1, Ordering::Relaxed);
-            return true;
+            return if since.is_multiple_of(OWN_EVERY) { Serve::All } else { Serve::Others };
         }
-        let since = self.since.load(Ordering::Relaxed).wrapping_add(1);
-        self.since.store(since, Ordering::Relaxed);
-        since.is_multiple_of(SERVE_ALL_EVERY)
+        if since.is_multiple_of(SERVE_ALL_EVERY) { Serve::All } else { Serve::Own }
     }
 
     /// There was work for them.
@@ -47,10 +59,29 @@ mod tests {
     #[test]
     fn others_are_served_at_each_poll_after_work() {
         let others = OtherQps::default();
-        let polls = || (1..).find(|_| others.are_due()).unwrap();
-        assert_eq!(polls(), SERVE_ALL_EVERY);
+        let next = |count| (0..count).map(|_| others.next()).collect::<Vec<_>>();
+        let count =
+            |polls: &[Serve], what| polls.iter().filter(|next| **next == what).count() as u32;
+        let polls = next(SERVE_ALL_EVERY);
+        assert_eq!((count(&polls, Serve::All), count(&polls, Serve::Others)), (1, 0));
         others.had_work();
-        assert!((0..EAGER_POLLS).all(|_| polls() == 1));
-        assert_eq!(polls(), SERVE_ALL_EVERY);
+        let polls = next(EAGER_POLLS);
+        assert_eq!(count(&polls, Serve::All), EAGER_POLLS / OWN_EVERY);
+        assert_eq!(count(&polls, Serve::Own), 0);
+        let polls = next(SERVE_ALL_EVERY);
+        assert_eq!((count(&polls, Serve::All), count(&polls, Serve::Others)), (1, 0));
+    }
+
+    /// Others that always have work do not keep the CQ's own QPs from being served.
+    #[test]
+    fn own_are_served_beside_busy_others() {
+        let others = OtherQps::default();
+        for _ in 0..10 {
+            let served = (0..OWN_EVERY).filter(|_| {
+                others.had_work();
+                others.next() == Serve::All
+            });
+            assert_eq!(served.count(), 1);
+        }
     }
 }
