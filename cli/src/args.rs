@@ -15,6 +15,7 @@ use crate::policy::PolicyArgs;
 use crate::provider::ProviderArgs;
 use crate::run::RunArgs;
 use crate::stat::StatArgs;
+use crate::top::TopArgs;
 use crate::verbs::VerbsArgs;
 
 const EXIT_CODES: &str = "\
@@ -57,6 +58,8 @@ pub(crate) enum Command {
     Perf(PerfArgs),
     /// Show what each process that uses Warpline does, and each of its connections
     Stat(StatArgs),
+    /// Show processes and connections on the terminal, with a page that explains a connection
+    Top(TopArgs),
     /// Report why a connection is not faster: causes, the figures that show them, and what to do
     Explain(ExplainArgs),
     /// Find what makes programs fail or slow, on this machine or at a peer
@@ -99,6 +102,7 @@ impl Command {
             Self::Conform(_) => "conform",
             Self::Perf(_) => "perf",
             Self::Stat(_) => "stat",
+            Self::Top(_) => "top",
             Self::Explain(_) => "explain",
             Self::Doctor(_) => "doctor",
             Self::Capture(_) => "capture",

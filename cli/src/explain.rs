@@ -11,12 +11,15 @@ mod processor;
 mod watch;
 
 use std::io::Write;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use state_page::read::QueuePair;
 
 pub(crate) use args::ExplainArgs;
 
 use crate::error::CliResult;
+use crate::stat::pages::Seen;
 use causes::{LEAST, Verdict, verdicts};
 use evidence::Evidence;
 
@@ -29,6 +32,13 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut dyn Write) -> CliResult<()> {
         false => out.write_all(text(&evidence, &verdicts).as_bytes())?,
     }
     Ok(())
+}
+
+/// Samples this connection, and returns what the command prints about it.
+pub(crate) fn of_connection(seen: &Seen, qp: &QueuePair, seconds: Duration) -> String {
+    let which = args::Which { pid: seen.page.process.pid, qp: Some(qp.qp) };
+    let evidence = watch::watch_one(which, seen.clone(), qp.clone(), seconds);
+    format!("in {:.1} s:\n{}", evidence.seconds, findings(&evidence, &verdicts(&evidence)))
 }
 
 /// The JSON. Names of fields and causes are a contract.
@@ -55,9 +65,14 @@ fn json(of: &Evidence, verdicts: &[Verdict]) -> Value {
     })
 }
 
-/// For people: the connection, then causes, or the figures if there is none.
+/// For people: the connection, then what was found.
 fn text(of: &Evidence, verdicts: &[Verdict]) -> String {
-    let mut text = format!("{}, in {:.1} s\n", of.name, of.seconds);
+    format!("{}, in {:.1} s\n{}", of.name, of.seconds, findings(of, verdicts))
+}
+
+/// Causes, or the figures if there is none.
+fn findings(of: &Evidence, verdicts: &[Verdict]) -> String {
+    let mut text = String::new();
     for (n, verdict) in verdicts.iter().enumerate() {
         let share = (100.0 * verdict.share).round();
         text += &format!("{}. {} ({share} %)\n", n + 1, verdict.cause.name());

@@ -25,6 +25,7 @@ mod provider;
 mod run;
 mod second;
 mod stat;
+mod top;
 mod values;
 mod verbs;
 
@@ -80,6 +81,7 @@ fn dispatch(command: &Command) -> CliResult<()> {
         Command::Explain(args) => explain::run(args, &mut out),
         Command::Doctor(args) => doctor::run(args, &mut out),
         Command::Stat(args) => stat::run(args, &mut out),
+        Command::Top(args) => top::run(args),
         Command::Policy(args) => policy::run(args, &mut out),
         Command::Capture(args) => capture::run(args),
         Command::Verbs(args) => verbs::run(args, &mut out),

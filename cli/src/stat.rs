@@ -5,9 +5,9 @@ pub(crate) mod absent;
 mod args;
 mod openmetrics;
 pub(crate) mod pages;
-mod rates;
+pub(crate) mod rates;
 mod serve;
-mod table;
+pub(crate) mod table;
 
 use std::io::Write;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use state_page::layout::state;
 use state_page::read::QueuePair;
 
-use super::args::ExplainArgs;
+use super::args::{ExplainArgs, Which};
 use super::ask::{self, VerbCounts};
 use super::evidence::{Evidence, Samples, Tcp};
 use super::find::{self, Chosen};
@@ -26,16 +26,21 @@ pub(super) fn watch(args: &ExplainArgs) -> CliResult<Evidence> {
     let first = find::pages(args.which)?;
     std::thread::sleep(SEARCH);
     let (seen, qp) = find::chosen(args.which, &first)?;
+    Ok(watch_one(args.which, seen, qp, args.seconds))
+}
+
+/// The figures of this connection, which is one of the process in `which`.
+pub(super) fn watch_one(which: Which, seen: Seen, qp: QueuePair, seconds: Duration) -> Evidence {
     let chosen = Chosen::new(&seen, &qp);
     let begin = Moment::take(&seen, qp);
     let mut samples = Samples::default();
     let mut last = begin.clone();
     last.notes.clear();
     let (began, mut pause) = (Instant::now(), STEP);
-    while began.elapsed() < args.seconds {
+    while began.elapsed() < seconds {
         std::thread::sleep(pause);
         let begun = Instant::now();
-        let found = chosen.again(args.which);
+        let found = chosen.again(which);
         pause = STEP.max(PAUSE * begun.elapsed());
         let Some((seen, now)) = found else {
             last.notes.push("the connection or its process has ended meanwhile".to_owned());
@@ -50,7 +55,7 @@ pub(super) fn watch(args: &ExplainArgs) -> CliResult<Evidence> {
         }
     }
     last.ask(&seen);
-    Ok(Evidence::between(&begin, &last, samples))
+    Evidence::between(&begin, &last, samples)
 }
 
 /// One moment of a connection.

@@ -1,13 +1,14 @@
 //! What changed between two looks at a connection, per second. Plain numbers.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use state_page::read::QueuePair;
 
-use super::pages::Look;
+use super::pages::{Look, Seen};
 
-/// Identifies a queue pair among all processes: process, its start, adapter, number, and generation.
-type Name = (u32, u64, u32, u32, u64);
+/// Identifies a queue pair among all processes: page, start of its process, adapter, number, and generation.
+type Name<'a> = (&'a Path, u64, u32, u32, u64);
 
 /// Per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,23 +30,20 @@ impl std::ops::AddAssign for Rate {
 
 /// The earlier look, to compare with.
 pub(crate) struct Earlier<'a> {
-    queue_pairs: HashMap<Name, &'a QueuePair>,
+    queue_pairs: HashMap<Name<'a>, &'a QueuePair>,
     seconds: f64,
 }
 
 impl<'a> Earlier<'a> {
     pub(crate) fn new(before: &'a Look, look: &Look) -> Self {
-        let of = |seen: &'a super::pages::Seen| {
-            let process = &seen.page.process;
-            seen.page.queue_pairs.iter().map(move |qp| (name(process.pid, process.start, qp), qp))
-        };
+        let of = |seen: &'a Seen| seen.page.queue_pairs.iter().map(move |qp| (name(seen, qp), qp));
         let queue_pairs = before.processes.iter().flat_map(of).collect();
         Self { queue_pairs, seconds: super::between(before, look).as_secs_f64() }
     }
 
     /// The rates of a connection; zeros if it is new.
-    pub(crate) fn rate(&self, pid: u32, start: u64, now: &QueuePair) -> Rate {
-        let Some(before) = self.queue_pairs.get(&name(pid, start, now)) else {
+    pub(crate) fn rate(&self, seen: &Seen, now: &QueuePair) -> Rate {
+        let Some(before) = self.queue_pairs.get(&name(seen, now)) else {
             return Rate::default();
         };
         let per_second = |now: u64, before: u64| now.wrapping_sub(before) as f64 / self.seconds;
@@ -60,6 +58,6 @@ impl<'a> Earlier<'a> {
     }
 }
 
-fn name(pid: u32, start: u64, qp: &QueuePair) -> Name {
-    (pid, start, qp.device, qp.qp, qp.generation)
+fn name<'a>(seen: &'a Seen, qp: &QueuePair) -> Name<'a> {
+    (&seen.socket, seen.page.process.start, qp.device, qp.qp, qp.generation)
 }

@@ -31,7 +31,7 @@ pub(crate) fn text(before: &Look, look: &Look) -> String {
 fn process(seen: &Seen, earlier: &Earlier<'_>) -> Vec<String> {
     let (of, page) = (&seen.page.process, &seen.page);
     let mut all = Rate::default();
-    page.queue_pairs.iter().for_each(|qp| all += earlier.rate(of.pid, of.start, qp));
+    page.queue_pairs.iter().for_each(|qp| all += earlier.rate(seen, qp));
     let registered: u64 = page.devices.iter().map(|(_, device)| device.region_octets).sum();
     let connected = page.queue_pairs.iter().filter(|qp| qp.state == state::RTS).count();
     vec![
@@ -49,7 +49,7 @@ fn connections(seen: &Seen, earlier: &Earlier<'_>) -> String {
     let mut rows =
         vec![cells(["peer", "QP", "state", "in", "out", "messages/s", "SQ", "RQ", "stalls/s"])];
     for qp in page.queue_pairs.iter().take(MOST) {
-        rows.push(connection(qp, earlier.rate(of.pid, of.start, qp)));
+        rows.push(connection(qp, earlier.rate(seen, qp)));
     }
     let mut out = format!("\n{} {}\n{}", of.pid, of.exe, table(&rows));
     let more = page.queue_pairs.len().saturating_sub(MOST);

@@ -18,3 +18,4 @@ mod published;
 mod run;
 mod stat;
 mod support;
+mod top;

@@ -26,7 +26,7 @@ fn start(runtime: &Runtime, mut command: Command) -> Running {
     Running::new(command.spawn().unwrap())
 }
 
-fn ends(runtime: &Runtime, roles: &[Role]) -> Running {
+pub(crate) fn ends(runtime: &Runtime, roles: &[Role]) -> Running {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", TEST, "--nocapture"]);
     command.env(ROLES, serde_json::to_string(roles).unwrap());

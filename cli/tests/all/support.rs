@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -71,6 +71,10 @@ impl Running {
     /// Exit status; `None`: killed.
     pub(crate) fn code(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
+    }
+
+    pub(crate) fn status(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
     }
 
     fn output(mut self) -> Output {

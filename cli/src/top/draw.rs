@@ -1,0 +1,120 @@
+//! Draws the view: a line of sums, the rows or the page, and a line of keys. A screen too small for all has rows only.
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Paragraph, Row, Table};
+
+use super::columns::{HEADERS, cells, fitting};
+use super::keys;
+use super::rows::Row as Entry;
+use super::view::View;
+use crate::output::count;
+use crate::stat::table::octets;
+
+/// Screens of fewer lines have neither sums nor keys.
+const LEAST: u16 = 4;
+
+pub(super) fn all(frame: &mut Frame<'_>, view: &mut View) {
+    let area = frame.area();
+    let around = u16::from(area.height >= LEAST);
+    let lengths = [around, 0, around].map(Constraint::Length);
+    let [top, mut middle, bottom] =
+        Layout::vertical([lengths[0], Constraint::Fill(1), lengths[2]]).areas(area);
+    frame.render_widget(Line::styled(sums(view), Modifier::BOLD), top);
+    frame.render_widget(Line::raw(help(view)), bottom);
+    if let Some(trouble) = view.look.complaint().filter(|_| middle.height >= LEAST) {
+        let [rest, line] =
+            Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(middle);
+        frame.render_widget(Line::raw(trouble), line);
+        middle = rest;
+    }
+    match view.page.is_some() {
+        true => page(frame, view, middle),
+        false => list(frame, view, middle),
+    }
+}
+
+fn help(view: &View) -> &'static str {
+    match (&view.page, view.is_typing) {
+        (Some(_), _) => keys::PAGE,
+        (None, true) => keys::FILTER,
+        (None, false) => keys::LIST,
+    }
+}
+
+/// The sums of what the filter lets pass, and the order.
+fn sums(view: &View) -> String {
+    let (mut processes, mut connections, mut received, mut sent) = (0, 0, 0.0, 0.0);
+    for row in view.rows() {
+        if let Entry::Process(of) = row {
+            processes += 1;
+            connections += of.connected as u64;
+            received += of.rate.octets_received;
+            sent += of.rate.octets_sent;
+        }
+    }
+    let order = &view.order;
+    let reversed = if order.reverse { ", reversed" } else { "" };
+    let filter = match (view.is_typing, order.filter.as_str()) {
+        (true, filter) => format!("; filter: {filter}_"),
+        (false, "") => String::new(),
+        (false, filter) => format!("; filter: {filter}"),
+    };
+    format!(
+        "{}, {}, in {}/s, out {}/s; by {}{reversed}{filter}",
+        count(processes, "process"),
+        count(connections, "connection"),
+        octets(received),
+        octets(sent),
+        order.sort.name()
+    )
+}
+
+fn list(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
+    // One line is the header.
+    let (range, selected) = view.visible(usize::from(area.height).saturating_sub(1));
+    let rows = view.rows();
+    if rows.is_empty() {
+        let filtered = !view.look.processes.is_empty();
+        let text =
+            if filtered { "nothing contains the filter" } else { "no process publishes anything" };
+        return frame.render_widget(Line::raw(text), area);
+    }
+    let stopped = |row: &Entry<'_>| match row {
+        Entry::Process(of) => view.stopped.contains(&of.seen.page.process.pid),
+        Entry::Connection(_) => false,
+    };
+    let texts: Vec<_> = rows[range].iter().map(|row| cells(row, stopped(row))).collect();
+    let columns = fitting(&texts, area.width.into());
+    let lines = texts.iter().enumerate().map(|(n, cells)| {
+        let style = if n == selected { Modifier::REVERSED } else { Modifier::empty() };
+        line(cells, &columns).style(Style::new().add_modifier(style))
+    });
+    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width as u16));
+    let headers = HEADERS.map(str::to_owned);
+    let table = Table::new(lines, widths)
+        .header(line(&headers, &columns).style(Modifier::UNDERLINED))
+        .column_spacing(1);
+    frame.render_widget(table, area);
+}
+
+/// The cells of these columns; all but the first end at the right.
+fn line<'a>(cells: &'a [String], columns: &[(usize, usize)]) -> Row<'a> {
+    Row::new(columns.iter().map(|(column, _)| {
+        let side = if *column == 0 { Alignment::Left } else { Alignment::Right };
+        Cell::new(Text::raw(cells[*column].as_str()).alignment(side))
+    }))
+}
+
+fn page(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
+    let height = usize::from(area.height);
+    view.height = height.max(1);
+    let Some(page) = &mut view.page else { return };
+    let is_stopped = view.stopped.contains(&page.seen.page.process.pid);
+    let lines = page.lines(area.width.into(), is_stopped);
+    page.scroll = page.scroll.min(lines.len().saturating_sub(height));
+    let shown: Vec<_> = lines.into_iter().skip(page.scroll).take(height).map(Line::raw).collect();
+    frame.render_widget(Paragraph::new(shown), area);
+}

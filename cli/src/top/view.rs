@@ -1,0 +1,129 @@
+//! What `warpline top` shows: two looks, the order of rows, the selected row, and the open page. The main thread
+//! owns it.
+
+use std::collections::HashSet;
+
+use state_page::read::QueuePair;
+
+use super::args::TopArgs;
+use super::page::Page;
+use super::rows::{Id, Order, Row, rows};
+use crate::stat::pages::{Look, Seen};
+
+pub(super) struct View {
+    before: Look,
+    pub(super) look: Look,
+    /// Processes that a signal has stopped.
+    pub(super) stopped: HashSet<u32>,
+    pub(super) order: Order,
+    /// Keys go to the filter.
+    pub(super) is_typing: bool,
+    selected: Option<Id>,
+    /// The selected row, also if it is gone.
+    index: usize,
+    /// Rows above the screen.
+    offset: usize,
+    /// Rows on the screen.
+    pub(super) height: usize,
+    pub(super) page: Option<Page>,
+}
+
+impl View {
+    pub(super) fn new(look: Look, args: &TopArgs) -> Self {
+        let (sort, filter) = (args.sort, args.filter.clone());
+        Self {
+            before: look.clone(),
+            stopped: stopped(&look),
+            look,
+            order: Order { sort, reverse: false, filter, folded: HashSet::new() },
+            is_typing: false,
+            selected: None,
+            index: 0,
+            offset: 0,
+            height: 1,
+            page: None,
+        }
+    }
+
+    /// Takes a new look.
+    pub(super) fn take(&mut self, look: Look) {
+        self.before = std::mem::replace(&mut self.look, look);
+        self.stopped = stopped(&self.look);
+        if let Some(page) = &mut self.page {
+            page.update(&self.before, &self.look);
+        }
+    }
+
+    /// The connection that is to be explained.
+    pub(super) fn question(&mut self) -> Option<(Id, Seen, QueuePair)> {
+        self.page.as_mut()?.question()
+    }
+
+    pub(super) fn explained(&mut self, id: &Id, text: String) {
+        // The page may have been closed.
+        if let Some(page) = self.page.as_mut().filter(|page| page.id == *id) {
+            page.explained(text);
+        }
+    }
+
+    /// All rows.
+    pub(super) fn rows(&self) -> Vec<Row<'_>> {
+        rows(&self.before, &self.look, &self.order)
+    }
+
+    /// The rows that the screen shows, with the place of the selected one among these. The selected row keeps its
+    /// selection where it moves; if it is gone, the one in its place has it.
+    pub(super) fn visible(&mut self, height: usize) -> (std::ops::Range<usize>, usize) {
+        let ids: Vec<_> = self.rows().iter().map(Row::id).collect();
+        let found = ids.iter().position(|id| Some(id) == self.selected.as_ref());
+        self.index = found.unwrap_or(self.index).min(ids.len().saturating_sub(1));
+        self.selected = ids.get(self.index).cloned();
+        self.height = height.max(1);
+        let highest = (self.index + 1).saturating_sub(self.height);
+        self.offset = self.offset.clamp(highest, self.index.max(highest));
+        // No empty lines below the last row.
+        self.offset = self.offset.min(ids.len().saturating_sub(self.height));
+        let end = (self.offset + self.height).min(ids.len());
+        (self.offset..end, self.index - self.offset)
+    }
+
+    /// Moves the selection, or the lines of the page.
+    pub(super) fn step(&mut self, by: isize) {
+        match &mut self.page {
+            Some(page) => page.scroll = page.scroll.saturating_add_signed(by),
+            None => {
+                self.index = self.index.saturating_add_signed(by);
+                let rows = self.rows();
+                let selected = rows.get(self.index).or(rows.last()).map(Row::id);
+                self.selected = selected;
+            }
+        }
+    }
+
+    /// Opens the page of the selected connection; folds or unfolds a process.
+    pub(super) fn open(&mut self) {
+        let rows = self.rows();
+        let is_selected = |row: &&Row<'_>| Some(row.id()) == self.selected;
+        match rows.iter().find(is_selected) {
+            None => {}
+            Some(Row::Connection(of)) => self.page = Some(Page::new(of.seen, of.qp, of.rate)),
+            Some(row @ Row::Process(_)) => {
+                let id = row.id();
+                if !self.order.folded.remove(&id) {
+                    self.order.folded.insert(id);
+                }
+            }
+        }
+    }
+}
+
+/// The processes that are stopped (proc(5), state T or t).
+fn stopped(look: &Look) -> HashSet<u32> {
+    let is_stopped = |pid: &u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name of the program, in parentheses, may contain anything.
+        let state = text.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+        matches!(state, Some('T' | 't'))
+    };
+    look.processes.iter().map(|seen| seen.page.process.pid).filter(is_stopped).collect()
+}
