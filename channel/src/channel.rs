@@ -58,7 +58,7 @@ impl Channel {
         Self::connect_with(ia, peer, Options::default())
     }
 
-    /// Connects, and takes what the options say.
+    /// Connects with the given limits.
     pub fn connect_with(ia: &Ia, peer: impl ToSocketAddrs, options: Options) -> Result<Self> {
         let channel = Self::begin(ia, addresses(peer)?, options)?;
         channel.established()?;
@@ -91,7 +91,7 @@ impl Channel {
         Ok(Self { core, patience: options.patience })
     }
 
-    /// Begins to accept; a caller that is not a channel of this version is rejected, which is the error.
+    /// Begins to accept; a caller that is not a channel of this version is rejected, with an error.
     pub(crate) fn admit(
         hub: &Arc<Hub>,
         request: Request,
@@ -131,8 +131,8 @@ impl Channel {
         if sent { Ok(()) } else { Err(Error::Full) }
     }
 
-    /// Memory to write a message of at most `len` octets into, which is then sent without a copy; waits
-    /// while all of it is under way.
+    /// Returns memory for a message of at most `len` octets, which is then sent without a copy; waits
+    /// while all of it is in use.
     pub fn draft(&self, len: usize) -> Result<Draft> {
         self.wait(self.patience, |state| self.core.draft(state, len))
     }

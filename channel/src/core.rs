@@ -20,7 +20,7 @@ use crate::state::{Entry, Over, State};
 use crate::tuning::INLINE;
 use crate::wire::{Greeting, HEADER, Kind};
 
-/// See the module.
+/// One end of a channel, see the module.
 pub(crate) struct ChannelEnd {
     pub(crate) hub: Arc<Hub>,
     pub(crate) ep: Ep,
@@ -39,7 +39,7 @@ fn capacity(small: usize) -> usize {
     (HEADER + small).next_multiple_of(if small < PAGE { 64 } else { PAGE })
 }
 
-/// Octets of a page; another size is no more than less good.
+/// Octets of a page; another size is only slower.
 const PAGE: usize = 4096;
 
 impl ChannelEnd {

@@ -44,7 +44,7 @@ pub enum Error {
     /// A draft of one channel was sent through another.
     #[error("the draft was made for another channel")]
     ForeignDraft,
-    /// An option that makes no sense; the text says which, and what is allowed.
+    /// An invalid option; the text names it and the allowed values.
     #[error("{0}")]
     Options(&'static str),
     /// The time-out has passed.

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::state::State;
 use crate::tuning::END_CHECK;
 
-/// See the module.
+/// Drives channels, see the module.
 pub(crate) struct Hub {
     pub(crate) ia: Ia,
     pub(crate) evd: Evd,
@@ -46,13 +46,13 @@ pub(crate) struct Hub {
     room: Mutex<u32>,
 }
 
-/// How long to wait at once.
+/// Longest single wait.
 fn left(until: Option<Instant>) -> Duration {
     until.map_or(END_CHECK, |until| until.saturating_duration_since(Instant::now()).min(END_CHECK))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing of ours panics while one is held.
+    // No code of ours panics while one is held.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -108,7 +108,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Makes room for a new member with so many completions.
+    /// Makes room for the completions of a new member.
     pub(crate) fn room_for(&self, completions: u32) -> Result<()> {
         let mut room = lock(&self.room);
         let more = *room + completions;
@@ -186,7 +186,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Takes the completions that there are, or waits for one.
+    /// Takes the queued completions, or waits for one.
     fn lead(&self, batch: &mut Vec<Completion>, seen: u64, wait: Duration) -> Result<()> {
         if self.round() != seen {
             // Another thread took them concurrently.
@@ -210,7 +210,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Takes the completions that there are, unless a thread leads.
+    /// Takes the queued completions, unless a thread leads.
     pub(crate) fn take_all(&self) {
         let Ok(mut batch) = self.batch.try_lock() else { return };
         // A provider that fails here fails the next wait, too.

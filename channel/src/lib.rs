@@ -37,13 +37,13 @@
 //!
 //! # Flow control
 //!
-//! An end says how many messages it takes ([`Options`]); that many may be on their way or wait to be taken,
+//! An end declares how many messages it accepts ([`Options`]); that many may be in flight or wait to be received,
 //! and its memory is bounded by that. A sender that is ahead waits, gets [`Error::Full`], or is pending. Two ends that
 //! only send, and never receive, wait for each other: as with sockets.
 //!
 //! # Ends
 //!
-//! [`Channel::finish`] says that no message follows; the peer's [`Channel::recv`] returns `None` after the
+//! [`Channel::finish`] announces that no message follows; the peer's [`Channel::recv`] returns `None` after the
 //! last. If the connection ends before that, it returns the messages that have arrived, then an error that
 //! names both ends and the cause: nothing is lost without notice.
 //!
@@ -54,9 +54,9 @@
 //! # Peers
 //!
 //! A peer is not trusted: each number that it sends is checked against what was agreed, and it can make
-//! this end neither wait in a call that does not wait, nor hold more than its options say. What it may see
-//! of this end's memory is a large message that was sent to it, until it has read it. The wire form
-//! is versioned and written down in `docs/channel.md`.
+//! this end neither wait in a call that does not wait, nor use more memory than its options allow. Of this
+//! end's memory the peer can read only a large message sent to it, until it has read it. The wire form
+//! is versioned and described in `docs/channel.md`.
 #![forbid(unsafe_code)]
 
 mod channel;

@@ -1,4 +1,4 @@
-//! Listeners. Each accepted channel has a dispatcher of its own, so that a thread or a task can have it.
+//! Listeners. Each accepted channel has its own dispatcher, so that a thread or a task can own it.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::options::Options;
 
-/// Waits for channels. See [`Server`](crate::Server) for many clients in one thread.
+/// Accepts channels. See [`Server`](crate::Server) for many clients in one thread.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) ia: Ia,
@@ -18,24 +18,24 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at an address; port 0 takes a free one.
+    /// Listens at an address; port 0: any free port.
     pub fn bind(ia: &Ia, address: impl ToSocketAddrs) -> Result<Self> {
         Self::bind_with(ia, address, Options::default())
     }
 
-    /// Listens for channels that take what the options say.
+    /// Listens for channels with the given limits.
     pub fn bind_with(ia: &Ia, address: impl ToSocketAddrs, options: Options) -> Result<Self> {
         options.greeting()?;
         Ok(Self { ia: ia.clone(), listen: ia.listen(address)?, options })
     }
 
-    /// Where it listens, with the real port.
+    /// The address, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.listen.address()
     }
 
-    /// The next channel, waiting for one. Callers that are no channel of this version, or are gone again,
-    /// are rejected and waited past. Any number of threads may accept.
+    /// Waits for the next channel. Callers that are no channel of this version, or have already ended,
+    /// are rejected and skipped. Any number of threads may accept.
     pub fn accept(&self) -> Result<Channel> {
         loop {
             let request = self.listen.request()?;
@@ -53,7 +53,7 @@ impl Listener {
     }
 }
 
-/// The caller is no channel of this version, or gone: an error of its, not of the listener.
+/// The caller is no channel of this version, or has ended: not an error of the listener.
 pub(crate) fn is_callers(error: &Error) -> bool {
     let gone = |error: &AccessError| matches!(error, AccessError::Closed(_));
     match error {

@@ -1,8 +1,8 @@
-//! Messages: one that came, one that is being written, and what can be sent.
+//! Messages: a received one, one that is being written, and what can be sent.
 //!
-//! A message owns the registered memory that it came in and gives it back to its channel when it is
-//! dropped, on whatever thread; until then the peer may send one message less. If the channel is gone, the
-//! memory goes, too.
+//! A message owns the registered memory that it was received in and returns it to its channel when it is
+//! dropped, on any thread; until then the peer may send one message less. If the channel has ended, the
+//! memory is freed.
 
 use std::io;
 use std::mem;
@@ -15,9 +15,9 @@ use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
 use crate::wire::HEADER;
 
-/// A message that came: a slice of octets, in the memory that they were received into.
+/// A received message: a slice of octets, in the memory that they were received into.
 pub struct Message {
-    /// `None` once it is given back.
+    /// `None` once it is returned.
     buffer: Option<Buffer>,
     /// Octets of the header before the application's.
     skip: usize,
@@ -79,7 +79,7 @@ pub(crate) enum Memory {
     Small { buffer: Buffer, room: usize },
     /// For a message that the peer reads: the first `len` octets.
     Large { octets: Vec<u8>, len: usize, room: usize },
-    /// Sent, or given back.
+    /// Sent, or returned.
     Gone,
 }
 
@@ -96,7 +96,7 @@ impl Draft {
     pub fn resize(&mut self, len: usize) {
         match &mut self.memory {
             Memory::Small { buffer, room } => {
-                // The room is inside of the buffer.
+                // The range is within the buffer.
                 let sized = buffer.resize(HEADER + len.min(*room));
                 debug_assert!(sized.is_ok());
             }
@@ -109,7 +109,7 @@ impl Draft {
         }
     }
 
-    /// Appends what `source` has, up to the capacity, with no copy between; returns how many octets.
+    /// Reads from `source` up to the capacity, without a further copy; returns the number of octets.
     pub fn read_from(&mut self, source: &mut impl io::Read) -> io::Result<usize> {
         let before = self.len();
         self.resize(self.capacity());
@@ -128,7 +128,7 @@ impl Draft {
 }
 
 impl Draft {
-    /// Its memory, which it does not give back any more.
+    /// Its memory, which it no longer returns.
     pub(crate) fn into_memory(mut self) -> Memory {
         self.of = Weak::new();
         mem::replace(&mut self.memory, Memory::Gone)
@@ -197,7 +197,7 @@ pub(crate) enum Body<'a> {
 }
 
 impl Outgoing<'_> {
-    /// It is no draft of another channel.
+    /// Refuses a draft of another channel.
     pub(crate) fn check(&self, of: &Arc<ChannelEnd>) -> Result<()> {
         match &self.0 {
             Body::Draft(draft) if !std::ptr::eq(draft.of.as_ptr(), Arc::as_ptr(of)) => {

@@ -1,4 +1,4 @@
-//! What an end takes, and how long it waits. Plain values.
+//! Limits of an end, and its time-outs. Plain values.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::wire::Greeting;
 /// never used takes addresses only, unless the device pins what is registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Octets of a message that travels in one Send; a longer one is read by the peer. At least 20.
+    /// Longest message that is sent in one Send; a longer one is read by the peer. At least 20 octets.
     pub small: u32,
-    /// Messages that may be on their way to this end, or wait here to be taken: 1 to 4096.
+    /// Messages that may be in flight to this end, or wait here to be received: 1 to 4096.
     pub slots: u16,
     /// How many of those may be large: at most 64. 0: none, and no message is longer than `small`.
     pub large: u16,

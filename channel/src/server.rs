@@ -1,7 +1,7 @@
-//! Many clients in one thread: one dispatcher, one call that returns what happened.
+//! Many clients in one thread: one dispatcher, one call that returns the next event.
 //!
 //! Owner: the server has the clients, until they are gone; [`Peer`]s that the application keeps name them.
-//! Any number of threads may ask for the next event; each goes to one of them. No client can hold up
+//! Any number of threads may wait for the next event; each event goes to one of them. No client can delay
 //! another: nothing here waits for one, and each has its own credits. When one dies it is an event.
 
 use std::collections::BTreeMap;
@@ -18,15 +18,15 @@ use crate::hub::Hub;
 use crate::message::{Draft, Message, Outgoing};
 use crate::options::Options;
 
-/// What happened at a [`Server`].
+/// An event of a [`Server`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A client is there.
+    /// A client has connected.
     Connected(Peer),
     /// A client's next message.
     Message(Peer, Message),
-    /// A client is done, or gone: then an error says why. It leaves when the last [`Peer`] is dropped.
+    /// A client has finished, or has ended with an error that gives the cause. It is freed with the last [`Peer`].
     Gone(Peer, Result<()>),
 }
 
@@ -82,12 +82,12 @@ impl Server {
     /// Clients beyond these are rejected, unless [`Server::bind_with`] says otherwise.
     pub const CLIENTS: usize = 1024;
 
-    /// Listens at an address; port 0 takes a free one.
+    /// Listens at an address; port 0: any free port.
     pub fn bind(ia: &Ia, address: impl ToSocketAddrs) -> Result<Self> {
         Self::bind_with(ia, address, Options::default(), Self::CLIENTS)
     }
 
-    /// Listens for at most so many clients, of each of which it takes what the options say.
+    /// Listens for at most this many clients, each with the given limits.
     pub fn bind_with(
         ia: &Ia,
         address: impl ToSocketAddrs,
@@ -108,12 +108,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens, with the real port.
+    /// The address, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.listen.address()
     }
 
-    /// What happens next, waiting for it.
+    /// Waits for the next event.
     pub fn next(&self) -> Result<Event> {
         loop {
             if let Some(event) = self.next_timeout(Duration::from_secs(3600))? {
@@ -122,7 +122,7 @@ impl Server {
         }
     }
 
-    /// What happens next; `None`: nothing, in that time.
+    /// Waits for the next event; `None`: there was none within that time.
     pub fn next_timeout(&self, timeout: Duration) -> Result<Option<Event>> {
         let mut until = None;
         loop {
@@ -164,7 +164,7 @@ impl Server {
         }
     }
 
-    /// Reports once that a client is gone that was reported before.
+    /// Reports once the end of a client that was reported before.
     fn gone(&self, core: Arc<ChannelEnd>, reported: bool, how: Result<()>) -> Option<Event> {
         let known = self.clients.lock().remove(&core.id());
         (known.is_some() && reported).then(|| Event::Gone(Peer(core), how))
@@ -187,8 +187,8 @@ fn admit(
 }
 
 impl Peer {
-    /// Sends a message if the client takes it now. Errors: [`Error::Full`], the message is dropped; the
-    /// client has not taken as many of the earlier ones as it granted.
+    /// Sends a message if the client accepts it now. Errors: [`Error::Full`], the message is dropped; the
+    /// client has not received enough of the earlier ones.
     pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<()> {
         let message = message.into();
         message.check(&self.0)?;
@@ -197,20 +197,20 @@ impl Peer {
         if sent { Ok(()) } else { Err(Error::Full) }
     }
 
-    /// Memory to write a message of at most `len` octets into, which is then sent without a copy. Errors:
-    /// [`Error::Full`], all of it is under way.
+    /// Returns memory for a message of at most `len` octets, which is then sent without a copy. Errors:
+    /// [`Error::Full`], all of it is in use.
     pub fn draft(&self, len: usize) -> Result<Draft> {
         let draft = self.0.draft(&mut self.0.state(), len)?;
         draft.ok_or(Error::Full)
     }
 
-    /// Says that no message follows.
+    /// Announces that no message follows.
     pub fn finish(&self) -> Result<()> {
         let sent = self.0.finish(&mut self.0.state())?;
         if sent { Ok(()) } else { Err(Error::Full) }
     }
 
-    /// Its name, as long as it is there.
+    /// Its id, unique as long as it exists.
     pub fn id(&self) -> EpId {
         self.0.id()
     }

@@ -1,15 +1,15 @@
-//! What both ends owe each other: a state machine without IO.
+//! Flow control between both ends: a state machine without IO.
 //!
 //! Owner: a connection, under its lock. It counts the messages that either end may send, the large ones
 //! that are not read yet, and the ends of both directions. Every number of the peer is checked against
-//! what was promised, so a peer can neither make this end send into nothing, nor hold more than was
+//! what was agreed, so a peer can neither make this end send without a receive, nor use more memory than
 //! agreed. When the peer dies it is dropped; a new connection has a new one.
 
 use itapi::RemoteRange;
 
 use crate::wire::{Greeting, HEADER, Header, Kind};
 
-/// What a peer did that it must not.
+/// A violation of the protocol by the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Violation {
@@ -21,14 +21,14 @@ pub enum Violation {
     Credits,
     /// It read more large messages than were announced.
     Read,
-    /// A small message of more than this end takes, octets after an acknowledgement or an end, or a place
-    /// of a large message that is none.
+    /// A small message longer than this end accepts, octets after an acknowledgement or an end, or an invalid
+    /// address of a large message.
     Length,
-    /// A large message of no octets, of more than this end takes, or beyond the number agreed.
+    /// A large message without octets, longer than this end accepts, or beyond the number agreed.
     Large,
     /// An acknowledgement of nothing.
     Idle,
-    /// Something after its end.
+    /// A message after its end.
     AfterEnd,
 }
 
@@ -47,25 +47,25 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// What a message of the peer is for this end.
+/// The kind of a message of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
     /// A message of the application, after the header.
     Small,
-    /// One to be read from there.
+    /// A message to be read from this address.
     Large(RemoteRange),
-    /// Counts, which are noted.
+    /// Counts, which are recorded.
     Counts,
     /// The peer sends nothing more.
     End,
 }
 
-/// One end's account of a connection.
+/// The state of one end of a connection.
 #[derive(Debug)]
 pub struct Session {
     ours: Greeting,
     peer: Greeting,
-    /// Large messages that may be under way in either direction: what both ends take.
+    /// Large messages that may be outstanding in either direction: the smaller limit of both ends.
     large: u16,
     /// Messages that may be sent.
     credits: u16,
@@ -75,17 +75,17 @@ pub struct Session {
     ended: bool,
     /// Messages that the peer may send.
     granted: u16,
-    /// Messages of the peer that were taken, and that it does not know of.
+    /// Messages of the peer that were received and not yet acknowledged.
     owed: u16,
     /// Large messages of the peer that are not read.
     reading: u16,
-    /// Large messages that were read, and that the peer does not know of.
+    /// Large messages that were read and not yet acknowledged.
     read: u16,
     peer_ended: bool,
 }
 
 impl Session {
-    /// Between ends that greeted each other so.
+    /// Between ends with these greetings.
     pub fn new(ours: Greeting, peer: Greeting) -> Self {
         Self {
             ours,
@@ -107,7 +107,7 @@ impl Session {
         self.peer.small as usize
     }
 
-    /// Octets of the longest message that the peer takes.
+    /// Octets of the longest message that the peer accepts.
     pub fn longest(&self) -> u64 {
         let small = u64::from(self.peer.small);
         if self.large == 0 { small } else { small.max(self.peer.longest) }
@@ -124,7 +124,7 @@ impl Session {
         self.ended
     }
 
-    /// The peer's end has come.
+    /// The peer's end was received.
     pub fn peer_has_ended(&self) -> bool {
         self.peer_ended
     }
@@ -146,7 +146,7 @@ impl Session {
         self.read > 0 || (self.owed >= self.ours.slots.div_ceil(2) && !self.peer_ended)
     }
 
-    /// The header of a message that is sent now. The caller has asked [`Session::may_send`], and whether
+    /// The header of a message that is sent now. The caller has checked [`Session::may_send`], and whether
     /// it [has ended](Session::has_ended).
     #[inline]
     pub fn header(&mut self, kind: Kind) -> Header {
@@ -162,7 +162,7 @@ impl Session {
         header
     }
 
-    /// A message of the peer was taken by the application.
+    /// The application has received a message of the peer.
     #[inline]
     pub fn taken(&mut self) {
         self.owed += 1;
@@ -174,7 +174,7 @@ impl Session {
         self.read += 1;
     }
 
-    /// A message of the peer came. Returns what it is, and how many large messages of ours it has read.
+    /// Handles a message of the peer. Returns its kind, and how many large messages of ours the peer has read.
     #[inline]
     pub fn arrive(&mut self, octets: &[u8]) -> Result<(Arrival, u16), Violation> {
         let header = Header::from_octets(octets).ok_or(Violation::Header)?;
@@ -299,7 +299,7 @@ mod tests {
         assert!(ours.peer_has_ended());
         assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, b"x")), Err(Violation::AfterEnd));
         assert_eq!(ours.arrive(&message(Kind::End, 0, 0, b"")), Err(Violation::AfterEnd));
-        // But this end may still be sending.
+        // This end may still be sending.
         ours.header(Kind::Small);
         assert!(ours.arrive(&message(Kind::Ack, 1, 0, b"")).is_ok());
     }

@@ -1,8 +1,8 @@
-//! What a channel has in its hands: messages that came, memory that is idle, and what is under way.
+//! The state of a channel: received messages, idle memory, and outstanding requests.
 //!
 //! Owner: the channel's [`ChannelEnd`](crate::core::ChannelEnd), which locks it for each step; nothing here waits. All
-//! lists are bounded by what was agreed. When the connection ends, messages that came stay to be taken; the
-//! rest goes with the channel.
+//! lists are bounded by the agreed limits. When the connection ends, received messages can still be taken; the
+//! rest is freed with the channel.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -13,7 +13,7 @@ use crate::error::{End, Error};
 use crate::session::{Session, Violation};
 use crate::wire::Unfit;
 
-/// Why a channel carries nothing any more.
+/// Why a channel has ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Over {
     /// The peer broke the protocol.
@@ -53,7 +53,7 @@ pub(crate) enum Entry {
     Large(Buffer),
 }
 
-/// Requests of the send queue: how many are under way, and which of them are signalled.
+/// Requests of the send queue: how many are outstanding, and which of them are signalled.
 #[derive(Default)]
 pub(crate) struct Sends {
     /// Not known to be complete.
@@ -82,7 +82,7 @@ impl Sends {
     }
 }
 
-/// See the module.
+/// The state, see the module.
 #[derive(Default)]
 pub(crate) struct State {
     /// `None` until both ends have greeted each other.
@@ -93,20 +93,20 @@ pub(crate) struct State {
     /// How the connection ended; it is over when all completions were taken.
     pub(crate) ending: Option<Over>,
     pub(crate) inbound: VecDeque<Entry>,
-    /// Messages that came before the greeting of the peer was looked at.
+    /// Messages that arrived before the peer's greeting was processed.
     pub(crate) early: VecDeque<Buffer>,
     /// Receives to be posted again.
     pub(crate) free: Vec<Local>,
     /// Idle memory for small messages, and how many there are in all.
     pub(crate) drafts: Vec<Buffer>,
     pub(crate) drafts_made: usize,
-    /// Idle memory for large messages that leave, and that come.
+    /// Idle memory for large messages to be sent and to be received.
     pub(crate) vectors: Vec<Vec<u8>>,
     pub(crate) sinks: Vec<Buffer>,
     /// Large messages that the peer has not read, oldest first.
     pub(crate) unread: VecDeque<Adopted<Vec<u8>>>,
     pub(crate) sends: Sends,
-    /// Tasks that wait for anything here.
+    /// Tasks that wait for a change of this state.
     pub(crate) wakers: Vec<Waker>,
     /// It is on the list of those that have an event for a [`Server`](crate::Server).
     pub(crate) listed: bool,
@@ -120,7 +120,7 @@ impl State {
         matches!(self.inbound.front(), Some(Entry::Small(_) | Entry::Large(_)))
     }
 
-    /// The peer has said that it is done, and all of its messages were taken.
+    /// The peer has finished, and all of its messages were taken.
     pub(crate) fn is_at_end(&self) -> bool {
         let ended = self.session.as_ref().is_some_and(Session::peer_has_ended);
         ended && self.inbound.is_empty()

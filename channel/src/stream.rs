@@ -1,5 +1,5 @@
-//! Streams of octets over messages, for code that reads and writes. Each write is a message, as far as one
-//! goes; what a read leaves of a message stays for the next. One reader and one writer.
+//! Streams of octets over messages, for code that reads and writes. Each write is a message, up to the
+//! longest one; octets of a message that a read leaves are returned by the next. One reader and one writer.
 
 use std::io::{self, Read, Write};
 
@@ -17,7 +17,7 @@ struct PartlyRead {
 }
 
 impl PartlyRead {
-    /// Copies what there is; 0: nothing is left.
+    /// Copies the octets available; 0: none is left.
     fn copy(&mut self, out: &mut [u8]) -> usize {
         let Some(message) = &self.message else { return 0 };
         let left = &message[self.read..];
@@ -76,12 +76,12 @@ impl Channel {
 }
 
 impl Stream {
-    /// Says that no octet follows.
+    /// Announces that no octet follows.
     pub fn finish(&self) -> Result<()> {
         self.channel.finish()
     }
 
-    /// The channel again; the rest of a message that was read in part is dropped.
+    /// Returns the channel; the rest of a partly read message is dropped.
     pub fn into_channel(self) -> Channel {
         self.channel
     }
@@ -89,7 +89,7 @@ impl Stream {
 
 impl Read for Stream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        // An empty message is no end.
+        // An empty message is not the end.
         while !out.is_empty() && self.rest.is_empty() {
             match self.channel.recv()? {
                 Some(message) if message.is_empty() => {}
@@ -111,7 +111,7 @@ impl Write for Stream {
         Ok(piece.len())
     }
 
-    /// Nothing is held back.
+    /// Nothing is buffered.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -134,7 +134,7 @@ impl AsyncChannel {
 }
 
 impl AsyncStream {
-    /// The channel again; the rest of a message that was read in part is dropped.
+    /// Returns the channel; the rest of a partly read message is dropped.
     pub fn into_channel(self) -> AsyncChannel {
         self.channel
     }

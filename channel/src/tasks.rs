@@ -1,5 +1,5 @@
-//! The face for tasks: futures of no runtime in particular. The adapter's thread of callbacks handles
-//! completions and wakes the tasks; a task that is dropped leaves nothing behind, and takes no message along.
+//! The interface for tasks: futures for any runtime. The adapter's callback thread handles
+//! completions and wakes the tasks; a dropped task leaves no state, and loses no message.
 
 use std::future::poll_fn;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -64,7 +64,7 @@ pub struct AsyncChannel {
 }
 
 impl Channel {
-    /// The same for tasks; its calls wait as long as it takes.
+    /// The same for tasks; its calls have no time-out.
     pub fn into_async(self) -> Result<AsyncChannel> {
         self.core.hub.call()?;
         Ok(AsyncChannel { core: self.core })
@@ -77,7 +77,7 @@ impl AsyncChannel {
         Self::connect_with(ia, peer, Options::default()).await
     }
 
-    /// Connects, and takes what the options say.
+    /// Connects with the given limits.
     pub async fn connect_with(ia: &Ia, peer: impl ToSocketAddrs, options: Options) -> Result<Self> {
         let channel = Channel::begin(ia, addresses(peer)?, options)?.into_async()?;
         channel.established().await?;
@@ -127,7 +127,7 @@ impl AsyncChannel {
         self.step(context, |state| Ok(self.core.finish(state)?.then_some(())))
     }
 
-    /// See [`Channel::close`]; it waits as long as it takes. Dropped, it leaves the channel open.
+    /// See [`Channel::close`]; it has no time-out. Dropped, it leaves the channel open.
     pub async fn close(self) -> Result<()> {
         self.finish().await?;
         loop {
@@ -143,7 +143,7 @@ impl AsyncChannel {
                 break;
             }
         }
-        // The peer may have ended the connection in this moment.
+        // The peer may have ended the connection concurrently.
         let _ = self.core.ep.start_disconnect(Disconnect::Graceful);
         Ok(())
     }
@@ -153,12 +153,12 @@ impl AsyncChannel {
         self.core.ep.ends()
     }
 
-    /// Octets of the longest message that the peer takes.
+    /// Octets of the longest message that the peer accepts.
     pub fn longest(&self) -> u64 {
         self.core.state().session.as_ref().map_or(0, |session| session.longest())
     }
 
-    /// Takes a step, or is woken when it may be possible.
+    /// Attempts a step; pending until it may be possible.
     fn step<T>(
         &self,
         context: &mut Context<'_>,
@@ -188,7 +188,7 @@ impl Listener {
         let waiting = Arc::new(Mutex::new(Vec::<Waker>::new()));
         let wake = waiting.clone();
         self.listen.evd().on_event(move |_| {
-            // Nothing panics while it is held.
+            // No code panics while it is held.
             let mut waiting = wake.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.drain(..).for_each(Waker::wake);
         })?;
@@ -197,7 +197,7 @@ impl Listener {
 }
 
 impl AsyncListener {
-    /// Where it listens, with the real port.
+    /// The address, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
@@ -221,7 +221,7 @@ impl AsyncListener {
     }
 
     fn poll_request(&self, context: &mut Context<'_>) -> Poll<Result<Request>> {
-        // Held while the queue is looked at: a request that comes after that wakes.
+        // Held while the queue is checked: a later request wakes the task.
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         match self.listener.listen.evd().poll()? {
             Some(request) => Poll::Ready(Ok(request)),

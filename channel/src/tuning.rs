@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// One in so many requests is signalled.
+/// One request in this many is signalled.
 ///
 /// *Not measured by itself*: an unsignalled Send saves its completion at both layers, some 500 instructions ("dequeue
 /// from an EVD" of `--bin instructions`); of one in 16 that is 31 a message, and twice as many requests would hold their

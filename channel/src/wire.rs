@@ -1,10 +1,10 @@
-//! The wire form, version 1: the greeting in the private data, and the header of each message. Plain
-//! values without state; what the numbers mean over time is the [`Session`](crate::session::Session)'s.
+//! The wire format, version 1: the greeting in the private data, and the header of each message. Plain
+//! values without state; the [`Session`](crate::session::Session) applies the rules about them.
 //! `docs/channel.md` is the specification.
 
 use itapi::RemoteRange;
 
-/// Version of all that is here.
+/// Version of this format.
 pub const VERSION: u16 = 1;
 
 /// First octets of a greeting.
@@ -16,15 +16,15 @@ pub const HEADER: usize = 8;
 /// Most receives that one end may announce for messages.
 pub const MAX_SLOTS: u16 = 4096;
 
-/// Most large messages that may be under way in one direction.
+/// Most large messages that may be outstanding in one direction.
 pub const MAX_LARGE: u16 = 64;
 
 /// Private data of the connection: each end's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
-    /// Octets of a small message, which travels in one Send.
+    /// Octets of a small message, which is sent in one Send.
     pub small: u32,
-    /// Messages that may be on their way to this end and not taken.
+    /// Messages that may be in flight to this end or not yet received.
     pub slots: u16,
     /// Of these, how many may be large.
     pub large: u16,
@@ -32,14 +32,14 @@ pub struct Greeting {
     pub longest: u64,
 }
 
-/// Why private data is no greeting of this version.
+/// Why private data is not a greeting of this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unfit {
-    /// It does not begin as one.
+    /// It does not begin with the magic octets.
     Stranger,
-    /// The peer speaks another version.
+    /// The peer uses another version.
     Version(u16),
-    /// A number in it makes no sense.
+    /// A number in it is invalid.
     Number(&'static str),
 }
 
@@ -47,7 +47,7 @@ impl Greeting {
     /// Octets of a greeting.
     pub const LEN: usize = 24;
 
-    /// For the private data.
+    /// Encodes it for the private data.
     pub fn to_octets(self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];
         octets[..4].copy_from_slice(&MAGIC);
@@ -59,7 +59,7 @@ impl Greeting {
         octets
     }
 
-    /// Out of the private data; octets after it are left to later versions.
+    /// Decodes it from the private data; octets after it are for later versions.
     pub fn from_octets(octets: &[u8]) -> Result<Self, Unfit> {
         let version = match octets {
             [m0, m1, m2, m3, v0, v1, ..] if [*m0, *m1, *m2, *m3] == MAGIC => [*v0, *v1],
@@ -79,7 +79,7 @@ impl Greeting {
         greeting.check().map_or(Ok(greeting), |what| Err(Unfit::Number(what)))
     }
 
-    /// What of it makes no sense.
+    /// Its invalid field, if any.
     pub fn check(&self) -> Option<&'static str> {
         if self.slots == 0 || self.slots > MAX_SLOTS {
             return Some("receives: 1 to 4096");
@@ -96,45 +96,45 @@ impl Greeting {
         None
     }
 
-    /// Receives for what is no message: acknowledgements and the end. While an end does not look, its
+    /// Receives for acknowledgements and the end. While an end does not poll, its
     /// peer has no more to send than two acknowledgements of messages, one of each large one, and the end.
     pub fn reserve(&self) -> u32 {
         u32::from(self.large) + 3
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The rest is the application's.
+    /// The application's octets follow.
     Small = 0,
-    /// The rest says where the application's octets are: read them.
+    /// The address of the application's octets follows: read them.
     Large = 1,
-    /// Nothing but the counts of the header.
+    /// Only the counts of the header.
     Ack = 2,
     /// No message follows.
     End = 3,
 }
 
-/// Before the octets of each message.
+/// The header before the octets of each message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// What follows.
     pub kind: Kind,
-    /// Messages that the peer may send besides.
+    /// Further messages that the peer may send.
     pub credits: u16,
     /// Large messages of the peer that were read.
     pub read: u16,
 }
 
 impl Header {
-    /// In front of a message.
+    /// Encodes it before a message.
     pub fn to_octets(self) -> [u8; HEADER] {
         let ([c0, c1], [r0, r1]) = (self.credits.to_be_bytes(), self.read.to_be_bytes());
         [self.kind as u8, 0, c0, c1, r0, r1, 0, 0]
     }
 
-    /// Of a message; `None`: it is too short, or of a kind that this version does not have.
+    /// Decodes that of a message; `None`: it is too short, or of an unknown kind.
     pub fn from_octets(octets: &[u8]) -> Option<Self> {
         let [kind, 0, c0, c1, r0, r1, 0, 0] = octets.first_chunk()? else { return None };
         let kind = match kind {

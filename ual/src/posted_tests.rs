@@ -102,7 +102,7 @@ fn after_a_stream_only_failed_requests_wait() {
     posted.ended(2, |request| *request == 1);
     assert_eq!(posted.room(9).unwrap().1, 2);
     assert_eq!(posted.hold(4, true), Ok(4));
-    // A success of the next stream says nothing about the last one's requests.
+    // A success of the next stream does not complete the last one's requests.
     assert_eq!(complete(&mut posted, 4, true), (Some(4), vec![1]));
     assert_eq!(complete(&mut posted, 2, false), (Some(2), vec![]));
     assert_eq!(complete(&mut posted, 3, false), (Some(3), vec![]));

@@ -1,4 +1,4 @@
-//! How long `warpline stat` takes for many processes with many connections.
+//! Measures how long `warpline stat` takes for many processes with many connections.
 //!
 //! `observers [COMMAND]` starts [`PROCESSES`] children, each with a state page of [`CONNECTIONS`] records, in a
 //! directory of its own, runs the command (by default the `warpline` beside this program) [`RUNS`] times in each form,
@@ -17,7 +17,7 @@ use warpline_benches::Result;
 const PROCESSES: usize = 200;
 const CONNECTIONS: u32 = 50;
 const RUNS: usize = 11;
-/// Holds the directory in a child.
+/// Environment variable of a child: the directory.
 const DIRECTORY: &str = "WARPLINE_OBSERVED";
 
 fn main() -> Result<()> {

@@ -1,5 +1,5 @@
-//! Copies through the ring of a local stream, cached and past the caches, between two processors: what the
-//! rule of `shm-ring` (`copy.rs`) rests on. No protocol.
+//! Measures copies through the ring of a local stream, cached and past the caches, between two processors,
+//! on which the rule of `shm-ring` (`copy.rs`) is based. No protocol.
 //!
 //! `cargo run --release -p warpline-benches --bin ring_copy [-- ROUNDS [RING...]]` prints medians, for rounds
 //! with a near line (the processors share a cache) and a far one apart, since a host moves the processors of its
@@ -16,7 +16,7 @@ use shm_ring::{End, Side};
 use warpline_benches::Result;
 
 const SIZES: [usize; 7] = [256, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20];
-/// Octets that the producer sends from, over and over.
+/// Octets of the buffer that the producer sends from repeatedly.
 const SET: usize = 1 << 20;
 const HEAD: usize = 20;
 const TRAILER: usize = 4;
@@ -24,7 +24,7 @@ const SLICE: Duration = Duration::from_millis(30);
 /// Microseconds of half a round trip of a line, below which it is near.
 const NEAR: f64 = 0.12;
 
-/// From how many octets on a copy bypasses the caches: heads and trailers never do.
+/// Copies of this many octets or more bypass the caches: heads and trailers never do.
 const WAYS: [(&str, usize); 2] = [("cached", usize::MAX), ("past caches", 256)];
 
 fn main() -> Result<()> {

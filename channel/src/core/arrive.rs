@@ -89,7 +89,7 @@ impl ChannelEnd {
         self.end_on_error(state, done);
     }
 
-    /// Messages that came before the peer's greeting.
+    /// Messages that arrived before the peer's greeting.
     pub(super) fn catch_up(&self, state: &mut State) {
         while state.session.is_some()
             && let Some(buffer) = state.early.pop_front()

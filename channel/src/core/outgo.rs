@@ -41,7 +41,7 @@ impl ChannelEnd {
         }
         // A draft may be shorter than requested; a large message has at least one octet.
         let large = octets > small || (drafted && octets > 0);
-        // Kept free: room for acknowledgements and the end.
+        // Reserved for acknowledgements and the end.
         if !session.may_send(large) || state.sends.used + self.ours.reserve() >= self.depth {
             return Ok(false);
         }

@@ -1,4 +1,4 @@
-//! Sixty questions to one set of rules, and every mistake with its place.
+//! Sixty lookups in one set of rules, and every mistake with its line.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ match = { peer = "192.0.2.0/25", role = "connect" }
 action = { device = ["vp_verbs"] }
 "#;
 
-/// Peer, port, role (c, a), uid, exe, class; the rule that it meets, from 1; 0: none.
+/// Peer, port, role (c, a), uid, exe, class; the rule that matches, from 1; 0: none.
 const ASKED: [(&str, u16, char, u32, &str, &str, usize); 60] = [
     ("10.1.0.1", 7000, 'c', 1000, "/usr/bin/mpirun", "mpi", 1),
     ("10.1.255.255", 7099, 'c', 1000, "/mpirun", "mpi", 1),

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{Config, SAMPLE};
 
-/// What the parser would have taken in the place of a key that does not exist.
+/// The keys that the parser accepts where one does not exist.
 fn keys_of(text: &str) -> BTreeSet<String> {
     let refused = Config::parse(text, Path::new("w.toml")).unwrap_err().to_string();
     let listed = refused.split_once("expected").map_or(refused.as_str(), |(_, listed)| listed);
@@ -51,7 +51,7 @@ fn every_key_is_there() {
     let mut missing = Vec::new();
     for table in keys_of("[no-such-section]\n") {
         let mut keys = match table.as_str() {
-            // It takes any table; only what is none is refused.
+            // Any table is accepted; only other values are refused.
             "providers" => keys_of("[providers]\nno-such-key = 1\n"),
             table if is_list(table) => keys_of(&format!("[[{table}]]\nno-such-key = 1\n")),
             table => keys_of(&format!("[{table}]\nno-such-key = 1\n")),

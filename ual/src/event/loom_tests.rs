@@ -1,4 +1,4 @@
-//! Loom tests of event queues: no wake-up is lost, and none comes twice for one event, in every order of
+//! Loom tests of event queues: no wake-up is lost, and none is given twice for one event, in every order of
 //! a few steps.
 
 use loom::sync::Arc;

@@ -1,4 +1,4 @@
-//! Tests of events and commands about what is over: a closed object, an earlier one with the same id, an
+//! Tests of events and commands for what no longer exists: a closed object, an earlier one with the same id, an
 //! earlier stream of an endpoint.
 #![allow(clippy::unwrap_used)]
 
@@ -116,7 +116,7 @@ fn events_of_an_earlier_object_are_not_delivered_to_a_later_one() {
     let srq = pz.create_srq(SrqParams { depth: 4, max_sge: 1, low_watermark: 0 }).unwrap();
     let evd = side.ia.create_evd(EvdInit::new(Stream::Completion, 64)).unwrap();
     let cq = evd.cq().unwrap().id();
-    // As if they had been created since.
+    // The objects count as created since.
     for event in [AsyncEvent::RecvLimit, AsyncEvent::ConnectionReset] {
         side.on_the_way(EventSource::Qp(ep.id()), event, || directory.add_qp(ep.id(), &ep));
     }
@@ -206,7 +206,7 @@ fn an_overflow_of_a_closed_dispatcher_is_not_reported() {
     // It is closed at the moment when the event is added.
     side.asynchronous.push_affiliated(AsyncSource::Queue(9), AsyncEvent::CqOverrun, || false);
     assert_eq!(side.asynchronous.queued(), 0);
-    // Without tags they cannot be told apart.
+    // Without tags they cannot be distinguished.
     let (third, _fourth) = (software(0), software(0));
     third.close().unwrap();
     assert_eq!(side.asynchronous.queued(), 2);

@@ -1,4 +1,4 @@
-//! Headers: encode then decode is the identity, no octets panic; and the table of errors.
+//! Headers: encode then decode is the identity, no input panics; and the table of errors.
 //!
 //! Owner of the state: none. No thread, no IO, no peer.
 
@@ -95,7 +95,7 @@ proptest! {
         prop_assert_eq!(terminate.emit(&mut octets), Ok(octets.len()));
         prop_assert!(octets.len() <= TerminateRepr::MAX_LEN);
         prop_assert_eq!(TerminateRepr::parse(&octets), Ok(terminate));
-        // Cut short it is still a Terminate, and nothing after the cut is read. [RDMAP-32]
+        // A truncated Terminate is still a Terminate, and nothing after the cut is read. [RDMAP-32]
         for have in 0..octets.len() {
             match TerminateRepr::parse(&octets[..have]) {
                 Ok(cut) => prop_assert!(have >= 4 && cut.code == terminate.code),
@@ -103,7 +103,7 @@ proptest! {
             }
             prop_assert!(terminate.emit(&mut octets.clone()[..have]).is_err());
         }
-        // What its flags do not announce is not read, whatever follows.
+        // Headers that its flags do not announce are not read, whatever follows.
         octets.extend([0x41; 64]);
         prop_assert_eq!(TerminateRepr::parse(&octets), Ok(terminate));
     }
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-// Opcode, T and queue belong together. [RDMAP-01] [RDMAP-02] [EXT-01] [EXT-17]
+// Opcode, T bit and queue must match. [RDMAP-01] [RDMAP-02] [EXT-01] [EXT-17]
 #[test]
 fn opcodes_have_their_queue() {
     let queues = [
@@ -176,7 +176,7 @@ fn opcodes_have_their_queue() {
     assert_eq!(ddp::Control::new(false, false).0, 0x01);
 }
 
-// A peer with swapped nibbles is understood for the log; a compliant one is never reinterpreted.
+// Swapped nibbles are decoded for the log; a compliant Terminate is never reinterpreted.
 // [ERR-26]
 #[test]
 fn swapped_codes_are_recognised() {
@@ -289,7 +289,7 @@ fn every_code_is_registered_and_named() {
 }
 
 proptest! {
-    // [RDMAP-20] a Read header is one only if the Terminate says so
+    // [RDMAP-20] a Read header is present only if the Terminate's flags say so
     #[test]
     fn octets_behind_a_terminates_headers_are_no_read_request(
         ddp in header(), read in read_request(), length in any::<u16>(),

@@ -1,4 +1,4 @@
-//! The decoder for people: every vector is explained completely and judged as the vector says.
+//! The decoder for people: every vector is explained completely, with the vector's expected result.
 //!
 //! Owner of the state: none. No thread, no IO; the peer is an octet string.
 
@@ -28,7 +28,7 @@ fn code(value: &Value) -> Option<TerminateCode> {
     Some(TerminateCode::new(part("layer")?, part("type")?, part("code")?))
 }
 
-/// Every octet belongs to one frame and, bits apart, to one field.
+/// Every octet belongs to one frame and, except for bit fields, to one field.
 fn assert_complete(octets: &[u8], frames: &[Frame]) {
     let mut next = 0;
     let mut covered = vec![0u8; octets.len()];
@@ -54,7 +54,7 @@ fn assert_complete(octets: &[u8], frames: &[Frame]) {
                     assert_eq!(bits.remove(&field.offset), Some(first));
                     covered[field.offset + 1] += 1;
                 }
-                // Around markers a field's octets are not neighbours.
+                // Around markers a field's octets are not contiguous.
                 None => covered[field.offset] += 1,
             }
         }
@@ -63,7 +63,7 @@ fn assert_complete(octets: &[u8], frames: &[Frame]) {
     assert!(covered.iter().all(|times| *times <= 1), "{covered:?}");
 }
 
-// What can be judged without a connection's state is judged, with the right code.
+// Faults that can be detected without a connection's state are reported, with the right code.
 #[test]
 fn every_vector_has_its_expected_result() {
     let file = load();
@@ -78,7 +78,7 @@ fn every_vector_has_its_expected_result() {
         let also = error["also_acceptable"].as_array().cloned().unwrap_or_default();
         let expected: Vec<_> = [error].into_iter().chain(&also).map(code).collect();
         let sent = violation.terminate;
-        // Another file may judge a frame with two faults by the other one.
+        // Another file may report the other fault of a frame with two faults.
         if std::env::var_os("IWARP_VECTORS").is_none() {
             assert!(expected.contains(&sent), "{name}: {violation:?}, expected {expected:?}");
         }
@@ -99,7 +99,7 @@ fn faults_of(control: [u8; 2], qn: u8, mo: u32, payload: &[u8]) -> Vec<&'static 
 
 const NONE: [&str; 0] = [];
 
-// [DDP-14]: a message may end where its offsets do.
+// [DDP-14]: a message may end at the largest offset.
 #[test]
 fn the_last_offset_is_one() {
     const SEND: [u8; 2] = [0x41, 0x43];
@@ -107,7 +107,7 @@ fn the_last_offset_is_one() {
     assert_eq!(faults_of(SEND, 0, 0xffff_fffc, &[7; 5]), ["DDP-14"]);
 }
 
-// [RDMAP-07]: what is read may end where tagged offsets do.
+// [RDMAP-07]: the source of a Read may end at the largest tagged offset.
 #[test]
 fn the_last_tagged_offset_is_one() {
     let read = |size: u32| {
@@ -126,7 +126,7 @@ fn an_atomic_response_is_one_segment() {
     assert_eq!(faults_of([0x01, 0x4b], 3, 0, &[0; 12]), ["EXT-10"]);
 }
 
-// RFC 6580: whether the ends agreed is not in the FPDU.
+// RFC 6580: the FPDU does not show whether the ends agreed on it.
 #[test]
 fn a_send_with_immediate_is_named() {
     for (control, name) in
@@ -205,8 +205,8 @@ fn a_terminate_is_one_segment() {
     assert_eq!(judge(0x01), [("RDMAP-20", None)]);
 }
 
-/// Frames that no vector has: a length above the largest, an Atomic Request that is too short, one
-/// that is too long, nothing that can be judged.
+/// Frames that are in no vector: a length above the largest, an Atomic Request that is too short, one
+/// that is too long, and none with a detectable fault.
 fn further() -> Vec<(&'static str, Vec<u8>, bool)> {
     let fpdu = |ulpdu: &[u8]| {
         let mut frame = [&(ulpdu.len() as u16).to_be_bytes()[..], ulpdu].concat();
@@ -238,7 +238,7 @@ fn further() -> Vec<(&'static str, Vec<u8>, bool)> {
     ]
 }
 
-/// Every field of a frame, one a line.
+/// Every field of a frame, one per line.
 fn rendered(frame: &Frame) -> String {
     let head = format!("  {} {} {}/{}", frame.offset, frame.what, frame.length, frame.full_length);
     let fields = frame.fields.iter().map(|field| {
@@ -261,8 +261,8 @@ fn rendered(frame: &Frame) -> String {
     std::iter::once(head).chain(fields).map(|line| line + "\n").collect()
 }
 
-// What is said of every vector, field by field, was read by people once; here it is held. After a
-// change on purpose: WARPLINE_UPDATE=1 cargo test -p iwarp-proto --test decode, and read the difference.
+// The text for every vector, field by field, was reviewed once; this test compares it. After an
+// intended change: WARPLINE_UPDATE=1 cargo test -p iwarp-proto --test decode, then review the diff.
 #[test]
 fn every_field_is_explained_as_it_was_read() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/explained.txt");
@@ -353,7 +353,7 @@ fn a_conversation_is_explained_field_by_field() {
     assert!(frames.iter().all(|frame| frame.violations().next().is_none()));
 }
 
-// Places of fields take the markers into account.
+// Offsets of fields include the markers.
 #[test]
 fn markers_are_shown_where_they_stand() {
     let file = load();
@@ -366,7 +366,7 @@ fn markers_are_shown_where_they_stand() {
     assert_eq!(at("CRC"), Some(48));
 }
 
-// The end of the input in the middle of a frame is said, not judged.
+// The end of the input in the middle of a frame is noted, and is not a fault.
 #[test]
 fn cut_off_octets_are_named() {
     let file = load();

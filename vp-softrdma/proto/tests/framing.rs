@@ -23,7 +23,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
 }
 
-/// One FPDU, the ULPDU given whole; `head` octets of it go in as headers.
+/// One FPDU of a whole ULPDU, whose first `head` octets are passed as headers.
 fn encode(plan: &FpduPlan, ulpdu: &[u8], head: usize) -> Vec<u8> {
     let head = [&plan.length_field()[..], &ulpdu[..head]].concat();
     let payload = &ulpdu[head.len() - 2..];
@@ -105,7 +105,7 @@ fn every_length_is_padded_to_four() {
     }
 }
 
-// Pad octets may hold anything, but the CRC covers them. [MPA-04]
+// Pad octets may have any value, but the CRC covers them. [MPA-04]
 #[test]
 fn pad_is_ignored_and_covered() {
     let mut fpdu = send(&mut Tx::new(ON, false), &[5; 3]);
@@ -117,19 +117,19 @@ fn pad_is_ignored_and_covered() {
     assert_eq!(receive(&mut Rx::new(ON, false), &fpdu).0, [vec![5; 3]]);
 }
 
-// Without CRC the field is still there, zero from us, anything from the peer. [MPA-06] [MPA-14]
+// Without CRC the field is still present: zero from us, any value from the peer. [MPA-06] [MPA-14]
 #[test]
 fn the_crc_field_stays_without_crc() {
     let mut fpdu = send(&mut Tx::new(None, false), b"ab");
     assert_eq!(fpdu, hex("0002 6162 00000000"));
     fpdu[4..].copy_from_slice(&hex("deadbeef"));
     assert_eq!(receive(&mut Rx::new(None, false), &fpdu).0, [b"ab".to_vec()]);
-    // A right CRC is as good as a wrong one.
+    // A correct CRC and a wrong one are both accepted.
     let correct = send(&mut Tx::new(ON, false), b"ab");
     assert_eq!(receive(&mut Rx::new(None, false), &correct).0, [b"ab".to_vec()]);
 }
 
-// Nothing of a damaged FPDU is handed up, and nothing after it. [MPA-15] [MPA-37] [MPA-38]
+// A damaged FPDU and all octets after it are not delivered. [MPA-15] [MPA-37] [MPA-38]
 #[test]
 fn a_damaged_fpdu_ends_the_stream() {
     for markers in [false, true] {
@@ -143,7 +143,7 @@ fn a_damaged_fpdu_ends_the_stream() {
             let stream = [&first[..], &hurt, &good].concat();
             let mut rx = Rx::new(ON, markers);
             assert_eq!(receive(&mut rx, &stream), (vec![pattern(600)], Some(ProtocolError::Crc)));
-            // It stays that way.
+            // The error is permanent.
             assert_eq!(receive(&mut rx, &stream[first.len()..]).1, Some(ProtocolError::Crc));
         }
     }
@@ -155,8 +155,8 @@ fn announced(len: u16, markers: bool) -> Vec<u8> {
     encode(&plan, &pattern(len.into()), 0)
 }
 
-// With a CRC nothing is judged before it, the length neither: an FPDU that is damaged is a CRC error
-// whatever its length says. RFC 5044 4.4 [MPA-04, MPA-15, MPA-16] [ERR-02, ERR-04]
+// With a CRC nothing is checked before the CRC, not even the length: a damaged FPDU is a CRC error
+// whatever its length field is. RFC 5044 4.4 [MPA-04, MPA-15, MPA-16] [ERR-02, ERR-04]
 #[test]
 fn the_crc_is_judged_before_the_length() {
     for markers in [false, true] {
@@ -174,7 +174,7 @@ fn the_crc_is_judged_before_the_length() {
     assert_eq!(result, (vec![], Some(ProtocolError::Crc)));
 }
 
-// The longest FPDU that can be announced fits what a host keeps for one.
+// The longest FPDU that can be announced fits a host's buffer for one.
 #[test]
 fn no_more_than_66_064_octets_are_waited_for() {
     for (markers, most) in [(false, 65_544), (true, 66_064)] {
@@ -280,7 +280,7 @@ fn a_marker_between_fpdus_belongs_to_the_following_one() {
     let second = send(&mut tx, &pattern(42));
     assert_eq!((second.len(), &second[..4]), (52, &[0; 4][..]));
     let mut rx = Rx::at(ON, true, 512 - 48);
-    // The first is complete without it.
+    // The first FPDU is complete without the marker.
     assert_eq!(receive(&mut rx, &first), (vec![pattern(42)], None));
     let mut hurt = second.clone();
     hurt[0] = 1;
@@ -325,15 +325,15 @@ fn markers_are_checked_without_crc() {
     assert_eq!(receive(&mut Rx::new(None, true), &fpdu).1, Some(ProtocolError::Marker));
 }
 
-// Where a marker is due stands the front of an FPDU: what is read as its length is none, and is not
-// what is judged. [MPA-15] [MPA-30] [MPA-37] [ERR-02, ERR-03]
+// The front of an FPDU is where a marker is due: the field read as its length is no length, and is not
+// what is checked. [MPA-15] [MPA-30] [MPA-37] [ERR-02, ERR-03]
 #[test]
 fn octets_that_are_no_marker_are_not_a_length() {
     let mut stream = hex("0016414300000000 00000000");
     stream.resize(64, 0);
     for (crc, expected) in [(ON, ProtocolError::Crc), (None, ProtocolError::Marker)] {
         assert_eq!(receive(&mut Rx::new(crc, true), &stream), (vec![], Some(expected)));
-        // However few octets come at once.
+        // However few octets arrive at once.
         let mut rx = Rx::new(crc, true);
         let judged = (0..stream.len()).find_map(|len| match rx.parse(&stream[..len]) {
             Parsed::Bad(error) => Some(error),
@@ -341,7 +341,7 @@ fn octets_that_are_no_marker_are_not_a_length() {
         });
         assert_eq!(judged, Some(expected));
     }
-    // Wrong marker, wrong length, right CRC: the marker is what is wrong.
+    // Wrong marker, wrong length, correct CRC: the error is the marker.
     let mut fpdu = announced(0, true);
     fpdu[3] = 8;
     let end = fpdu.len() - 4;
@@ -366,7 +366,7 @@ fn a_marker_points_at_the_fpdu_that_contains_it() {
     }
 }
 
-// Marker places are counted from full operation on, wherever that is in the TCP stream. [MPA-23]
+// Marker positions are counted from full operation on, wherever that is in the TCP stream. [MPA-23]
 // [CONN-15]
 #[test]
 fn the_marker_origin_is_the_first_octet_of_full_operation() {
@@ -394,7 +394,7 @@ fn gathering_gives_the_same_octets() {
     }
     assert!(!Tx::new(ON, false).plan(9).gathers());
     assert!(!Tx::new(None, true).plan(9).gathers());
-    // With markers on, an FPDU in which none falls could be gathered.
+    // With markers on, an FPDU without one could be gathered.
     assert!(Tx::at(None, true, 4).plan(9).gathers());
 }
 
@@ -432,7 +432,7 @@ fn a_failing_copy_is_reported() {
     }
 }
 
-// The front of an FPDU is visible before its end, for placing as it streams in.
+// The front of an FPDU is available before its end, so that it can be placed as it arrives.
 #[test]
 fn the_front_of_an_fpdu_can_be_seen_early() {
     let rx = Rx::new(None, false);
@@ -447,7 +447,7 @@ fn the_front_of_an_fpdu_can_be_seen_early() {
     }
 }
 
-// What a stream costs a QP, as the docs state it.
+// The memory of a stream per QP, as documented.
 #[test]
 fn the_framing_state_is_sixteen_octets_each_way() {
     assert_eq!((size_of::<Tx>(), size_of::<Rx>(), size_of::<FpduPlan>()), (16, 16, 16));
@@ -468,7 +468,7 @@ proptest! {
         for (len, head) in ulpdus {
             let (ulpdu, head) = (pattern(len), head.min(len));
             let octets = encode(&tx.plan(len as u16), &ulpdu, head);
-            // Nothing is said about an FPDU before its last octet.
+            // Nothing is reported of an FPDU before its last octet.
             for cut in [0, 1, 2, octets.len() / 2, octets.len() - 1] {
                 let need = match rx.parse(&octets[..cut]) {
                     Parsed::Need(need) => need,
@@ -489,8 +489,8 @@ proptest! {
         }
     }
 
-    // A stream in any pieces gives the same FPDUs, whatever its octets: the receiver presents what
-    // was not consumed again, longer. No input panics. [MPA-31] [MPA-33] [SEC-18]
+    // A stream in any pieces gives the same FPDUs, whatever its octets: the receiver passes octets that
+    // were not consumed again, with more. No input panics. [MPA-31] [MPA-33] [SEC-18]
     #[test]
     fn chunking_changes_nothing(
         lens in proptest::collection::vec(1usize..700, 1..8),
@@ -520,7 +520,7 @@ proptest! {
         prop_assert_eq!(got, whole);
     }
 
-    // Octets of any kind: a result, never a panic, never an FPDU that was not sent. [SEC-18]
+    // Any octets: a result, never a panic, never an FPDU that was not sent. [SEC-18]
     #[test]
     fn no_octets_panic(
         octets in proptest::collection::vec(any::<u8>(), 0..300),

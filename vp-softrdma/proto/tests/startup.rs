@@ -95,7 +95,7 @@ fn replied(config: StartupConfig, asked: EnhancedRepr) -> (EnhancedRepr, Negotia
     (EnhancedRepr::parse(&reply[StartupRepr::LEN..]).expect("a block"), negotiated)
 }
 
-/// What an initiator makes of a reply's block.
+/// An initiator's result for a reply's block.
 fn concluded(config: StartupConfig, reply: EnhancedRepr) -> Result<Negotiated, StartupError> {
     let mut initiator = Initiator::new(config, b"")?;
     match initiator.handle(&frame(FrameKind::Reply, 2, 0x50, &reply.emit()))? {
@@ -165,7 +165,7 @@ fn crc_is_in_force_if_either_asks() {
         let (answer, r, _, reply) = exchange(config(ours), config(theirs)).expect("agreement");
         let Answer::Accepted { negotiated: i, .. } = answer else { panic!("rejected") };
         assert_eq!((i.crc, r.crc), (ours || theirs, ours || theirs));
-        // The reply to C = 1 has C = 1, whatever our own wish.
+        // The reply to C = 1 has C = 1, whatever this end is configured to.
         assert_eq!(reply.crc, ours || theirs);
     }
 }
@@ -177,7 +177,7 @@ fn the_default_asks_for_crc_and_negotiates_reads() {
     let request = Initiator::new(config, b"").expect("a request").request().to_vec();
     let fixed = StartupRepr::parse(&request).expect("a frame");
     assert!(fixed.crc && fixed.enhanced && !fixed.markers && fixed.revision == 2);
-    // The plain form goes out when nothing of RFC 6581 is wanted; so it does with revision 1.
+    // The plain form is sent if nothing of RFC 6581 is used, and with revision 1.
     for config in
         [StartupConfig { enhanced: false, ..config }, StartupConfig { revision: 1, ..config }]
     {
@@ -190,7 +190,7 @@ fn the_default_asks_for_crc_and_negotiates_reads() {
 // [CONN-04] [CONN-05] [CONN-16]
 #[test]
 fn r_and_reserved_bits_of_a_request_mean_nothing() {
-    // Revision 1 knows no S bit: it is reserved there.
+    // Revision 1 has no S bit: it is reserved there.
     let mut responder = Responder::new(StartupConfig::default());
     let request = done(responder.handle(&frame(FrameKind::Request, 1, 0x7f, b"ab")));
     assert!(!request.enhanced && request.crc && !request.markers);
@@ -294,7 +294,7 @@ fn nothing_happens_before_the_frame_is_complete() {
     };
     assert_eq!((consumed, &value.private_data[..]), (1, &b"private"[..]));
 
-    // The initiator's side: an FPDU right after the reply is left to full operation.
+    // The initiator's side: an FPDU directly after the reply is left to full operation.
     let (reply, _) = responder.accept(1, 1, b"welcome").expect("accepted");
     let mut initiator = request;
     let together = [&reply[..], &[0, 14, 0xc1, 0x40]].concat();
@@ -322,7 +322,7 @@ fn a_reject_carries_data_and_limits() {
                 revision: config.revision
             }
         );
-        // After a reject no FPDU may go out, not even a Terminate.
+        // After a reject no FPDU may be sent, not even a Terminate.
         assert_eq!(initiator.terminate_for(StartupError::Local, crc32c), None);
     }
     // A reject in the other form is still a reject.
@@ -377,7 +377,7 @@ fn the_reply_has_the_form_of_the_request() {
     assert_eq!(initiator.handle(&reply), Err(StartupError::FormMismatch));
 }
 
-// 16384 does not fit 14 bits: it counts as the highest number, never as "do not negotiate".
+// 16384 does not fit 14 bits: it is sent as the largest number, never as "do not negotiate".
 // [CONN-20]
 #[test]
 fn limits_are_fourteen_bits() {
@@ -422,7 +422,7 @@ fn a_responder_may_raise_its_ird() {
     assert_eq!((reply.ird, held.ird), (20, 20));
     let (reply, held) = replied(limits(4, 4, 10), block(8, 20, None));
     assert_eq!((reply.ird, held.ird), (10, 10));
-    // A Read RTR needs one place, even if the initiator asked for none.
+    // A Read RTR needs an IRD of one, even if the initiator requested none.
     let config = StartupConfig { rtr: READ, ..limits(0, 4, 0) };
     let (reply, held) = replied(config, block(8, 0, Some(READ)));
     assert_eq!((reply.ird, held.ird, held.rtr), (1, 1, Some(RtrKind::Read)));
@@ -454,7 +454,7 @@ fn no_automatic_negotiation_holds_for_each_field_alone() {
     assert_eq!((held.ird, held.ord), (4, 5));
     let held = concluded(ours, block(2, 0x3fff, None)).expect("accepted");
     assert_eq!((held.ird, held.ord), (4, 2));
-    // Our own wish not to negotiate is respected whatever the peer says.
+    // If this end does not negotiate, the peer's values have no effect.
     let config = StartupConfig { rtr: WRITE, ..limits(0x3fff, 0x3fff, 0) };
     let held = concluded(config, block(1, 9, Some(WRITE))).expect("accepted");
     assert_eq!((held.ird, held.ord), (0x3fff, 0x3fff));
@@ -469,7 +469,7 @@ fn the_model_is_echoed_and_flags_without_a_are_ignored() {
     assert_eq!((reply, held.rtr), (block(4, 4, None), None));
     let (reply, _) = replied(limits(4, 4, 4), block(4, 4, Some(ALL)));
     assert!(reply.peer_to_peer);
-    // An initiator that asked for client-server gets client-server or nothing.
+    // An initiator that requested client-server gets client-server or an error.
     let reply = block(4, 4, Some(WRITE));
     assert_eq!(concluded(limits(4, 4, 4), reply).map(|n| n.rtr), Err(StartupError::FormMismatch));
     let mut reply = block(4, 4, Some(ALL));
@@ -496,21 +496,21 @@ fn the_rtr_is_one_that_both_can_do() {
         let (i, r) = agree(p2p(ours), p2p(theirs));
         assert_eq!((i.rtr, r.rtr), (kind, kind));
     }
-    // Nothing in common: the responder still names what it can do, the initiator ends it.
+    // No common kind: the responder still names those that it supports, and the initiator ends it.
     let (reply, _) = replied(p2p(READ), block(4, 4, Some(WRITE)));
     assert_eq!(reply, block(4, 4, Some(READ)));
     let error = exchange(p2p(WRITE), p2p(READ)).expect_err("nothing in common");
     assert_eq!(error, StartupError::NoCommonRtr);
-    // Echoing A = 0 leaves no RTR; a Read RTR needs a place at the peer.
+    // Echoing A = 0 leaves no RTR; a Read RTR needs IRD at the peer.
     let refused = |reply| concluded(p2p(ALL), reply).map(|n| n.rtr);
     assert_eq!(refused(block(4, 4, None)), Err(StartupError::NoCommonRtr));
     assert_eq!(refused(block(0, 4, Some(READ))), Err(StartupError::NoCommonRtr));
-    // A Read RTR needs a place of our own ORD.
+    // A Read RTR needs ORD at this end.
     let config = StartupConfig { rtr: READ, ..limits(4, 0, 4) };
     assert_eq!(concluded(config, block(1, 4, Some(READ))).map(|n| n.ord), Ok(1));
 }
 
-// The three errors of RFC 6581 go out as the first FPDU, framed as negotiated.
+// The three errors of RFC 6581 are sent as the first FPDU, framed as negotiated.
 // [CONN-24] [CONN-29] [CONN-32]
 #[test]
 fn enhanced_failures_send_a_terminate() {
@@ -522,7 +522,7 @@ fn enhanced_failures_send_a_terminate() {
     for (crc, markers) in [(false, false), (false, true), (true, false), (true, true)] {
         let config = StartupConfig { crc, ..StartupConfig::default() };
         let mut initiator = Initiator::new(config, b"").expect("a request");
-        // Before the reply nothing may go out.
+        // Nothing may be sent before the reply.
         assert_eq!(initiator.terminate_for(StartupError::Local, crc32c), None);
         let flags = 0x10 | u8::from(crc) << 6 | u8::from(markers) << 7;
         done(initiator.handle(&frame(FrameKind::Reply, 2, flags, &block(1, 1, None).emit())));
@@ -539,7 +539,7 @@ fn enhanced_failures_send_a_terminate() {
     }
 }
 
-// Costs of a connection that is being made, as the docs state them.
+// The memory of a connection during start-up, as documented.
 #[test]
 fn the_machines_are_small() {
     assert!(size_of::<Initiator>() <= 128, "{}", size_of::<Initiator>());
@@ -601,7 +601,7 @@ fn config() -> impl Strategy<Value = StartupConfig> {
     )
 }
 
-/// Octets that look like a frame as often as not.
+/// Octets half of which resemble a frame.
 fn frame_like() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![Just(FrameKind::Request), Just(FrameKind::Reply)];
     let framed = (kind, any::<(u8, u8)>(), proptest::collection::vec(any::<u8>(), 0..40))
@@ -610,7 +610,7 @@ fn frame_like() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    // Whatever the pieces, the outcome is that of the whole; no input panics. [SEC-18] [CONN-33]
+    // Input in any pieces has the same result as at once; no input panics. [SEC-18] [CONN-33]
     #[test]
     fn chunking_changes_nothing(
         config in config(),
@@ -631,7 +631,7 @@ proptest! {
         prop_assert_eq!(whole, pieces);
     }
 
-    // Two machines of ours agree, or both know why not.
+    // Two machines of ours agree, or both report why not.
     #[test]
     fn two_machines_agree(ours in config(), theirs in config()) {
         let mut initiator = Initiator::new(ours, b"pd").expect("a request");

@@ -1,6 +1,6 @@
 //! The vectors of the start-up frames, and every frame of the others decoded and encoded again.
 //!
-//! What a QP does with FPDUs is another test's part. Owner of the state: none. No peer.
+//! Effects of FPDUs on a QP are tested elsewhere. Owner of the state: none. No peer.
 
 mod common;
 
@@ -35,14 +35,14 @@ fn valid(vector: &Value) -> bool {
     vector["valid"] == Value::Bool(true)
 }
 
-/// `found` is what the vector says under `field`, if it says anything.
+/// `found` equals the vector's `field`, if it has one.
 fn same(vector: &Value, fields: &Value, field: &str, found: u64) {
     if let Some(expected) = number(&fields[field]) {
         assert_eq!(found, expected, "{}: {field}", name(vector));
     }
 }
 
-/// Feeds the same octets whole, one by one, and split at every place; all must agree.
+/// Passes the same octets at once, one by one, and split at every position; all results must agree.
 fn every_chunking<T: PartialEq + std::fmt::Debug>(
     frame: &[u8],
     run: impl Fn(&[&[u8]]) -> Result<Option<T>, StartupError>,
@@ -167,7 +167,7 @@ fn asker_of(vector: &Value) -> StartupConfig {
     }
 }
 
-/// The initiator that a reply vector speaks to.
+/// The initiator that a reply vector is for.
 fn initiator(vector: &Value) -> Initiator {
     let context = &vector["context"];
     let named = context["request"].as_str().map(|wanted| {
@@ -282,7 +282,7 @@ fn code(value: &Value) -> TerminateCode {
     TerminateCode::new(part("layer"), part("type"), part("code"))
 }
 
-// A bad vector hides no other; a name is looked up in the file that is read, then in the project's.
+// A bad vector hides no other; a name is searched in the file in use, then in the project's.
 #[test]
 fn every_bad_vector_is_reported_and_names_are_found() {
     let file = serde_json::json!({ "vectors": [{"name": "a"}, {"name": "b"}, {"name": "c"}] });
@@ -297,7 +297,7 @@ fn every_bad_vector_is_reported_and_names_are_found() {
     assert!(project["hex"].is_string(), "{project}");
 }
 
-/// The code that is due; of a foreign file, also one of those that it accepts beside.
+/// The expected code; for a foreign file, also one of its alternatives.
 fn allowed(vector: &Value, found: TerminateCode) -> bool {
     let expected = &vector["expected_error"];
     let others = expected["also_acceptable"].as_array().into_iter().flatten();
@@ -454,7 +454,7 @@ fn reencode_payload(
             }
             let mut again = vec![0; repr.buffer_len()];
             assert_eq!(repr.emit(&mut again), Ok(again.len()));
-            // A peer that sets bits of its own, or announces what it does not send, is understood
+            // A peer that sets reserved bits, or announces headers that it does not send, is decoded
             // and never imitated.
             if again[2..4] == payload[2..4] { again } else { payload.to_vec() }
         }

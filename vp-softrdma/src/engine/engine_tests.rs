@@ -70,7 +70,7 @@ fn octets_are_reported_once_and_the_end_as_such() {
     assert_eq!(reports(&engine, &seen), [OVER]);
 }
 
-/// A pipe without writers hangs up, one without readers is an error; neither is the end of a direction.
+/// A pipe without writers reports HUP, one without readers an error; neither is the end of a direction.
 #[test]
 fn a_hang_up_and_an_error_are_ends_too() {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -150,7 +150,7 @@ fn the_thread_sleeps_again_after_it_was_woken() {
     until("the thread to be gone", || state_of_thread("sleeper").is_none());
 }
 
-/// A CQ, as far as waiting threads need one.
+/// The part of a CQ that waiting threads need.
 struct Queue(u32);
 
 impl Waited for Queue {

@@ -175,7 +175,7 @@ fn a_check_that_finds_a_thread_inside_is_repeated() {
     assert!(end.engine.next_timer().is_some_and(due), "{:?}", end.engine.next_timer());
 }
 
-/// A QP that waits for room learns of it at the next poll of the CQ, not only every so many polls.
+/// A QP that waits for room is served at the next poll of the CQ, not only once in many polls.
 #[test]
 fn a_poll_notices_room_to_send() {
     let (reader, source) = pair(16 << 20);

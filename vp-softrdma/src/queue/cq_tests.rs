@@ -135,7 +135,7 @@ fn sleepers_know_a_cq_by_its_own_id() {
     assert_eq!(Waited::id(&*end.cq), Cq::id(&*end.cq).0);
 }
 
-/// Polls of another CQ of its RNIC, which has no QPs, until the end has sent once more. What it has to do has
+/// Polls another CQ of its RNIC, which has no QPs, until the end has sent once more. Its work has already
 /// arrived.
 fn polls_of_another_cq(other: &SoftCq, end: &End) -> u32 {
     let before = end.sends();

@@ -137,7 +137,7 @@ pub(crate) fn serve(ia: &Ia, listen: &Listen) -> Result<()> {
     }
 }
 
-/// How long it takes.
+/// Duration of the measurement.
 pub(crate) fn run(ia: &Ia, address: &str, case: Case) -> Result<Duration> {
     let mut end = End::new(ia, case)?;
     end.ep.connect(address, &case.to_octets())?;

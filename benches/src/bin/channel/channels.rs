@@ -43,7 +43,7 @@ pub(crate) fn serve(listener: &Listener) -> Result<()> {
     }
 }
 
-/// How long it takes.
+/// Duration of the measurement.
 pub(crate) fn run(ia: &Ia, address: &str, case: Case) -> Result<Duration> {
     let channel = Channel::connect(ia, address)?;
     channel.send(&case.to_octets())?;

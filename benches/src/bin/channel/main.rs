@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use itapi::{Crc, Ia};
 use warpline_benches::Result;
 
-/// A measurement: what is sent, and how often.
+/// A measurement: message size and count.
 #[derive(Clone, Copy)]
 struct Case {
     octets: usize,
@@ -79,7 +79,7 @@ fn serve(ia: &Ia) -> Result<()> {
     })
 }
 
-/// The server's process; it does not outlive the measurement.
+/// The server's process, which ends with the measurement.
 struct Server {
     child: Child,
     hand: String,
@@ -101,7 +101,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Kill is safe: it has no state to save.
+        // Killing it is safe: it has no state to save.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -148,7 +148,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// How long `run` takes.
+/// Duration of `run`.
 fn timed(run: impl FnOnce() -> Result<()>) -> Result<Duration> {
     let begin = Instant::now();
     run()?;

@@ -1,6 +1,6 @@
 //! The committed instruction counts: a line with the tools that counted them, then a line per step.
 //!
-//! A text file beside the crate, read and written by one thread.
+//! A text file in the crate's directory, read and written by one thread.
 
 use std::path::PathBuf;
 

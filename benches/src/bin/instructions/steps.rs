@@ -28,7 +28,7 @@ pub(crate) const MEASURED: &str = "instructions_counted";
 /// A step by its name.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
-    /// It writes the record of its queue pair, if there is one.
+    /// The step writes the record of its queue pair, if there is one.
     pub(crate) is_published: bool,
     run: fn() -> Result<()>,
 }

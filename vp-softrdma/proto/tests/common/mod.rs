@@ -23,7 +23,7 @@ pub(crate) fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("test vectors: {e}"))
 }
 
-/// The vector that another refers to: of the file that is read, else of the project's.
+/// The vector that another refers to: from the file in use, else from the project's.
 #[allow(dead_code, reason = "of the test programs that share this, one follows references")]
 pub(crate) fn named(file: &Value, wanted: &str) -> Value {
     let find = |file: &Value| {
@@ -35,7 +35,7 @@ pub(crate) fn named(file: &Value, wanted: &str) -> Value {
         .unwrap_or_else(|| panic!("no vector is named {wanted}, here or in the project's file"))
 }
 
-/// Checks each vector, also after one that fails; then fails with all that did. Returns how many
+/// Checks each vector, also after a failure; then fails with all failures. Returns how many
 /// there were.
 pub(crate) fn check_each<'a>(
     vectors: impl IntoIterator<Item = &'a Value>,

@@ -1,4 +1,4 @@
-//! Tests of graceful closes, with every event that can come in between (RDMAC 6.2.2.2, 6.2.5).
+//! Tests of graceful closes, with every event that can occur in between (RDMAC 6.2.2.2, 6.2.5).
 //!
 //! Owner of the state: each test its own; one thread. The peer is what the test feeds.
 
@@ -44,11 +44,11 @@ fn a_graceful_close_ends_in_idle() {
     assert_eq!(end.events, [QpEvent::CloseComplete]);
     assert!(end.detached && !end.reset);
     assert_eq!(end.qp.state(), State::Idle);
-    // And may start again
+    // The QP may start again
     end.qp.start(STREAM).expect("Idle");
 }
 
-// [VERBS-05] work that a close would lose makes it a bad one
+// [VERBS-05] a close with outstanding work is a Bad Close
 #[test]
 fn a_close_with_work_pending_is_bad() {
     let mut end = started();
@@ -82,7 +82,7 @@ fn data_while_closing_is_a_bad_close() {
     }
 }
 
-// [VERBS-05] a kick or a probe that was on its way is no reason to lose the close
+// [VERBS-05] a kick or a probe in flight does not make the close a Bad Close
 #[test]
 fn hidden_traffic_does_not_spoil_a_close() {
     let mut sim = Sim::pair(STREAM);
@@ -129,7 +129,7 @@ fn an_acknowledged_probe_does_not_break_a_close() {
     }
 }
 
-// A kick of the peer may be on its way when this end closes; what it would miss may not [VERBS-05]
+// A kick of the peer may be in flight when this end closes; a message may not [VERBS-05]
 #[test]
 fn a_kick_does_not_spoil_a_close() {
     for (payload, state) in [(&b""[..], State::Closing), (b"x", State::Error)] {
@@ -140,7 +140,7 @@ fn a_kick_does_not_spoil_a_close() {
     }
 }
 
-// [VERBS-05, VERBS-28] a Terminate while closing is kept, and makes the close a bad one
+// [VERBS-05, VERBS-28] a Terminate while closing is kept, and makes the close a Bad Close
 #[test]
 fn a_terminate_while_closing_is_kept() {
     let mut end = closing();
@@ -174,7 +174,7 @@ fn the_terminate_state_is_bounded() {
     end.read((0x100, 0), (9, 0), 4);
     end.pump();
     end.qp.terminate(&mut end.memory).expect("RTS");
-    // The LLP takes nothing
+    // The LLP accepts nothing
     end.qp.handle_close_timeout(&mut end.memory);
     end.pump();
     assert_eq!(end.events, [QpEvent::TerminateSent(ProtocolError::LocalCatastrophic)]);
@@ -196,7 +196,7 @@ fn a_fin_with_nothing_pending_is_a_graceful_close() {
     end.assert_all_complete();
 }
 
-// [VERBS-09, DDP-19] what the LLP has not taken yet still goes out before our FIN
+// [VERBS-09, DDP-19] octets that the LLP has not accepted yet are sent before our FIN
 #[test]
 fn a_fin_does_not_cut_outgoing_messages() {
     let mut end = started();
@@ -221,7 +221,7 @@ fn a_fin_with_work_pending_causes_a_terminate() {
     assert_eq!((end.qp.state(), end.detached, end.reset), (State::Error, true, false));
     assert_eq!(end.statuses(), [Status::Flushed]);
     end.assert_all_complete();
-    // The same with the peer's Read unanswered
+    // The same while the peer's Read has no response
     let mut end = started();
     end.feed(&read_request(1, read_of(0x100, 0, 10)));
     end.fin();
@@ -242,7 +242,7 @@ fn a_fin_in_the_middle_is_unexpected() {
         assert_eq!(verdict(&end.take()), (0x0207, 0));
         assert_eq!(end.events, [QpEvent::ConnectionLost(LlpFault::UnexpectedFin)]);
         end.assert_all_complete();
-        // While closing it is a bad close
+        // While closing, this is a Bad Close
         let mut end = closing();
         end.feed(&write(0x100, 0, b"")[..10]);
         end.fin();
@@ -266,7 +266,7 @@ fn simultaneous_closes_are_graceful() {
     }
 }
 
-// [RDMAP-27] a refused peer gets the Terminate and FIN, and its further octets are swallowed
+// [RDMAP-27] a refused peer gets the Terminate and FIN, and its further octets are discarded
 #[test]
 fn a_refused_peer_learns_why() {
     let mut sim = Sim::pair(STREAM);

@@ -35,7 +35,7 @@ fn input(end: &mut End, octets: &[u8]) -> Input {
     end.qp.handle_input(octets, &mut end.memory)
 }
 
-// [MPA-33, MPA-34] the header suffices; the rest may go straight to its place
+// [MPA-33, MPA-34] after the header, the payload may be received directly to its destination
 #[test]
 fn a_large_write_is_placed_as_it_arrives() {
     let data = pattern(10_000);
@@ -49,7 +49,7 @@ fn a_large_write_is_placed_as_it_arrives() {
     let found = end.qp.handle_direct(7000, &mut end.memory);
     let (offset, remaining) = (8000, 2000);
     assert_eq!(found.want, Want::Direct { destination, offset, remaining });
-    // The rest by way of a buffer, the trailer in two pieces
+    // The rest through a buffer, the trailer in two pieces
     let found = input(&mut end, &frame[8016..10_018]);
     assert_eq!((found.consumed, found.want), (2002, Want::Octets(2)));
     assert!(end.qp.fpdus_received() == 0);
@@ -99,7 +99,7 @@ fn a_refused_segment_is_refused_at_once() {
     assert_eq!((end.qp.state(), end.memory.placed), (State::Terminate, 0));
     let code = end.qp.last_terminate().expect("sent").1;
     assert_eq!(code.word(), 0x1100);
-    // It says which segment that was.
+    // The Terminate quotes the segment.
     let refused = end.qp.refused_segment().expect("quoted");
     assert!(
         matches!(refused.header, iwarp_proto::wire::ddp::Header::Tagged(header) if header.stag == Stag(0xbad))
@@ -164,7 +164,7 @@ fn both_ways_of_placing_agree() {
     }
 }
 
-// [VERBS-05] a close gives the receive buffers back: what streams in afterwards lands nowhere
+// [VERBS-05] a close releases the receive buffers: octets that arrive afterwards are not placed
 #[test]
 fn a_close_stops_what_streams_into_a_buffer() {
     let data = pattern(10_000);

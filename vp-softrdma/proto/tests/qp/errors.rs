@@ -1,4 +1,4 @@
-//! Malformed input that the vectors do not have: each with the Terminate that section and table
+//! Malformed input that is in no vector: each with the Terminate that section and table
 //! demand, and nothing placed.
 //!
 //! Owner of the state: each case its own; one thread. The peer is the frame.
@@ -42,7 +42,7 @@ fn end() -> End {
     end_with(CONFIG, STREAM)
 }
 
-/// One refused frame after frames that are fine.
+/// One refused frame after valid frames.
 fn refused(mut end: End, good: &[Vec<u8>], bad: &[u8]) -> (u16, u8) {
     for frame in good {
         end.feed(frame);
@@ -183,7 +183,7 @@ fn message_offsets_and_lengths() {
     let good = [send(1, b"takes the only buffer")];
     assert_eq!(refused(end(), &good, &send(2, b"")), (0x1202, MD));
     assert_eq!(refused(end(), &good, &send(2, b"x")), (0x1202, MD));
-    // Exactly full is fine
+    // An exactly full buffer is valid
     let mut full = end();
     full.feed(&first);
     full.feed(&segment(40, true, 24));
@@ -250,7 +250,7 @@ fn read_sources() {
         end.feed(&bad);
         let found = terminate(&end.take());
         assert_eq!((found.segment_length, found.read_request), (Some(46), Some(request)));
-        // [RDMAP-06] of an empty Read nothing is looked at
+        // [RDMAP-06] nothing of an empty Read is checked
         let mut end = self::end();
         end.feed(&read_request(1, read_of(stag, to, 0)));
         assert_eq!(decode(&end.take())[0].1, b"");
@@ -337,7 +337,7 @@ fn requester() -> End {
     end
 }
 
-// [RDMAP-10, ERR-24] a Read Response must be what was asked for
+// [RDMAP-10, ERR-24] a Read Response must match the request
 #[test]
 fn read_responses() {
     let response =
@@ -445,7 +445,7 @@ fn a_flipped_bit_anywhere_has_no_effect() {
         let mut end = end();
         end.feed(&bad);
         end.feed(&send(1, b"good"));
-        // A longer length field waits for octets that do not come: fill up
+        // A longer length field would wait for more octets: pad the input
         end.feed(&[0; 70_000]);
         let (word, _) = verdict(&end.take());
         assert!([0x2002, 0x1000].contains(&word), "bit {bit}: {word:04x}");
@@ -512,7 +512,7 @@ fn a_responder_refuses_like_an_initiator() {
     assert!(ProtocolError::ALL.iter().any(|e| !e.sends_terminate()));
 }
 
-// [MPA-37] the four errors of MPA are told apart: TCP lost (nothing is sent) by reset, time-out and
+// [MPA-37] the four errors of MPA are distinguished: TCP lost (nothing is sent) by reset, time-out and
 // FIN; CRC; markers. The fourth, a bad start-up frame, is refused before there is a QP
 // (`startup.rs`).
 #[test]
@@ -553,7 +553,7 @@ fn the_errors_of_mpa_are_distinguished() {
     }
 }
 
-// [MPA-16, ERR-04] right in all but its length: neither the fast path takes it nor the slow one
+// [MPA-16, ERR-04] correct in all but its length: neither the fast path nor the slow path accepts it
 #[test]
 fn a_ulpdu_above_the_longest_is_refused() {
     for (octets, verdict) in

@@ -37,7 +37,7 @@ fn receive(end: &mut End, len: usize) {
     end.receive(len);
     end.qp.handle_receives(&mut end.memory);
 }
-/// Nothing is kept any more, and all that was posted has completed.
+/// No message is held any more, and all posted requests have completed.
 fn assert_dropped(end: &mut End) {
     assert_eq!((end.qp.waiting(), end.qp.hold_room()), (None, None));
     assert_eq!(received(end), Vec::<Vec<u8>>::new());
@@ -56,14 +56,14 @@ fn kept_messages_are_delivered_in_order() {
     receive(&mut end, 64);
     assert_eq!(received(&end), [b"first".to_vec()]);
     assert_eq!(end.qp.waiting(), Some(2));
-    // Two wait, so it waits after them.
+    // Two messages wait, so this one waits after them.
     end.feed(&send(4, b"fourth"));
     end.receive(64);
     end.receive(64);
     receive(&mut end, 64);
     assert_eq!(received(&end)[1..], [b"".to_vec(), b"third".to_vec(), b"fourth".to_vec()]);
     assert_eq!((end.qp.waiting(), end.qp.hold_room()), (None, None));
-    // And then it is as always.
+    // After that, messages do not wait.
     end.receive(64);
     end.feed(&send(5, b"fifth"));
     assert_eq!(received(&end)[4], b"fifth");
@@ -75,7 +75,7 @@ fn later_messages_on_other_queues_go_on() {
     for end in &mut sim.ends {
         end.memory.regions.push(Region::new(0x100, 0x1000, 0x2000));
     }
-    // Each sends, and none has a receive: what is after must not wait for one.
+    // Both ends send without a receive; later messages must not wait for one.
     for end in &mut sim.ends {
         end.memory.region(0x100).octets[..5].copy_from_slice(b"there");
         end.send(&[7; 600]);
@@ -140,7 +140,7 @@ fn reports_how_much_more_may_be_read() {
         kept += frame.len() as u32;
         end.feed(&frame);
         assert_eq!(end.qp.hold_room(), Some(HOLD.hold.saturating_sub(kept)), "{msn}");
-        // What was read is taken, also beyond.
+        // Octets that were read are accepted, also beyond the bound.
         if kept > 2 * HOLD.hold {
             break;
         }
@@ -156,7 +156,7 @@ fn reports_how_much_more_may_be_read() {
     }
 }
 
-// [ERR-09] as if there were no hold, and it names the oldest
+// [ERR-09] as without a hold, and the Terminate names the oldest message
 #[test]
 fn a_message_that_waited_too_long_ends_the_stream() {
     let mut end = end();
@@ -175,7 +175,7 @@ fn a_message_that_waited_too_long_ends_the_stream() {
     assert!(end.events.contains(&QpEvent::TerminateSent(ProtocolError::NoBuffer)));
     assert_eq!(received(&end), [b"message".to_vec()]);
     assert_eq!((end.qp.waiting(), end.qp.hold_room()), (None, None));
-    // A receive that comes now has nothing to take.
+    // A receive posted now has no message.
     end.qp.handle_receives(&mut end.memory);
     end.qp.handle_hold_timeout(&mut end.memory);
     assert!(end.take().is_empty());
@@ -209,7 +209,7 @@ fn in_three() -> [Vec<u8>; 3] {
         .map(|(mo, last, len)| untagged(header(Opcode::Send, 1, mo, last), &[mo as u8; 20][..len]))
 }
 
-// [DDP-12] the buffer comes before or after each of its segments
+// [DDP-12] the buffer is posted before or after each of its segments
 #[test]
 fn a_message_in_parts_gets_its_buffer_in_the_middle() {
     for before in 1..=3 {
@@ -253,7 +253,7 @@ fn out_of_order_messages_are_refused_while_others_wait() {
     }
 }
 
-// Without CRC a large payload is placed as it comes: it gets its buffer at any octet of it
+// Without CRC a large payload is placed as it arrives: its buffer may be posted at any octet
 #[test]
 fn a_payload_that_streams_in_goes_on_in_its_buffer() {
     let payload: Vec<u8> = (0..6000u32).map(|octet| octet as u8).collect();
@@ -273,7 +273,7 @@ fn a_payload_that_streams_in_goes_on_in_its_buffer() {
         assert!(received(&end) == [payload.clone()], "{at}");
         assert_eq!(waits, at >= 20 && at != 3019, "{at}");
     }
-    // One before it is whole, and gets a buffer while this one streams in.
+    // An earlier message is complete, and gets a buffer while this one arrives.
     let mut end = end_with(stream);
     end.direct = true;
     end.feed(&untagged_without_crc(header(Opcode::Send, 1, 0, true), b"before"));
@@ -283,7 +283,7 @@ fn a_payload_that_streams_in_goes_on_in_its_buffer() {
     end.feed_direct(&untagged_without_crc(header(Opcode::Send, 2, 0, true), &payload)[900..]);
     receive(&mut end, 6000);
     assert!(received(&end)[1] == payload);
-    // All of the segment on its way has to fit.
+    // The whole segment in flight must fit.
     let mut end = end_with(stream);
     end.feed_direct(&octets[..900]);
     receive(&mut end, 2999);
@@ -307,7 +307,7 @@ fn the_empty_send_of_the_start_up_does_not_wait() {
     assert_eq!(end.qp.waiting(), Some(2));
 }
 
-// [MPA-41] its turn comes after the messages that came before it
+// [MPA-41] it is delivered after the messages that arrived before it
 #[test]
 fn a_fin_waits_for_kept_messages() {
     let mut end = end();
@@ -346,7 +346,7 @@ fn a_fin_within_a_kept_message_is_a_loss() {
     assert_dropped(&mut end);
 }
 
-// What is kept goes with the stream, however that ends, and the next stream begins anew
+// Held messages are dropped with the stream, however it ends; the next stream starts without any
 #[test]
 fn every_end_drops_kept_messages() {
     type Ending = (&'static str, fn(&mut End));
@@ -395,7 +395,7 @@ fn a_read_request_after_a_waiting_message_gets_its_response() {
     assert_eq!(opcodes(&end.take()), [Opcode::ReadResponse]);
 }
 
-// Every option, every size of chunk: receives that come late change nothing of what arrives
+// Every option, every chunk size: late receives do not change the data received
 #[test]
 fn late_receives_get_the_kept_messages() {
     let config = QpConfig { hold: 1 << 20, ..CONFIG };

@@ -22,7 +22,7 @@ fn wqe(immediate: u32, solicited: bool) -> SendWqe {
 fn post(end: &mut End, immediate: u32, solicited: bool, payload: &[u8]) {
     end.post(wqe(immediate, solicited), gather(payload));
 }
-/// The peer's, as it lies on the wire.
+/// The peer's FPDU, as on the wire.
 fn from_peer(msn: u32, immediate: u32, payload: &[u8]) -> Vec<u8> {
     let h = header(Opcode::SendImmediate, msn, 0, true);
     untagged(UntaggedRepr { ulp_word: immediate, ..h }, payload)
@@ -72,7 +72,7 @@ fn the_octets_on_the_wire() {
     }
 }
 
-// [RDMAP-02, ERR-07] to all others it is no opcode
+// [RDMAP-02, ERR-07] without agreement the opcode is invalid
 #[test]
 fn without_the_agreement_it_ends_the_stream() {
     for hold in [0, 4096] {
@@ -121,7 +121,7 @@ fn one_that_waits_keeps_its_immediate() {
     assert_eq!(received(&end), expected);
 }
 
-// RFC 7306 is another matter.
+// This does not enable RFC 7306.
 #[test]
 fn it_needs_no_extensions() {
     let mut sim = Sim::with(QpConfig { extensions: false, ..CONFIG }, [AGREED, PEER]);

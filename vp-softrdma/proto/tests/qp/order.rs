@@ -55,7 +55,7 @@ fn ten_reads_with_ord_one_go_one_by_one() {
     for i in 0..9u64 {
         assert_eq!(opcodes(&end.take()), [READ], "round {i}");
         assert_eq!(end.qp.outstanding_reads(), 1);
-        // A look is no wait.
+        // Checking is not waiting.
         assert!(end.take().is_empty() && end.take().is_empty());
         end.feed(&response(i * 4, &[i as u8; 4]));
         assert_eq!(end.memory.completions.len() as u64, i + 1);
@@ -67,7 +67,7 @@ fn ten_reads_with_ord_one_go_one_by_one() {
     assert_eq!(end.qp.stats().ord_stalls, 9, "each Read but the first waited once");
 }
 
-// [VERBS-15] a Read with ORD 0 is an error of its own; everything else is flushed
+// [VERBS-15] a Read with ORD 0 has its own error; everything else is flushed
 #[test]
 fn a_read_with_ord_zero_fails() {
     let mut end = initiator(StreamConfig { ord: 0, ..STREAM });
@@ -87,11 +87,11 @@ fn ird_overflow_is_refused() {
         end.feed(&read_request(msn, read_of(0x100, 0, 64)));
     }
     let out = end.take();
-    // The two that fitted are dropped with the stream
+    // The two accepted Reads are dropped with the stream
     assert_eq!(crate::craft::verdict(&out), (0x1202, 0b110));
 }
 
-// [RDMAP-11] a slot is free as soon as the response's last segment was yielded
+// [RDMAP-11] a slot is free once the last segment of the response was generated
 #[test]
 fn requests_that_got_a_reply_make_room() {
     let mut end = responder(StreamConfig { ird: 1, ..STREAM });
@@ -101,7 +101,7 @@ fn requests_that_got_a_reply_make_room() {
     }
 }
 
-// [DDP-11, IOP-13] many short Sends leave at once; what was asked meanwhile comes before more of them
+// [DDP-11, IOP-13] many short Sends are sent at once; responses due meanwhile precede further Sends
 #[test]
 fn read_responses_do_not_starve_after_short_sends() {
     let mut end = initiator(STREAM);
@@ -152,7 +152,7 @@ fn responses_come_in_request_order() {
     assert_eq!(sums, sizes);
 }
 
-// [RDMAP-17, VERBS-16] a Send after a Read completes after it, though its octets are long gone
+// [RDMAP-17, VERBS-16] a Send after a Read completes after it, though its octets were sent before
 #[test]
 fn completions_come_in_posting_order() {
     let mut end = initiator(STREAM);
@@ -167,7 +167,7 @@ fn completions_come_in_posting_order() {
     end.assert_all_complete();
 }
 
-// [RDMAP-18] a Send completes when the LLP has taken its last octet
+// [RDMAP-18] a Send completes when the LLP has accepted its last octet
 #[test]
 fn a_send_completes_with_its_last_octet() {
     let mut end = initiator(STREAM);
@@ -200,7 +200,7 @@ fn a_read_fence_waits_for_reads_only() {
     }
 }
 
-// [VERBS-17] a local fence waits for everything, also for octets that the LLP has not taken
+// [VERBS-17] a local fence waits for all earlier work, also for octets that the LLP has not accepted
 #[test]
 fn a_local_fence_waits_for_everything() {
     let mut end = initiator(STREAM);
@@ -326,7 +326,7 @@ fn the_send_queue_and_the_peers_reads_take_turns() {
     assert_eq!(out, round.repeat(3));
 }
 
-// [CONN-11] a responder is silent until a valid FPDU has come; a damaged one does not count
+// [CONN-11] a responder sends nothing until a valid FPDU has arrived; a damaged one does not count
 #[test]
 fn a_responder_waits_for_the_first_valid_fpdu() {
     let mut end = responder(StreamConfig { markers_tx: true, ..STREAM });
@@ -345,7 +345,7 @@ fn a_responder_waits_for_the_first_valid_fpdu() {
     assert_eq!(decode_with(&mut rx, &out).len(), 1);
 }
 
-// [CONN-11] the Terminate for a damaged first FPDU goes out, the queued Send does not
+// [CONN-11] the Terminate for a damaged first FPDU is sent, the queued Send is not
 #[test]
 fn a_damaged_first_fpdu_releases_nothing() {
     let mut end = responder(STREAM);
@@ -357,7 +357,7 @@ fn a_damaged_first_fpdu_releases_nothing() {
     assert_eq!(end.statuses(), [Status::Flushed]);
 }
 
-// [CONN-11] our own trouble before the first FPDU: FIN only
+// [CONN-11] a local error before the first FPDU: FIN only
 #[test]
 fn a_silent_responder_terminates_without_a_terminate() {
     let mut end = responder(STREAM);
@@ -366,7 +366,7 @@ fn a_silent_responder_terminates_without_a_terminate() {
     assert_eq!(end.qp.last_terminate(), None);
 }
 
-// [CONN-29, CONN-30, IOP-06, IOP-07] the RTR comes first, uses sequence space, and does not surface
+// [CONN-29, CONN-30, IOP-06, IOP-07] the RTR is first, uses sequence numbers, and is not reported
 #[test]
 fn the_rtr_goes_first_and_stays_hidden() {
     let expected = [
@@ -399,7 +399,7 @@ fn the_rtr_goes_first_and_stays_hidden() {
     }
 }
 
-// [CONN-22, CONN-30] a Read RTR works with ORD 0 and IRD 0, and is the only Read that does
+// [CONN-22, CONN-30] a Read RTR is valid with ORD 0 and IRD 0, as the only Read
 #[test]
 fn a_read_rtr_needs_no_ord() {
     let stream = StreamConfig { rtr: Some(RtrKind::Read), ord: 0, ird: 0, ..STREAM };
@@ -423,7 +423,7 @@ fn only_the_first_empty_send_is_an_rtr() {
     assert!(end.memory.received.is_empty());
     end.feed(&send(2, b""));
     assert_eq!(end.memory.received.len(), 1);
-    // And if the first FPDU is something else, none is swallowed
+    // If the first FPDU is another message, none is treated as RTR
     let mut end = responder(StreamConfig { rtr: Some(RtrKind::Send), ..STREAM });
     end.receive(0);
     end.feed(&write(1, 0, b""));
@@ -463,7 +463,7 @@ fn kicks_and_probes_do_not_surface() {
     assert!(!sim.ends[0].qp.probe(), "not in Idle");
 }
 
-// [RDMAP-11] a probe uses ORD like any Read: it waits its turn, and Reads wait for it
+// [RDMAP-11] a probe uses ORD like any Read: it waits for a slot, and Reads wait for it
 #[test]
 fn a_probe_respects_ord() {
     let mut end = initiator(StreamConfig { ord: 1, ..STREAM });
@@ -520,7 +520,7 @@ fn our_atomics_complete_with_their_responses() {
     sim.close(0);
 }
 
-// [EXT-06] a set mask bit is the top of a field; its carry is dropped
+// [EXT-06] a set mask bit is the most significant bit of a field; its carry is dropped
 #[test]
 fn masked_fetch_add_drops_carries() {
     use iwarp_proto::AtomicOp;
@@ -550,7 +550,7 @@ fn masked_compare_and_swap_goes_bit_by_bit() {
             x ^= x << 17;
             x
         });
-        // Equal where it matters, in most rounds; in each third another bit differs.
+        // Equal in the compared bits in most rounds; in every third, another bit differs.
         let flip = if round % 3 == 0 { 1 << (round % 64) } else { 0 };
         let compare = old ^ (noise & !compare_mask) ^ flip;
         let same = |at| bit(compare_mask, at) == 0 || bit(compare, at) == bit(old, at);
@@ -561,7 +561,7 @@ fn masked_compare_and_swap_goes_bit_by_bit() {
     }
 }
 
-// [EXT-16, IOP-16] without RFC 7306 nothing of it can be posted
+// [EXT-16, IOP-16] without RFC 7306 none of its requests can be posted
 #[test]
 fn extensions_must_be_on() {
     let mut end = End::new(QpConfig { extensions: false, ..CONFIG });
@@ -595,7 +595,7 @@ fn write_with_immediate_is_one_work_request() {
     }
 }
 
-// [DDP-10, RDMAP-06, RDMAP-12, RDMAP-15] nothing is checked or placed at length 0, yet all complete
+// [DDP-10, RDMAP-06, RDMAP-12, RDMAP-15] at length 0 nothing is checked or placed, yet all complete
 #[test]
 fn zero_length_everything() {
     let mut sim = Sim::pair(STREAM);
@@ -644,7 +644,7 @@ fn a_peer_invalidates_behind_its_payload_and_before_the_completion() {
     }
 }
 
-// [RDMAP-13, RDMAP-14] what each of the four says to the receiver
+// [RDMAP-13, RDMAP-14] what the receiver learns from each of the four Sends
 #[test]
 fn all_four_sends() {
     for (solicited, invalidate) in
@@ -668,7 +668,7 @@ fn all_four_sends() {
     }
 }
 
-// [DDP-08, DDP-09] the longest message: 2^32 - 1 octets, each exactly once, TO carrying over
+// [DDP-08, DDP-09] the longest message: 2^32 - 1 octets, each exactly once, with carry in the TO
 #[test]
 fn the_longest_write_is_sent_to_its_last_octet() {
     let mut end = initiator(StreamConfig { crc: false, mulpdu: 64768, ..STREAM });
@@ -693,7 +693,7 @@ fn the_longest_write_is_sent_to_its_last_octet() {
     assert!(iwarp_proto::Payload::None.is_empty());
 }
 
-// [MPA-16] no ULPDU is longer than 64,768 octets, whatever MULPDU was asked for
+// [MPA-16] no ULPDU is longer than 64,768 octets, whatever MULPDU is configured
 #[test]
 fn no_ulpdu_exceeds_the_longest() {
     for raised_later in [false, true] {
@@ -708,7 +708,7 @@ fn no_ulpdu_exceeds_the_longest() {
     }
 }
 
-// [VERBS-02] what was posted in Idle is processed in order after the start, nothing before
+// [VERBS-02] requests posted in Idle are processed in order after the start, none before
 #[test]
 fn work_posted_in_idle_waits() {
     let mut end = End::new(CONFIG);
@@ -747,7 +747,7 @@ fn a_message_is_delivered_with_its_last_segment() {
     assert_eq!(end.memory.received[1].octets, b"next");
 }
 
-// [VERBS-29] a completed Read says that all earlier work has arrived
+// [VERBS-29] a completed Read shows that all earlier work has arrived
 #[test]
 fn a_completed_read_acknowledges_what_was_before() {
     let mut sim = Sim::pair(STREAM);
@@ -778,7 +778,7 @@ fn a_read_rtr_needs_no_ird() {
     }
 }
 
-// [CONN-29] an RTR that the LLP takes only after the end establishes nothing
+// [CONN-29] an RTR that the LLP accepts only after the end establishes nothing
 #[test]
 fn no_event_established_after_the_end() {
     let mut end = initiator(StreamConfig { rtr: Some(RtrKind::Write), ..STREAM });

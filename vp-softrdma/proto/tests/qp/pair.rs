@@ -1,5 +1,5 @@
-//! Two QPs talk: data arrives whole, in order, once; completions come in posting order; whatever
-//! breaks, every work request completes exactly once.
+//! Two connected QPs: data arrives complete, in order, once; completions are in posting order; whatever
+//! fails, every work request completes exactly once.
 //!
 //! Owner of the state: each test its own; one thread. The stream between them may split, delay and
 //! break anywhere.
@@ -97,8 +97,8 @@ fn assert_only_rdmap(octets: &[u8], crc: bool, markers: bool) {
     }
 }
 
-// [RDMAP-30] in RDMA mode nothing but RDMAP goes on the stream: before, between and after messages,
-// with everything that a QP says of its own accord, and however it ends
+// [RDMAP-30] in RDMA mode the stream has nothing but RDMAP: before, between and after messages,
+// with everything that a QP sends by itself, and however the stream ends
 #[test]
 fn only_rdmap_goes_on_the_stream() {
     type Ending = (&'static str, fn(&mut Sim));

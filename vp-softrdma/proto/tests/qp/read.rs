@@ -1,4 +1,4 @@
-//! Long RDMA Reads: cut into several Requests, each within ORD, and still one work request.
+//! Long RDMA Reads: split into several Requests, each within ORD, and still one work request.
 //!
 //! Owner of the state: each test its own; one thread. The peer is a QP, or the test itself.
 
@@ -20,7 +20,7 @@ const SINK: u32 = 0x100;
 const SOURCE: u32 = 0x77;
 const READ: Opcode = Opcode::ReadRequest;
 
-/// An initiator that may have `ord` Requests out, each for 100 octets at most.
+/// An initiator that may have `ord` Requests outstanding, each for 100 octets at most.
 fn initiator(ord: u16) -> End {
     let mut end = End::new(QpConfig { max_read_request: MOST, ..CONFIG });
     end.memory.regions.push(Region::new(SINK, 0x1000, 4096));
@@ -78,7 +78,7 @@ fn as_many_requests_as_the_length_needs() {
     }
 }
 
-// [RDMAP-19] what needs no ORD overtakes a Read whose Requests are not all out
+// [RDMAP-19] requests that need no ORD overtake a Read whose Requests are not all sent
 #[test]
 fn a_send_overtakes_a_long_read() {
     let mut end = initiator(1);
@@ -90,8 +90,8 @@ fn a_send_overtakes_a_long_read() {
     assert_eq!(opcodes(&end.take()), [READ, write, send, send, send, send]);
 }
 
-// [VERBS-15, RDMAP-09] as many Reads are begun as ORD allows, and a Send overtakes them all; their
-// Requests go in order, and what is one Read too many stalls the queue
+// [VERBS-15, RDMAP-09] as many Reads begin as ORD allows, and a Send overtakes them all; their
+// Requests are sent in order, and one more Read stalls the queue
 #[test]
 fn long_reads_queue_up_without_stalling_a_send() {
     let mut end = initiator(2);
@@ -115,7 +115,7 @@ fn long_reads_queue_up_without_stalling_a_send() {
     end.assert_all_complete();
 }
 
-// [VERBS-15, VERBS-17, EXT-13] what needs ORD, or is fenced, waits for all of it, in order
+// [VERBS-15, VERBS-17, EXT-13] requests that need ORD or are fenced wait for the whole Read, in order
 #[test]
 fn reads_atomics_and_fences_wait_for_all_parts() {
     let add = SendOp::FetchAdd { stag: Stag(SOURCE), to: 0, add: 1, mask: 0 };
@@ -137,7 +137,7 @@ fn reads_atomics_and_fences_wait_for_all_parts() {
     }
 }
 
-// [VERBS-25] the sink stays valid until its last octet is there
+// [VERBS-25] the sink stays valid until its last octet has arrived
 #[test]
 fn the_sink_is_invalidated_at_the_end() {
     let mut end = initiator(4);
@@ -157,7 +157,7 @@ fn the_sink_is_invalidated_at_the_end() {
     end.assert_all_complete();
 }
 
-// [VERBS-11, RDMAP-26] a Terminate for any of its Requests is about this Read, and no other
+// [VERBS-11, RDMAP-26] a Terminate for any of its Requests fails this Read, and no other
 #[test]
 fn a_terminate_names_a_read_by_any_of_its_requests() {
     for (msn, attributed) in [(0, None), (1, Some(0)), (3, Some(0)), (4, Some(1)), (5, None)] {
@@ -179,7 +179,7 @@ fn a_terminate_names_a_read_by_any_of_its_requests() {
     }
 }
 
-// A stream that ends in the middle flushes the Read, and the next stream knows nothing of it
+// A stream that ends in the middle flushes the Read, which does not affect the next stream
 #[test]
 fn the_rest_of_a_read_ends_with_the_stream() {
     let mut end = initiator(1);
@@ -198,7 +198,7 @@ fn the_rest_of_a_read_ends_with_the_stream() {
     assert!(octets.is_empty(), "{octets:?}");
 }
 
-// RDMAC 9.2.5.2: what was begun goes on, however low ORD became
+// RDMAC 9.2.5.2: a Read that was begun continues, however low ORD became
 #[test]
 fn a_lowered_ord_does_not_stop_a_read() {
     for lowered in [1, 0] {
@@ -216,7 +216,7 @@ fn a_lowered_ord_does_not_stop_a_read() {
     }
 }
 
-// [CONN-14] a probe waits until the Read is done: its response shows as much
+// [CONN-14] a probe waits until the Read is done, whose response also shows that the peer is alive
 #[test]
 fn a_probe_waits_for_a_long_read() {
     let mut end = initiator(1);
@@ -231,7 +231,7 @@ fn a_probe_waits_for_a_long_read() {
     assert_eq!(requests(&end.take())[0].1.size, 0, "now the probe");
 }
 
-// The MSN of a request that fails is this Request's, and the rest says where in the source it was
+// A Request that fails is reported with its own MSN, and with its position in the source
 // [RDMAP-23]
 #[test]
 fn rights_that_end_in_the_middle_end_the_read() {
@@ -268,12 +268,12 @@ fn assert_copied(end: &mut End) {
     assert!(end.memory.region(SINK).octets == source);
 }
 
-// [IOP-13] what the peer has to say meanwhile waits for one response at most
+// [IOP-13] the peer's messages wait for one response at most
 #[test]
 fn the_peer_speaks_between_the_parts_of_a_long_read() {
     let mut sim = pair(2);
     sim.ends[0].read((SINK, 0), (SOURCE, 0), 20_000);
-    // Two Requests are outstanding, with responses on the way; from now on the peer has something to send.
+    // Two Requests are outstanding, with responses in flight; from now on the peer has a message to send.
     let mut heard = 0;
     for step in 0..20u32 {
         let asked = sim.ends[0].take();
@@ -321,7 +321,7 @@ fn long_reads_both_ways_starve_no_send_queue() {
     }
 }
 
-// [DDP-10] of a segment without octets neither STag nor TO is looked at: of an empty Read, and in the
+// [DDP-10] neither STag nor TO of a segment without octets is checked: of an empty Read, and in the
 // middle of another
 #[test]
 fn an_empty_response_may_name_any_place() {
@@ -341,7 +341,7 @@ fn an_empty_response_may_name_any_place() {
     end.feed(&empty(true));
     assert_eq!(end.statuses(), [Status::Success]);
     assert_eq!(end.memory.region(SINK).octets[..4], *b"abcd");
-    // Not an end before all octets have come.
+    // The Read does not end before all octets have arrived.
     let mut end = initiator(4);
     end.read((SINK, 0x1000), (SOURCE, 0), 4);
     end.take();

@@ -1,4 +1,4 @@
-//! Scripts of work for both ends, and what their memory must hold afterwards.
+//! Scripts of work for both ends, and the expected content of their memory.
 //!
 //! Owner of the state: one test run; one thread.
 
@@ -11,7 +11,7 @@ use crate::sim::{Sim, gather, plain, read_op};
 pub(crate) const INBOX: u32 = 0x100;
 /// The peer reads here.
 const SOURCE: u32 = 0x200;
-/// Our reads land here.
+/// Sink of our Reads.
 const SINK: u32 = 0x300;
 /// The peer adds here.
 const COUNTER: u32 = 0x400;
@@ -30,7 +30,7 @@ pub(crate) struct Scale {
 pub(crate) const LARGE: Scale = Scale { region: 0x1_0000, buffer: 0x3000, buffers: 64 };
 pub(crate) const SMALL: Scale = Scale { region: 0x200, buffer: 0x200, buffers: 6 };
 
-/// The receive buffers come later.
+/// The receive buffers are posted later.
 pub(crate) const LATE: Scale = Scale { buffers: 0, ..SMALL };
 
 /// One work request.
@@ -60,10 +60,10 @@ struct Posted {
     sink_used: usize,
 }
 
-/// Remembers a work request once it is posted.
+/// Records a posted work request.
 type Record = Box<dyn FnOnce(&mut Posted)>;
 
-/// Two ends and the record of what they were asked to do.
+/// Two ends and the record of the work posted to them.
 pub(crate) struct Script {
     pub(crate) sim: Sim,
     posted: [Posted; 2],
@@ -152,7 +152,7 @@ impl Script {
             done(&mut self.posted[side]);
         }
     }
-    /// Lets everything finish; each octet must be where it belongs.
+    /// Completes all work; each octet must be at its expected place.
     pub(crate) fn finish(mut self) {
         // A responder may not send before it has received an FPDU [CONN-11]
         self.sim.ends[0].qp.kick();

@@ -1,5 +1,5 @@
-//! Short messages written straight to the LLP's octets: the same octets, numbers and completions as
-//! FPDU by FPDU, and everything that is not plain takes the slow path.
+//! Short messages encoded directly into the LLP's buffer: the same octets, numbers and completions as
+//! FPDU by FPDU; everything else takes the slow path.
 //!
 //! Owner of the state: each test its own; one thread.
 
@@ -27,8 +27,8 @@ fn post_all(end: &mut End, len: usize) {
     end.post(plain(SendOp::Write { stag: Stag(0x100), to: u64::MAX }), gather(&octets));
 }
 
-// [MPA-02, MPA-03, MPA-08, DDP-02, DDP-05, DDP-06, RDMAP-03] the slow path is the one that the vectors
-// are about
+// [MPA-02, MPA-03, MPA-08, DDP-02, DDP-05, DDP-06, RDMAP-03] the vectors check the
+// slow path
 #[test]
 fn the_fast_path_sends_the_same_octets() {
     for (crc, markers_tx) in [(true, false), (false, false), (true, true)] {
@@ -50,7 +50,7 @@ fn the_fast_path_sends_the_same_octets() {
 
 #[test]
 fn the_fast_path_counts_as_the_slow_path_does() {
-    // With markers nothing is taken so.
+    // With markers the fast path is not used.
     for markers_tx in [false, true] {
         let mut sim = Sim::pair(StreamConfig { markers_tx, ..STREAM });
         sim.ends[1].memory.regions.push(Region::new(0x100, 0, 64));
@@ -92,7 +92,7 @@ fn no_more_than_wanted_and_no_more_than_fit() {
     assert!(end.qp.is_idle() && end.qp.poll_transmit(&mut end.memory).is_none());
 }
 
-// [VERBS-15, VERBS-17] a fence is looked at where the queue's order is
+// [VERBS-15, VERBS-17] a fence is checked in the order of the queue
 #[test]
 fn a_fenced_message_waits_and_delays_later_ones() {
     let mut sim = Sim::pair(STREAM);
@@ -136,7 +136,7 @@ fn responses_to_the_peer_get_their_turn() {
     assert_eq!(sim.ends[0].memory.received.len(), 4);
 }
 
-// [RDMAP-28, VERBS-18] the slow path says what was wrong
+// [RDMAP-28, VERBS-18] the slow path reports the error
 #[test]
 fn a_message_that_cannot_be_read_fails_like_any() {
     use iwarp_proto::{AccessError, LocalFault};

@@ -113,7 +113,7 @@ fn posting_is_possible_in_idle_and_rts_only() {
     }
 }
 
-// [VERBS-03] a QP that is used again starts from 1, with a fresh marker origin
+// [VERBS-03] a QP that is used again counts from 1, with a new marker origin
 #[test]
 fn a_second_stream_starts_afresh() {
     let mut end = End::new(CONFIG);
@@ -182,7 +182,7 @@ fn modify_to_error_resets() {
     end.assert_all_complete();
 }
 
-// [VERBS-20] Destroy QP works in every state and leaves nothing to complete
+// [VERBS-20] Destroy QP succeeds in every state and leaves no request outstanding
 #[test]
 fn abort_works_in_every_state() {
     for state in State::ALL {
@@ -209,7 +209,7 @@ fn terminate_naming(code: (u8, u8, u8), ddp: Option<Header>) -> Vec<u8> {
 }
 
 // [VERBS-08, VERBS-11, RDMAP-26, RDMAP-29, RDMAP-33] event, no response, FIN, Error; the Read that is
-// named says so, the rest is flushed
+// named has the error, the rest is flushed
 #[test]
 fn a_received_terminate_ends_everything() {
     let mut end = started();
@@ -225,9 +225,9 @@ fn a_received_terminate_ends_everything() {
     assert_eq!(end.qp.state(), State::Terminate);
     assert_eq!(end.qp.last_terminate(), Some((false, code)));
     let flushed = Status::Flushed;
-    // The peer stays open as long as it likes
+    // The peer need not close
     assert_eq!(end.memory.flushed, end.receive_ids);
-    // The Send went out before, but is after two Reads that never completed
+    // The Send was sent before, but is after two Reads that never completed
     assert_eq!(end.statuses(), [flushed, Status::RemoteTermination(code), flushed]);
     end.fin();
     end.pump();
@@ -235,7 +235,7 @@ fn a_received_terminate_ends_everything() {
     end.assert_all_complete();
 }
 
-// [VERBS-09, VERBS-10, VERBS-11] what was half filled, and what was not, before the Terminate is out
+// [VERBS-09, VERBS-10, VERBS-11] receives, partly filled or not, before the Terminate is sent
 #[test]
 fn a_fin_in_the_middle_of_a_message_flushes_the_receives() {
     let mut end = started();
@@ -278,7 +278,7 @@ fn the_last_terminate_is_kept() {
     assert_eq!(end.qp.state(), State::Error);
 }
 
-// [VERBS-11] a Send or a Write that the LLP has not fully taken
+// [VERBS-11] a Send or a Write that the LLP has not fully accepted
 #[test]
 fn a_terminate_finds_the_work_it_names() {
     let write = SendOp::Write { stag: Stag(0x9), to: 1000 };
@@ -490,7 +490,7 @@ fn local_catastrophes_have_their_codes() {
         end.qp.handle_local_error(error, &mut end.memory);
         assert_eq!(verdict(&end.take()), (word, 0));
     }
-    // A receive buffer that cannot be written is our fault too
+    // A receive buffer that cannot be written is a local error, too
     let mut end = started();
     end.receive(10);
     end.memory.broken_buffers = true;
@@ -540,7 +540,7 @@ fn an_unfinished_fpdu_ends_the_stream() {
     assert_eq!(end.qp.state(), State::Idle);
 }
 
-// A responder in RTS has a role of its own; the state machine is the same
+// A responder in RTS; the state machine is the same
 #[test]
 fn a_responder_can_be_closed_before_it_received_anything() {
     let mut end = End::new(CONFIG);

@@ -68,7 +68,7 @@ impl Context {
             octets: (0..len).map(|i| (i * 13 + 5) as u8).collect(),
         }
     }
-    /// A QP in the state that the vector wants, its own requests sent.
+    /// A QP in the state that the vector requires, with its own requests sent.
     fn end(&self, role: Role) -> End {
         let (ird, ord) = (self.number("ird") as u16, self.number("ord") as u16);
         let extensions = self.flag("rfc7306");
@@ -120,7 +120,7 @@ impl Context {
     }
 }
 
-/// All that a run can change.
+/// All state that a run can change.
 #[derive(PartialEq, Debug)]
 struct Effects {
     regions: Vec<(bool, Vec<u8>)>,
@@ -213,14 +213,14 @@ impl<'a> Run<'a> {
     fn check_chunkings(&self, role: Role, whole: &Effects) {
         let single: Vec<&[u8]> = self.frame.chunks(1).collect();
         assert_eq!(&self.feed(role, &single).1, whole, "{}: octet by octet", self.name());
-        // Long frames repeat themselves
+        // Long frames are repetitive
         for at in (1..self.frame.len()).step_by(1 + self.frame.len() / 200) {
             let (front, back) = self.frame.split_at(at);
             assert_eq!(&self.feed(role, &[front, back]).1, whole, "{}: at {at}", self.name());
         }
     }
 
-    /// What a list of decoded segments must have done to an end that accepted them.
+    /// The expected effects of decoded segments on an end that accepted them.
     fn check_accepted(&self, role: Role, found: &Effects) {
         let name = self.name();
         assert_eq!(found.state, State::Rts, "{name}: {:?}", found.events);
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    // [RDMAP-26, ERR-26] an event, FIN, and nothing back
+    // [RDMAP-26, ERR-26] an event, FIN, and no reply
     fn check_reported(&self, end: &End, found: &Effects) {
         let name = self.name();
         let fields = &self.vector["fields"];
@@ -358,7 +358,7 @@ fn receive(last: &UntaggedRepr, octets: usize) -> Receive {
     }
 }
 
-/// What valid segments do, said a second time and more simply than the QP says it.
+/// The effects of valid segments: a second implementation, simpler than the QP.
 struct Model {
     end: End,
     received: Vec<(Vec<u8>, Receive)>,

@@ -10,7 +10,7 @@ use iwarp_proto::{
     TaggedUse,
 };
 
-/// What may be done with a region.
+/// Access rights of a region.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Rights {
     pub(crate) local_write: bool,
@@ -50,7 +50,7 @@ impl Region {
     }
 }
 
-/// A receive buffer that the peer's message took.
+/// A receive buffer taken by the peer's message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Received {
     pub(crate) id: u64,
@@ -58,13 +58,13 @@ pub(crate) struct Received {
     pub(crate) octets: Vec<u8>,
 }
 
-/// What the core asked for.
+/// The core's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
     /// Octets placed into the receive buffer.
     Place(usize),
     Invalidate(Stag),
-    /// A receive is complete; which STag it names as invalidated.
+    /// A receive is complete; the STag that it reports as invalidated.
     Complete(Option<Stag>),
 }
 
@@ -95,13 +95,13 @@ pub(crate) struct Memory {
     pub(crate) local_runs: Vec<u64>,
     /// Octets placed in all.
     pub(crate) placed: u64,
-    /// What was done with receive buffers and on behalf of the peer, in order.
+    /// Operations on receive buffers and for the peer, in order.
     pub(crate) calls: Vec<Call>,
     /// A message was longer than its receive buffer.
     pub(crate) overflowed: bool,
     /// Placing into the receive buffer fails.
     pub(crate) broken_buffers: bool,
-    /// Sends and Writes are never copied whole: they take the slow path.
+    /// Sends and Writes are never copied at once: they take the slow path.
     pub(crate) long: bool,
     target: Option<(usize, usize, u32)>,
 }
@@ -143,7 +143,7 @@ impl Memory {
         let (index, at) = self.locate(stag, to, len, |r| r.remote_read)?;
         Ok(&self.regions[index].octets[at..at + len as usize])
     }
-    /// What a provider does with octets that it read straight from the stream.
+    /// Places octets that the provider read directly from the stream.
     pub(crate) fn place_direct(
         &mut self,
         destination: Destination,

@@ -1,4 +1,4 @@
-//! Two QPs, a virtual clock, and between them two octet streams that split and delay at will and
+//! Two QPs, a virtual clock, and between them two octet streams that may split, delay, and
 //! break at any octet.
 //!
 //! Owner of the state: the test; one thread. When one end dies the other sees it by FIN, by reset, or by
@@ -45,7 +45,7 @@ pub(crate) const STREAM: StreamConfig = StreamConfig {
 /// Rounds of the longest script, a hundred times over.
 const MOST_ROUNDS: u32 = 2_000_000;
 
-/// Ends a loop that waits for `what` and would not end: call it in each round.
+/// Bounds a loop that waits for `what`: call it in each round.
 pub(crate) fn rounds(what: &str) -> impl FnMut() + '_ {
     let mut left = MOST_ROUNDS;
     move || {
@@ -59,15 +59,15 @@ pub(crate) fn plain(op: SendOp) -> SendWqe {
 }
 pub(crate) const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 
-/// One end: QP, memory, and what its socket holds.
+/// One end: QP, memory, and the octets in its socket.
 pub(crate) struct End {
     pub(crate) qp: Qp,
     pub(crate) memory: Memory,
     pub(crate) events: Vec<QpEvent>,
     pub(crate) detached: bool,
-    /// Asked for RST.
+    /// RST was requested.
     pub(crate) reset: bool,
-    /// Asked for FIN.
+    /// FIN was requested.
     pub(crate) closing: bool,
     /// Follow `Want::Direct` as a provider would.
     pub(crate) direct: bool,
@@ -75,7 +75,7 @@ pub(crate) struct End {
     pub(crate) direct_reads: u64,
     pub(crate) sent_ids: Vec<u64>,
     pub(crate) receive_ids: Vec<u64>,
-    /// All octets that the socket took.
+    /// All octets that the socket accepted.
     pub(crate) sent: Vec<u8>,
     input: Vec<u8>,
     output: VecDeque<u8>,
@@ -139,7 +139,7 @@ impl End {
         self.receive_ids.push(id);
         id
     }
-    /// Runs `transmit_short`, `poll_transmit` and `poll_action` until all are silent.
+    /// Runs `transmit_short`, `poll_transmit` and `poll_action` until none has more.
     pub(crate) fn pump(&mut self) {
         self.poll_actions();
         let mut round = rounds("the QP to have nothing to send");
@@ -218,7 +218,7 @@ impl End {
             Want::Direct { .. } | Want::Nothing => assert!(self.input.is_empty(), "none left"),
         }
     }
-    /// Octets arrive; what may be placed directly is.
+    /// Octets arrive; those that may be placed directly are.
     pub(crate) fn feed_direct(&mut self, mut octets: &[u8]) {
         let mut round = rounds("octets to be placed directly");
         while !octets.is_empty() && self.input.is_empty() {
@@ -233,7 +233,7 @@ impl End {
                     let len = now.len() as u32;
                     assert_eq!(self.qp.handle_direct(len, &mut self.memory).consumed, 0);
                 }
-                // The place is gone: the octets show it again.
+                // The destination is gone: pass the octets in the usual way.
                 Err(_) => self.feed(now),
             }
         }
@@ -415,13 +415,13 @@ impl Sim {
             self.break_stream();
         }
     }
-    /// The process of `side` dies: its kernel sends what it accepted, then FIN, and answers
-    /// anything that comes with RST.
+    /// The process of `side` dies: its kernel sends what it accepted, then FIN, and replies
+    /// to anything that arrives with RST.
     pub(crate) fn kill(&mut self, side: usize) {
         self.dead[side] = true;
         self.flights[side].fin_sent = true;
     }
-    /// Both ends lose the stream; what was in flight is gone.
+    /// Both ends lose the stream, with all octets in flight.
     pub(crate) fn break_stream(&mut self) {
         self.broken = true;
         for side in 0..2 {
@@ -433,7 +433,7 @@ impl Sim {
             }
         }
     }
-    /// Moves everything that moves, `chunk` octets at a time; then lets timers run out.
+    /// Transfers all octets, `chunk` at a time; then lets timers expire.
     pub(crate) fn run_chunked(&mut self, chunk: usize) {
         let mut round = rounds("both ends to be still");
         loop {
