@@ -15,38 +15,38 @@
  *
  * Rules
  *
- *   Growth     Every struct but the few marked "fixed" begins with its size in octets, set by
- *              whoever fills it. Structs and tables grow at their end only, with the minor version.
- *              A reader takes what both sides know; what is missing counts as zero [RI-01]. A
- *              missing or NULL table entry means "not supported" (RI_UNSUPPORTED), except the
+ *   Growth     Every struct except the few marked "fixed" begins with its size in octets, set by the
+ *              side that fills it. Structs and tables grow only at their end, with the minor version.
+ *              A reader uses the members that both sides know; missing ones count as zero [RI-01]. A
+ *              missing or NULL table entry means "not supported" (RI_UNSUPPORTED), except for the
  *              entries marked "required" [RI-02]: without them the host refuses the object. Fields
  *              named reserved must be zero, and are checked [RI-03].
- *   Room       A struct for a result comes with its size set to its room by the caller. The
- *              callee writes no more octets than that [RI-195], and then sets size to what it wrote.
- *   Versions   The major version must be the same; the smaller minor version counts. A provider with
- *              the newer header is given structs and rooms of the older size: it takes what is
- *              missing as zero [RI-196] and writes what there is room for [RI-195]; entries that the
- *              host does not know are never called. get_ops gets the host's minor version.
- *   Results    Functions return an ri_status; on a refusal they may fill the ri_error, one sentence
- *              for a reader without the source. The host treats a number that is no status, a count
- *              above what was asked for, and a length above what the device declares as a defect of
- *              the provider.
- *   Life       Pointers in arguments are borrowed until the call returns; what a callback is given
- *              until the callback returns. What is to be used longer comes with an ri_keep: retain
- *              it during the call, release it when done. Strings are UTF-8, NUL-terminated only
- *              where the type is const char *. Each side frees what it allocated.
- *   Names      Objects have ids, unique within an RNIC and not soon used again [RI-04]: a stale id
+ *   Results    In a struct for a result the caller sets size to the room that the struct has. The
+ *              callee writes no more octets than that [RI-195], and sets size to the number written.
+ *   Versions   The major versions must be equal; the smaller minor version applies. A provider built
+ *              with the newer header gets structs and room of the older size: it treats missing
+ *              members as zero [RI-196] and writes those that fit [RI-195]; the host never calls
+ *              entries that it does not know. get_ops gets the host's minor version.
+ *   Status     Functions return an ri_status; on a refusal they may fill the ri_error, one sentence
+ *              for a reader without the source. The host treats an undefined status, a count above
+ *              the one requested, and a length above the declared limit as defects of the provider.
+ *   Lifetime   Pointers in arguments are borrowed until the call returns, those passed to a callback
+ *              until the callback returns. A pointer that is to be used longer comes with an ri_keep:
+ *              retain it during the call, release it afterwards. Strings are UTF-8, NUL-terminated
+ *              only where the type is const char *. Each side frees the memory that it allocated.
+ *   Names      Objects have ids, unique within an RNIC and not reused soon [RI-04]: a stale id
  *              is RI_INVALID_HANDLE [RI-05]. CQs, SRQs and QPs also have a handle, a pointer of the
- *              provider's that the host only passes back. A handle stays good until released; once
- *              its object is destroyed its functions return RI_INVALID_HANDLE [RI-06].
- *   Threads    Every function may be called from any thread at any time [RI-07]. Callbacks come from
- *              any thread, are called without locks held [RI-08], and do not block. retain only counts, and may
- *              be called with locks held; release may be the end of what is kept, and is called
- *              without. A function that destroys or replaces something need not wait for a callback
- *              that is under way: it holds one use of its keep until it returns.
+ *              provider's that the host only passes back. A handle is valid until it is released;
+ *              once its object is destroyed its functions return RI_INVALID_HANDLE [RI-06].
+ *   Threads    Every function may be called from any thread at any time [RI-07]. Callbacks are made
+ *              from any thread, without locks held [RI-08], and do not block. retain only counts, and
+ *              may be called with locks held; release may free the object, and is called without. A
+ *              function that destroys or replaces an object need not wait for a callback in
+ *              progress: the callback holds one reference of its keep until it returns.
  *   Promises   A mark such as [RI-41] follows a promise that the provider suite tests; a case that
- *              fails quotes it.
- *   Limits     No exception, longjmp or thread cancellation may cross. A library is never unloaded.
+ *              fails quotes the mark.
+ *   Limits     No exception, longjmp or thread cancellation may cross the interface. A library is
+ *              never unloaded.
  */
 #ifndef WARPLINE_RNICPI_H
 #define WARPLINE_RNICPI_H
