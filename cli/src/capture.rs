@@ -27,7 +27,7 @@ use pcapng::Pcapng;
 use crate::ask;
 use crate::error::{CliError, CliResult, Exit};
 use crate::output::count;
-use crate::stat::{self, pages::Look};
+use crate::stat::{self, pages::Snapshot};
 
 /// Octets of payload that include all of it.
 const WHOLE: u32 = 65_535;
@@ -38,9 +38,9 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// Captures until it is stopped, or until the process ends.
 pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
-    let look = Look::take(Some(args.pid), false)?;
-    let Some(seen) = look.processes.first() else {
-        return Err(stat::absent::of(args.pid, &look));
+    let snapshot = Snapshot::take(Some(args.pid), false)?;
+    let Some(seen) = snapshot.processes.first() else {
+        return Err(stat::absent::of(args.pid, &snapshot));
     };
     ual::catch_interrupt()?;
     let comment = match args.payload {

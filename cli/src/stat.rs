@@ -20,7 +20,7 @@ use ual::CmCounters;
 pub(crate) use args::StatArgs;
 
 use crate::error::CliResult;
-use pages::{Look, Seen};
+use pages::{Seen, Snapshot};
 
 /// Prints once, repeatedly, or for each HTTP request.
 pub(crate) fn run(args: &StatArgs, out: &mut dyn Write) -> CliResult<()> {
@@ -29,51 +29,51 @@ pub(crate) fn run(args: &StatArgs, out: &mut dyn Write) -> CliResult<()> {
     }
     let mut before = None;
     loop {
-        let look = Look::take(args.pid, args.all)?;
-        if look.processes.is_empty() && args.watch.is_none() {
+        let snapshot = Snapshot::take(args.pid, args.all)?;
+        if snapshot.processes.is_empty() && args.watch.is_none() {
             return Err(args
                 .pid
-                .map_or_else(|| absent::of_all(&look), |pid| absent::of(pid, &look)));
+                .map_or_else(|| absent::of_all(&snapshot), |pid| absent::of(pid, &snapshot)));
         }
-        print(args, before.as_ref(), &look, out)?;
+        print(args, before.as_ref(), &snapshot, out)?;
         let Some(seconds) = args.watch else { return Ok(()) };
         out.flush()?;
         std::thread::sleep(seconds);
-        before = Some(look);
+        before = Some(snapshot);
     }
 }
 
 fn print(
     args: &StatArgs,
-    before: Option<&Look>,
-    look: &Look,
+    before: Option<&Snapshot>,
+    snapshot: &Snapshot,
     out: &mut dyn Write,
 ) -> CliResult<()> {
     if args.openmetrics {
-        return Ok(out.write_all(openmetrics::text(look, args.per_connection).as_bytes())?);
+        return Ok(out.write_all(openmetrics::text(snapshot, args.per_connection).as_bytes())?);
     }
     if args.json {
-        return Ok(writeln!(out, "{}", json(look))?);
+        return Ok(writeln!(out, "{}", json(snapshot))?);
     }
-    // Rates need two looks, so take the first a short time before.
+    // Rates need two snapshots, so take the first a short time before.
     let (first, second);
-    let (before, look) = match before {
-        Some(before) => (before, look),
+    let (before, snapshot) = match before {
+        Some(before) => (before, snapshot),
         None => {
             std::thread::sleep(Duration::from_millis(250));
-            (first, second) = (look, Look::take(args.pid, args.all)?);
+            (first, second) = (snapshot, Snapshot::take(args.pid, args.all)?);
             (first, &second)
         }
     };
-    out.write_all(table::text(before, look).as_bytes())?;
+    out.write_all(table::text(before, snapshot).as_bytes())?;
     Ok(())
 }
 
 /// The JSON, with everything. Names of fields are a contract.
-fn json(look: &Look) -> Value {
-    let processes: Vec<_> = look.processes.iter().map(process).collect();
+fn json(snapshot: &Snapshot) -> Value {
+    let processes: Vec<_> = snapshot.processes.iter().map(process).collect();
     let troubles: Vec<_> =
-        look.troubles.iter().map(|t| json!({ "file": t.0, "trouble": t.1 })).collect();
+        snapshot.troubles.iter().map(|t| json!({ "file": t.0, "trouble": t.1 })).collect();
     json!({ "processes": processes, "troubles": troubles })
 }
 
@@ -148,7 +148,7 @@ fn connection(qp: &QueuePair) -> Value {
     })
 }
 
-/// The time between two looks.
-pub(crate) fn between(before: &Look, look: &Look) -> Duration {
-    look.at.saturating_duration_since(before.at).max(Duration::from_micros(1))
+/// The time between two snapshots.
+pub(crate) fn between(before: &Snapshot, snapshot: &Snapshot) -> Duration {
+    snapshot.at.saturating_duration_since(before.at).max(Duration::from_micros(1))
 }

@@ -23,13 +23,13 @@ pub(crate) use args::TopArgs;
 use crate::error::{CliError, CliResult, Exit};
 use crate::explain;
 use crate::stat::absent;
-use crate::stat::pages::{Look, Seen};
+use crate::stat::pages::{Seen, Snapshot};
 use keys::Then;
 use rows::Id;
 use screen::Screen;
 use view::View;
 
-/// From the first look to the second, which has rates.
+/// From the first snapshot to the second, which has rates.
 const FIRST: Duration = Duration::from_millis(250);
 /// How long an explanation samples its connection.
 const SAMPLE: Duration = Duration::from_secs(2);
@@ -48,11 +48,11 @@ enum Happening {
 /// Shows it until a key or a signal ends it.
 pub(crate) fn run(args: &TopArgs) -> CliResult<()> {
     screen::check()?;
-    let look = Look::take(args.pid, args.all)?;
-    if let Some(pid) = args.pid.filter(|_| look.processes.is_empty()) {
-        return Err(absent::of(pid, &look));
+    let snapshot = Snapshot::take(args.pid, args.all)?;
+    if let Some(pid) = args.pid.filter(|_| snapshot.processes.is_empty()) {
+        return Err(absent::of(pid, &snapshot));
     }
-    let mut view = View::new(look, args);
+    let mut view = View::new(snapshot, args);
     let (to, happenings) = channel();
     let mut screen = Screen::open(&to).map_err(lost)?;
     let mut due = Instant::now() + FIRST;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &TopArgs) -> CliResult<()> {
             Ok(Happening::Lost(error)) => return Err(lost(error)),
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
-                view.take(Look::take(args.pid, args.all)?);
+                view.take(Snapshot::take(args.pid, args.all)?);
                 due = Instant::now() + args.interval;
             }
         }

@@ -15,7 +15,7 @@ use super::verdict::{Play, fail};
 /// Layer, type, code.
 pub(super) type Code = (u8, u8, u8);
 
-/// What a refusal must look like.
+/// The expected form of a refusal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
     /// Acceptable Terminates; the first is the one that the standard names.

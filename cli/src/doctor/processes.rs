@@ -3,26 +3,26 @@
 use super::Finding;
 use crate::error::CliResult;
 use crate::output::count;
-use crate::stat::pages::Look;
+use crate::stat::pages::Snapshot;
 
 pub(super) fn findings() -> CliResult<Vec<Finding>> {
-    let look = Look::take(None, false)?;
+    let snapshot = Snapshot::take(None, false)?;
     let mut all =
-        vec![Finding::ok("processes", count(look.processes.len() as u64, "process") + " seen")];
-    if look.removed > 0 {
-        let removed = count(look.removed.into(), "state page");
+        vec![Finding::ok("processes", count(snapshot.processes.len() as u64, "process") + " seen")];
+    if snapshot.removed > 0 {
+        let removed = count(snapshot.removed.into(), "state page");
         all.push(Finding::ok("dead processes", format!("{removed} of theirs removed")));
     }
-    for (file, what) in &look.troubles {
+    for (file, what) in &snapshot.troubles {
         all.push(Finding::warn("state page", format!("{file}: {what}"), format!("rm -r {file}")));
     }
     let own = env!("CARGO_PKG_VERSION");
-    for seen in look.processes.iter().filter(|seen| seen.page.process.library != own) {
+    for seen in snapshot.processes.iter().filter(|seen| seen.page.process.library != own) {
         let of = &seen.page.process;
         let says = format!("{} {} has version {}, this is {own}", of.pid, of.exe, of.library);
         all.push(Finding::warn("versions", says, "start it again with this version"));
     }
-    for seen in look.processes.iter().filter(|seen| seen.page.process.unpublished > 0) {
+    for seen in snapshot.processes.iter().filter(|seen| seen.page.process.unpublished > 0) {
         let of = &seen.page.process;
         let says = format!("{} {}: {} have no room in its page", of.pid, of.exe, of.unpublished);
         all.push(Finding::warn(

@@ -9,22 +9,22 @@ use state_page::read::QueuePair;
 use super::args::Which;
 use crate::error::{CliError, CliResult, Exit};
 use crate::stat::absent;
-use crate::stat::pages::{Look, Seen, directory};
+use crate::stat::pages::{Seen, Snapshot, directory};
 
 /// The pages of the process; it has several if it has several copies of the library.
 pub(super) fn pages(which: Which) -> CliResult<Vec<Seen>> {
     let page = directory().join(format!("{}.{}", which.pid, place::PAGE));
     let was_there = page.exists();
-    let look = Look::take(Some(which.pid), false)?;
-    match look.processes.is_empty() {
+    let snapshot = Snapshot::take(Some(which.pid), false)?;
+    match snapshot.processes.is_empty() {
         true if was_there && !page.exists() => {
             Err(failed(format!("process {} has ended", which.pid))
-                .at(look.places())
+                .at(snapshot.places())
                 .because("it was killed; the state page that it left has been removed")
                 .hint(absent::OTHERS))
         }
-        true => Err(absent::of(which.pid, &look)),
-        false => Ok(look.processes),
+        true => Err(absent::of(which.pid, &snapshot)),
+        false => Ok(snapshot.processes),
     }
 }
 

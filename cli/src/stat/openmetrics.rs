@@ -12,7 +12,7 @@ use state_page::layout::state;
 use state_page::read::{DeviceState, QueuePair};
 use ual::CmCounters;
 
-use super::pages::{Look, Seen, face};
+use super::pages::{Seen, Snapshot, face};
 use super::table::program;
 
 /// Peer addresses of one process that have series of their own.
@@ -101,9 +101,9 @@ const CONNECTIONS: &[Metric] = &[
 ];
 
 /// The text, with its end marker.
-pub(crate) fn text(look: &Look, per_connection: bool) -> String {
+pub(crate) fn text(snapshot: &Snapshot, per_connection: bool) -> String {
     let mut out = String::new();
-    let groups = groups(look, per_connection);
+    let groups = groups(snapshot, per_connection);
     for metric in CONNECTIONS {
         head(&mut out, metric.name, metric.kind, metric.unit, metric.help);
         for (labels, queue_pairs) in &groups {
@@ -123,14 +123,14 @@ pub(crate) fn text(look: &Look, per_connection: bool) -> String {
             }
         }
     }
-    devices(&mut out, look);
+    devices(&mut out, snapshot);
     out + "# EOF\n"
 }
 
 /// Queue pairs by the labels of their series.
-fn groups(look: &Look, per_connection: bool) -> BTreeMap<String, Vec<&QueuePair>> {
+fn groups(snapshot: &Snapshot, per_connection: bool) -> BTreeMap<String, Vec<&QueuePair>> {
     let mut groups: BTreeMap<String, Vec<&QueuePair>> = BTreeMap::new();
-    for seen in &look.processes {
+    for seen in &snapshot.processes {
         let mut peers: BTreeMap<String, usize> = BTreeMap::new();
         for qp in seen.page.queue_pairs.iter().filter(|qp| qp.is_written()) {
             let peer = qp.remote.map_or(String::new(), |address| address.ip().to_string());
@@ -152,9 +152,9 @@ fn groups(look: &Look, per_connection: bool) -> BTreeMap<String, Vec<&QueuePair>
 /// A gauge of adapters: name, unit, help, value.
 type Gauge = (&'static str, &'static str, &'static str, fn(&DeviceState) -> u64);
 
-fn devices(out: &mut String, look: &Look) {
+fn devices(out: &mut String, snapshot: &Snapshot) {
     let all = || {
-        look.processes.iter().flat_map(|seen| {
+        snapshot.processes.iter().flat_map(|seen| {
             seen.page.devices.iter().map(move |(_, device)| {
                 let mut labels = of_process(seen);
                 let (name, face) = (escaped(&device.name), face(device.face));

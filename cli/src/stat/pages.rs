@@ -17,7 +17,7 @@ pub(crate) struct Seen {
 
 /// All pages at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
+pub(crate) struct Snapshot {
     pub(crate) at: Instant,
     pub(crate) processes: Vec<Seen>,
     /// Files or directories that cannot be used, and why.
@@ -45,14 +45,14 @@ pub(crate) fn face(number: u32) -> &'static str {
     }
 }
 
-impl Look {
+impl Snapshot {
     /// Reads the pages of all processes, or of one; of this user, or of all.
     pub(crate) fn take(pid: Option<u32>, all: bool) -> CliResult<Self> {
         let (own, uid) = (directory(), uid());
         // Root may name a process of another user.
         let everywhere = all || (uid == 0 && pid.is_some());
         let directories = if everywhere { place::directories(&own, uid) } else { vec![(own, uid)] };
-        let mut look = Self {
+        let mut snapshot = Self {
             at: Instant::now(),
             processes: Vec::new(),
             troubles: Vec::new(),
@@ -60,19 +60,19 @@ impl Look {
             directories: Vec::new(),
         };
         for (directory, uid) in directories {
-            look.directories.push(directory.display().to_string());
+            snapshot.directories.push(directory.display().to_string());
             match place::pages(&directory, uid) {
-                Ok(found) => found.into_iter().for_each(|found| look.add(found)),
+                Ok(found) => found.into_iter().for_each(|found| snapshot.add(found)),
                 // No process has published yet.
                 Err(Unusable::Os(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(why) => {
-                    look.troubles.push((directory.display().to_string(), why.to_string()));
+                    snapshot.troubles.push((directory.display().to_string(), why.to_string()));
                 }
             }
         }
-        look.processes.retain(|seen| pid.is_none_or(|pid| seen.page.process.pid == pid));
-        look.processes.sort_by_key(|seen| seen.page.process.pid);
-        Ok(look)
+        snapshot.processes.retain(|seen| pid.is_none_or(|pid| seen.page.process.pid == pid));
+        snapshot.processes.sort_by_key(|seen| seen.page.process.pid);
+        Ok(snapshot)
     }
 
     fn add(&mut self, found: place::Found) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use state_page::read::QueuePair;
 
-use super::pages::{Look, Seen};
+use super::pages::{Seen, Snapshot};
 
 /// Identifies a queue pair among all processes: page, start of its process, adapter, number, and generation.
 type Name<'a> = (&'a Path, u64, u32, u32, u64);
@@ -28,17 +28,17 @@ impl std::ops::AddAssign for Rate {
     }
 }
 
-/// The earlier look, to compare with.
+/// The earlier snapshot, to compare with.
 pub(crate) struct Earlier<'a> {
     queue_pairs: HashMap<Name<'a>, &'a QueuePair>,
     seconds: f64,
 }
 
 impl<'a> Earlier<'a> {
-    pub(crate) fn new(before: &'a Look, look: &Look) -> Self {
+    pub(crate) fn new(before: &'a Snapshot, snapshot: &Snapshot) -> Self {
         let of = |seen: &'a Seen| seen.page.queue_pairs.iter().map(move |qp| (name(seen, qp), qp));
         let queue_pairs = before.processes.iter().flat_map(of).collect();
-        Self { queue_pairs, seconds: super::between(before, look).as_secs_f64() }
+        Self { queue_pairs, seconds: super::between(before, snapshot).as_secs_f64() }
     }
 
     /// The rates of a connection; zeros if it is new.

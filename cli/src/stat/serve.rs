@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::args::StatArgs;
 use super::openmetrics;
-use super::pages::Look;
+use super::pages::Snapshot;
 use crate::error::{CliError, CliResult, Exit};
 
 /// Time-out of reading a request, and of writing the response.
@@ -53,8 +53,8 @@ fn serve(args: &StatArgs, mut client: TcpStream) -> CliResult<()> {
     }
     let (status, body) = match request.starts_with(b"GET ") {
         true => {
-            let look = Look::take(args.pid, args.all)?;
-            ("200 OK", openmetrics::text(&look, args.per_connection))
+            let snapshot = Snapshot::take(args.pid, args.all)?;
+            ("200 OK", openmetrics::text(&snapshot, args.per_connection))
         }
         false => ("405 Method Not Allowed", "only GET is served\n".to_owned()),
     };

@@ -3,7 +3,7 @@
 use state_page::layout::state;
 use state_page::read::QueuePair;
 
-use super::pages::{Look, Seen};
+use super::pages::{Seen, Snapshot};
 use super::rates::{Earlier, Rate};
 use crate::output::{count, table};
 
@@ -11,18 +11,18 @@ use crate::output::{count, table};
 const MOST: usize = 1000;
 
 /// The tables.
-pub(crate) fn text(before: &Look, look: &Look) -> String {
-    let earlier = Earlier::new(before, look);
+pub(crate) fn text(before: &Snapshot, snapshot: &Snapshot) -> String {
+    let earlier = Earlier::new(before, snapshot);
     let mut processes =
         vec![cells(["process", "connections", "in", "out", "messages/s", "registered"])];
-    for seen in &look.processes {
+    for seen in &snapshot.processes {
         processes.push(process(seen, &earlier));
     }
     let mut out = table(&processes);
-    for seen in look.processes.iter().filter(|seen| !seen.page.queue_pairs.is_empty()) {
+    for seen in snapshot.processes.iter().filter(|seen| !seen.page.queue_pairs.is_empty()) {
         out += &connections(seen, &earlier);
     }
-    for (file, what) in &look.troubles {
+    for (file, what) in &snapshot.troubles {
         out += &format!("\n{file}: {what}\n");
     }
     out

@@ -14,7 +14,7 @@ pub(crate) struct TopArgs {
     /// Show processes of all users, as far as this user may
     #[arg(long)]
     pub(crate) all: bool,
-    /// Seconds between two looks
+    /// Seconds between two snapshots
     #[arg(long, default_value = "1", value_parser = parse_bound, value_name = "SECONDS")]
     pub(crate) interval: Duration,
     /// What to sort by, the largest first; the keys `s` and `r` change it

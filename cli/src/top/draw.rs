@@ -24,7 +24,7 @@ pub(super) fn all(frame: &mut Frame<'_>, view: &mut View) {
         Layout::vertical([lengths[0], Constraint::Fill(1), lengths[2]]).areas(area);
     frame.render_widget(Line::styled(sums(view), Modifier::BOLD), top);
     frame.render_widget(Line::raw(help(view)), bottom);
-    if let Some(trouble) = view.look.complaint().filter(|_| middle.height >= LEAST) {
+    if let Some(trouble) = view.snapshot.complaint().filter(|_| middle.height >= LEAST) {
         let [rest, line] =
             Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(middle);
         frame.render_widget(Line::raw(trouble), line);
@@ -77,7 +77,7 @@ fn list(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
     let (range, selected) = view.visible(usize::from(area.height).saturating_sub(1));
     let rows = view.rows();
     if rows.is_empty() {
-        let filtered = !view.look.processes.is_empty();
+        let filtered = !view.snapshot.processes.is_empty();
         let text =
             if filtered { "nothing contains the filter" } else { "no process publishes anything" };
         return frame.render_widget(Line::raw(text), area);

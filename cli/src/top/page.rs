@@ -6,7 +6,7 @@ use state_page::read::QueuePair;
 
 use super::rows::Id;
 use crate::output::{folded, table};
-use crate::stat::pages::{Look, Seen, face};
+use crate::stat::pages::{Seen, Snapshot, face};
 use crate::stat::rates::{Earlier, Rate};
 use crate::stat::table::octets;
 
@@ -37,10 +37,10 @@ impl Page {
         }
     }
 
-    pub(super) fn update(&mut self, before: &Look, look: &Look) {
-        match self.id.find(look) {
+    pub(super) fn update(&mut self, before: &Snapshot, snapshot: &Snapshot) {
+        match self.id.find(snapshot) {
             Some((seen, qp)) => {
-                self.rate = Earlier::new(before, look).rate(seen, qp);
+                self.rate = Earlier::new(before, snapshot).rate(seen, qp);
                 (self.seen, self.qp) = (seen.clone(), qp.clone());
             }
             None => (self.has_ended, self.rate) = (true, Rate::default()),

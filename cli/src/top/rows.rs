@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use state_page::layout::state;
 use state_page::read::QueuePair;
 
-use crate::stat::pages::{Look, Seen};
+use crate::stat::pages::{Seen, Snapshot};
 use crate::stat::rates::{Earlier, Rate};
 
 /// A process, or one of its queue pairs; a number that is used again is another one.
@@ -30,11 +30,11 @@ impl Id {
         Self { queue_pair, ..Self::process(seen) }
     }
 
-    /// The queue pair in a look.
-    pub(super) fn find<'a>(&self, look: &'a Look) -> Option<(&'a Seen, &'a QueuePair)> {
+    /// The queue pair in a snapshot.
+    pub(super) fn find<'a>(&self, snapshot: &'a Snapshot) -> Option<(&'a Seen, &'a QueuePair)> {
         let is_of =
             |seen: &&Seen| seen.socket == self.page && seen.page.process.start == self.start;
-        let seen = look.processes.iter().find(is_of)?;
+        let seen = snapshot.processes.iter().find(is_of)?;
         let is_it = |qp: &&QueuePair| self.queue_pair == Some((qp.device, qp.qp, qp.generation));
         Some((seen, seen.page.queue_pairs.iter().find(is_it)?))
     }
@@ -123,11 +123,11 @@ impl Row<'_> {
 }
 
 /// All rows.
-pub(super) fn rows<'a>(before: &Look, look: &'a Look, order: &Order) -> Vec<Row<'a>> {
-    let earlier = Earlier::new(before, look);
+pub(super) fn rows<'a>(before: &Snapshot, snapshot: &'a Snapshot, order: &Order) -> Vec<Row<'a>> {
+    let earlier = Earlier::new(before, snapshot);
     let filter = order.filter.to_lowercase();
     let of = |seen| process(seen, &earlier, &filter);
-    let mut processes: Vec<_> = look.processes.iter().filter_map(of).collect();
+    let mut processes: Vec<_> = snapshot.processes.iter().filter_map(of).collect();
     let value = |of: &ProcessRow<'_>| order.sort.value(of.rate, of.outstanding);
     processes.sort_by(|a, b| {
         let name = || a.seen.page.process.pid.cmp(&b.seen.page.process.pid);

@@ -8,11 +8,11 @@ use state_page::read::QueuePair;
 use super::args::TopArgs;
 use super::page::Page;
 use super::rows::{Id, Order, Row, rows};
-use crate::stat::pages::{Look, Seen};
+use crate::stat::pages::{Seen, Snapshot};
 
 pub(super) struct View {
-    before: Look,
-    pub(super) look: Look,
+    before: Snapshot,
+    pub(super) snapshot: Snapshot,
     /// Processes that a signal has stopped.
     pub(super) stopped: HashSet<u32>,
     pub(super) order: Order,
@@ -29,12 +29,12 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(look: Look, args: &TopArgs) -> Self {
+    pub(super) fn new(snapshot: Snapshot, args: &TopArgs) -> Self {
         let (sort, filter) = (args.sort, args.filter.clone());
         Self {
-            before: look.clone(),
-            stopped: stopped(&look),
-            look,
+            before: snapshot.clone(),
+            stopped: stopped(&snapshot),
+            snapshot,
             order: Order { sort, reverse: false, filter, folded: HashSet::new() },
             is_typing: false,
             selected: None,
@@ -45,12 +45,12 @@ impl View {
         }
     }
 
-    /// Takes a new look.
-    pub(super) fn take(&mut self, look: Look) {
-        self.before = std::mem::replace(&mut self.look, look);
-        self.stopped = stopped(&self.look);
+    /// Takes a new snapshot.
+    pub(super) fn take(&mut self, snapshot: Snapshot) {
+        self.before = std::mem::replace(&mut self.snapshot, snapshot);
+        self.stopped = stopped(&self.snapshot);
         if let Some(page) = &mut self.page {
-            page.update(&self.before, &self.look);
+            page.update(&self.before, &self.snapshot);
         }
     }
 
@@ -68,7 +68,7 @@ impl View {
 
     /// All rows.
     pub(super) fn rows(&self) -> Vec<Row<'_>> {
-        rows(&self.before, &self.look, &self.order)
+        rows(&self.before, &self.snapshot, &self.order)
     }
 
     /// The rows that the screen shows, with the place of the selected one among these. The selected row keeps its
@@ -118,12 +118,12 @@ impl View {
 }
 
 /// The processes that are stopped (proc(5), state T or t).
-fn stopped(look: &Look) -> HashSet<u32> {
+fn stopped(snapshot: &Snapshot) -> HashSet<u32> {
     let is_stopped = |pid: &u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // The name of the program, in parentheses, may contain anything.
         let state = text.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
         matches!(state, Some('T' | 't'))
     };
-    look.processes.iter().map(|seen| seen.page.process.pid).filter(is_stopped).collect()
+    snapshot.processes.iter().map(|seen| seen.page.process.pid).filter(is_stopped).collect()
 }

@@ -16,7 +16,7 @@ use crate::perf::worker::{Worker, open};
 /// Time-out of the client's connections, which come at once.
 const CLIENT_CONNECTS: Duration = Duration::from_secs(30);
 
-/// How often to look for the end of the measurement between two connections.
+/// How often to check for the end of the measurement between two connections.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
 /// The same for idle connections, whose cost this must not hide.
