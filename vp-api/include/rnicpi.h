@@ -89,7 +89,7 @@ typedef uint32_t ri_status;
 #define RI_STILL_FLUSHING 76        /* to Idle while completions are still being flushed */
 #define RI_INVALID_STREAM 77        /* the socket is not a connected stream */
 #define RI_CQ_OVERRUN 78            /* completions were lost; the CQ is unusable */
-#define RI_OS 79                    /* a system call refused; see the detail */
+#define RI_OS 79                    /* a system call failed; see the detail */
 #define RI_DEFECT 80                /* the provider broke one of its own rules */
 
 /* Filled on a refusal: NUL-terminated UTF-8, cut to fit. The host sets size and clears the rest. */
@@ -97,7 +97,7 @@ typedef struct ri_error {
     uint32_t size;
     uint32_t reserved;
     char detail[504]; /* what was wrong, where, limit and value */
-    char remedy[256]; /* what would make it work; may be empty */
+    char remedy[256]; /* the remedy; may be empty */
 } ri_error;
 
 /* ---- Small fixed types ---------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ typedef struct ri_string {
     size_t len;
 } ri_string;
 
-/* Something that may be kept beyond a call: retain adds one use of context, release ends one. Both
+/* A reference that may be kept beyond a call: retain adds a reference to context, release drops one. Both
  * are NULL if there is nothing to count. Fixed. */
 typedef struct ri_keep {
     void *context;
@@ -141,7 +141,7 @@ typedef struct ri_sge {
 } ri_sge;
 
 /* Memory of the host's process. While a region covers it, and until deregistration returns, the
- * provider holds one use of owner [RI-24]. If owner is empty the host vouches for the memory. Fixed. */
+ * provider holds one use of owner [RI-24]. If owner is empty the host guarantees its lifetime. Fixed. */
 typedef struct ri_range {
     void *addr;
     uint64_t len;
@@ -168,7 +168,7 @@ typedef struct ri_setting {
     ri_string key, value;
 } ri_setting;
 
-/* What must be shared with the process. Given to open; the provider copies the struct and retains
+/* Services that all parts of the process share. Given to open; the provider copies the struct and retains
  * keep while it uses it [RI-26]. */
 typedef struct ri_services {
     uint32_t size;
@@ -197,7 +197,7 @@ typedef struct ri_port {
     ri_string interface_name;
 } ri_port;
 
-/* What a device speaks. */
+/* Transport of a device. */
 #define RI_TRANSPORT_OTHER 0 /* the vendor's own */
 #define RI_TRANSPORT_IWARP 1
 #define RI_TRANSPORT_INFINIBAND 2 /* over its own links or over Ethernet (RoCE) */
@@ -238,7 +238,7 @@ typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
 #define RI_CAP_WIDE_MW (UINT64_C(1) << 17)   /* windows of RI_MW_WIDE */
 #define RI_CAP_READ_SINK_STAG (UINT64_C(1) << 18) /* sinks of reads: windows, invalidated after */
 #define RI_CAP_RECV_LIMIT (UINT64_C(1) << 19)     /* ri_qp_init.recv_limit */
-#define RI_CAP_PICKS_WIDE_KEY (UINT64_C(1) << 20) /* query_mw says the key once a bind is posted */
+#define RI_CAP_PICKS_WIDE_KEY (UINT64_C(1) << 20) /* query_mw returns the key once a bind is posted */
 #define RI_CAP_BASED (UINT64_C(1) << 21)          /* since 1.4: RI_ADDRESSING_BASED */
 #define RI_CAP_HOLD (UINT64_C(1) << 22)           /* since 1.4: RI_QP_HOLD */
 #define RI_CAP_SEND_IMMEDIATE (UINT64_C(1) << 23) /* since 1.4: RI_OP_SEND_IMMEDIATE */
@@ -274,8 +274,8 @@ typedef struct ri_rnic_attrs {
 /* Which are due: CQ_OVERRUN, SRQ_LIMIT and RECV_LIMIT with the capability of that name; PORT_STATE
  * and CATASTROPHIC whenever they happen. With RI_MODEL_LLP_STREAM ESTABLISHED, and then one of
  * CLOSE_COMPLETE, TERMINATE_RECEIVED, TERMINATE_SENT, CONNECTION_RESET, CONNECTION_LOST and BAD_CLOSE
- * as the end of each stream. With RI_MODEL_NATIVE the connection manager's events say all that is
- * due of connections; a device that knows the cause of an end may say it by one of these before
+ * as the end of each stream. With RI_MODEL_NATIVE the connection manager's events report all
+ * of connections; a device that knows the cause of an end may report it by one of these before
  * RI_CM_DISCONNECTED. */
 #define RI_SOURCE_QP 1
 #define RI_SOURCE_CQ 2
@@ -285,15 +285,15 @@ typedef struct ri_rnic_attrs {
 
 #define RI_EVENT_ESTABLISHED 1        /* both directions of the stream are usable [RI-33] */
 #define RI_EVENT_CLOSE_COMPLETE 2     /* graceful close finished; the QP is Idle [RI-34] */
-#define RI_EVENT_TERMINATE_RECEIVED 3 /* terminate says which [RI-35] */
-#define RI_EVENT_TERMINATE_SENT 4     /* terminate says which [RI-36] */
+#define RI_EVENT_TERMINATE_RECEIVED 3 /* terminate has the code [RI-35] */
+#define RI_EVENT_TERMINATE_SENT 4     /* terminate has the code [RI-36] */
 #define RI_EVENT_CONNECTION_RESET 5   /* by the peer [RI-37] */
 #define RI_EVENT_CONNECTION_LOST 6 /* peer or path gone */
-#define RI_EVENT_BAD_CLOSE 7       /* closed in the middle of work */
+#define RI_EVENT_BAD_CLOSE 7       /* closed with requests outstanding */
 #define RI_EVENT_CQ_OVERRUN 8         /* with RI_CAP_CQ_OVERRUN_EVENT, once per CQ [RI-38] */
 #define RI_EVENT_SRQ_LIMIT 9          /* fewer than limit remain [RI-39] */
 #define RI_EVENT_RECV_LIMIT 10        /* more than recv_limit are taken and not polled [RI-40] */
-#define RI_EVENT_PORT_STATE 11 /* online says which */
+#define RI_EVENT_PORT_STATE 11 /* online has the new state */
 #define RI_EVENT_CATASTROPHIC 12
 
 typedef struct ri_async_event {
@@ -336,7 +336,7 @@ typedef struct ri_mr_init {
     uint32_t pd;
     ri_range range;
     uint32_t addressing, access;
-    uint32_t key; /* consumer's octet of the STag, looked at whenever the STag is used [RI-45] */
+    uint32_t key; /* consumer's octet of the STag, checked whenever the STag is used [RI-45] */
     uint32_t pin; /* 1: pin the pages [RI-46] */
     uint64_t base; /* since 1.4 */
 } ri_mr_init;
@@ -381,8 +381,8 @@ typedef struct ri_mw_info {
 #define RI_OP_IMMEDIATE 4        /* immediate, all of it [RI-56] */
 #define RI_OP_READ 5 /* stag, to, with the right [RI-57]; INVALIDATE: the sink's STag after [RI-58] */
 #define RI_OP_ATOMIC 6           /* extra: ri_atomic; the one SGE gets the original value [RI-59] */
-#define RI_OP_BIND_MW 7          /* extra: ri_bind_mw, no more than it says [RI-60] */
-#define RI_OP_FAST_REGISTER 8    /* extra: ri_fast_register, no more than it says [RI-61] */
+#define RI_OP_BIND_MW 7          /* extra: ri_bind_mw, with its rights and range only [RI-60] */
+#define RI_OP_FAST_REGISTER 8    /* extra: ri_fast_register, likewise [RI-61] */
 #define RI_OP_INVALIDATE_LOCAL 9 /* stag [RI-62] */
 /* Since 1.4, with RI_CAP_SEND_IMMEDIATE: a Send with immediate, of 32 bits, beside its data. It completes as
  * RI_WC_SEND, and there as RI_WC_RECV with RI_WC_FLAG_IMMEDIATE [RI-227]. With RI_MODEL_LLP_STREAM only on a
@@ -533,8 +533,8 @@ typedef struct ri_cq_ops {
     /* What it holds stays; *actual: the new depth [RI-92]. */
     ri_status (*resize)(ri_cq *cq, uint32_t depth, uint32_t *actual, ri_error *error);
     uint64_t (*queued)(ri_cq *cq); /* Since 1.1: completions that wait, about [RI-93]. */
-    /* Since 1.3, needed with RI_CAP_UD. As poll; sources, which lie source_size octets apart, say
-     * where received datagrams came from. */
+    /* Since 1.3, needed with RI_CAP_UD. As poll; sources, which lie source_size octets apart, get
+     * those of received datagrams. */
     ri_status (*poll_from)(ri_cq *cq, ri_wc *wcs, uint32_t wc_size, ri_ud_source *sources,
                            uint32_t source_size, uint32_t max, uint32_t *count);
 } ri_cq_ops;
@@ -550,7 +550,7 @@ typedef struct ri_cq_made {
 
 typedef struct ri_srq_init {
     uint32_t size;
-    uint32_t pd, depth, max_sge; /* query says what is given, and no more is taken [RI-145] */
+    uint32_t pd, depth, max_sge; /* query returns the depth granted, the most accepted [RI-145] */
     uint32_t limit; /* one-shot event when fewer remain; 0: not armed [RI-94] */
 } ri_srq_init;
 
@@ -569,7 +569,7 @@ typedef struct ri_srq_ops {
     void (*release)(ri_srq *srq); /* Required. */
     /* Required. The first *posted requests are queued, whatever the status [RI-95]. */
     ri_status (*post_recv)(ri_srq *srq, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);
-    /* which: RI_SRQ_DEPTH and RI_SRQ_LIMIT say which of the two change [RI-96]. */
+    /* which: RI_SRQ_DEPTH and RI_SRQ_LIMIT select what changes [RI-96]. */
     ri_status (*modify)(ri_srq *srq, uint32_t which, uint32_t depth, uint32_t limit,
                         ri_srq_info *info, ri_error *error);
     ri_status (*query)(ri_srq *srq, ri_srq_info *info, ri_error *error);
@@ -592,8 +592,8 @@ typedef struct ri_srq_made {
 
 /* ---- Vendor calls (since 1.4) --------------------------------------------------------------- */
 
-/* Functions of the provider's own, which an application asks its adapter for by name. The vendor's header says
- * what table points to. Its functions take context first, and may be called from any thread, until the RNIC is
+/* Functions of the provider's own, which an application gets from its adapter by name. The vendor's header
+ * describes table. Its functions take context first, and may be called from any thread, until the RNIC is
  * closed: every call with that name gets the same two pointers, whichever objects come and go [RI-197]. */
 typedef struct ri_vendor_calls {
     uint32_t size;
@@ -635,7 +635,7 @@ typedef struct ri_rnic_ops {
     ri_status (*destroy_qp)(ri_rnic *rnic, uint32_t qp, ri_error *error);
     ri_status (*register_mr)(ri_rnic *rnic, const ri_mr_init *init, uint32_t *stag,
                              ri_error *error); /* Required. */
-    /* The old STag ends, and everything is as init says [RI-138]. Any refusal but RI_STAG_IN_USE and
+    /* The old STag ends; init has the new attributes [RI-138]. Any refusal but RI_STAG_IN_USE and
      * RI_INVALID_STAG destroys the region (RDMAC 9.2.6) [RI-123]. */
     ri_status (*reregister_mr)(ri_rnic *rnic, uint32_t stag, const ri_mr_init *init,
                                uint32_t *actual, ri_error *error);
@@ -651,14 +651,14 @@ typedef struct ri_rnic_ops {
     ri_status (*alloc_mw)(ri_rnic *rnic, uint32_t pd, uint32_t kind, uint32_t *mw,
                           ri_error *error);
     ri_status (*query_mw)(ri_rnic *rnic, uint32_t mw, ri_mw_info *info, ri_error *error);
-    /* What is bound is unbound [RI-139]. */
+    /* A bound window is unbound [RI-139]. */
     ri_status (*dealloc_mw)(ri_rnic *rnic, uint32_t mw, ri_error *error);
     /* Required with RI_MODEL_NATIVE. Called once, while the host opens the device. */
     ri_status (*native_cm)(ri_rnic *rnic, ri_cm_made *made, ri_error *error);
     /* Since 1.3, required with RI_CAP_UD. Called once, while the host opens the device. */
     ri_status (*datagrams)(ri_rnic *rnic, ri_ud_made *made, ri_error *error);
     /* Since 1.4. By a name with its version, e.g. "acme.telemetry/1": another layout has another name.
-     * None of that name: RI_UNSUPPORTED, and the error says which there are [RI-160]. */
+     * None of that name: RI_UNSUPPORTED, and the error lists the names [RI-160]. */
     ri_status (*vendor_calls)(ri_rnic *rnic, ri_string name, ri_vendor_calls *calls,
                               ri_error *error);
     /* Since 1.4. Serves the connections in the calling thread until the descriptor `until` is readable
@@ -706,7 +706,7 @@ typedef const ri_provider_ops *(*ri_get_ops_fn)(uint32_t host_minor);
 /* A layer is a library that wraps another provider: it exports the descriptor and, instead of
  * get_ops, this, which is called once for every provider that it is to wrap; so the tables that it
  * returns differ at least in their context. inner stays good for ever, and hosts read what it returns
- * at any time; NULL refuses. arguments are what the configuration says. What inner lacks at its end counts as zero. */
+ * at any time; NULL refuses. arguments are those of the configuration. What inner lacks at its end counts as zero. */
 typedef const ri_provider_ops *(*ri_wrap_fn)(uint32_t host_minor, const ri_provider_ops *inner,
                                              ri_string arguments, ri_error *error);
 

@@ -25,8 +25,8 @@ typedef struct ri_qp_init {
     uint32_t max_recv_sge, max_inline, ird, ord;
     uint32_t allow; /* of peers: REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC [RI-100]; BIND */
     uint32_t recv_limit; /* RI_EVENT_RECV_LIMIT; 0: not armed [RI-101] */
-    /* Since 1.4, for RI_QP_HOLD: octets of the stream that are kept at most; beyond, the provider stops to
-     * read, and the peer is held up. And how long a message waits; then, as without the flag, Terminate
+    /* Since 1.4, for RI_QP_HOLD: octets of the stream that are kept at most; beyond, the provider stops
+     * reading. And how long a message waits; then, as without the flag, Terminate
      * 1/2/2 [RI-220]. 0 octets, no time, or more than the provider can: RI_INVALID_MODIFIER [RI-221]. */
     uint32_t hold_octets;
     uint64_t hold_time_ns;
@@ -48,8 +48,8 @@ typedef struct ri_qp_init {
  * peer's ends the stream. */
 #define RI_STREAM_SEND_IMMEDIATES 16u
 /* Since 1.4, with RI_CAP_LOCAL_STREAM: both ends are on one host, and memory that they share carries the
- * octets in place of TCP, both ways, from the first FPDU on. received is empty; last_message still goes by
- * TCP, and nothing else. The socket stays: an end of it ends the stream, and octets there are an error of
+ * octets in place of TCP, both ways, from the first FPDU on. received is empty; last_message is still sent
+ * by TCP, and nothing else. The socket stays open: an end of it ends the stream, and octets there are an error of
  * the peer, which writes into the memory what it likes, at any moment. */
 #define RI_STREAM_LOCAL 32u
 
@@ -145,7 +145,7 @@ typedef struct ri_qp_info {
     uint64_t tcp_rtt_ns, tcp_rtt_variation_ns;
     uint32_t carrier; /* since 1.4: of the stream, or the last one; RI_CARRIER_* */
     uint32_t tcp_unsent; /* since 1.4: octets in the socket that are not sent yet */
-    /* Since 1.4: time so far with something on the way, and of it limited by the peer's window, by the send buffer. */
+    /* Since 1.4: time with octets in flight, and of it time limited by the peer's window, by the send buffer. */
     uint64_t tcp_busy_ns, tcp_rwnd_limited_ns, tcp_sndbuf_limited_ns;
     uint64_t tcp_delivery_rate; /* octets per second */
     uint64_t tcp_min_rtt_ns; /* the shortest round trip of late; 0: not known */

@@ -41,7 +41,7 @@ typedef struct ri_ud_path {
 #define RI_UD_SOURCE_GRH 2u  /* the receive begins with a global route header */
 #define RI_UD_SOURCE_PATH 4u /* path, the way back, is meaningful [RI-165] */
 
-/* Where a received datagram came from. In a list every one has the size of the first [RI-198]. */
+/* Source of a received datagram. In a list every one has the size of the first [RI-198]. */
 typedef struct ri_ud_source {
     uint32_t size;
     uint32_t flags;
@@ -50,7 +50,7 @@ typedef struct ri_ud_source {
     ri_ud_path path;
 } ri_ud_source;
 
-#define RI_SEND_IMMEDIATE 64u /* of ri_ud_send_wr: immediate goes to the peer [RI-166] */
+#define RI_SEND_IMMEDIATE 64u /* of ri_ud_send_wr: sends immediate to the peer [RI-166] */
 
 /* Datagram to send. In a list every request has the size of the first [RI-199]. */
 typedef struct ri_ud_send_wr {

@@ -30,7 +30,7 @@
 
 /*
  * What a program may ask for on every interface adapter. One may have more: it_ia_query(), and the
- * calls that create and modify endpoints, say how much.
+ * calls that create and modify endpoints, state how much.
  */
 #define IT_MAX_SEND_SEGMENTS 10
 #define IT_MAX_RDMA_READ_SEGMENTS 10

@@ -3,9 +3,9 @@
  *
  * A thin layer over it_api.h in the style of the standard library: each class owns one handle, moves, and
  * does not copy. get() is the handle for all other it_*() calls, which go together with these classes.
- * A member throws itapi::error, which carries the status and what itw_last_error() says. What a peer
+ * A member throws itapi::error, which has the status and the text of itw_last_error(). What a peer
  * does is no exception: it arrives as an event. Free in reverse order of making, as scopes do: an object
- * that others still use stays until its adapter goes.
+ * that others still use exists until its adapter is closed.
  *
  * Threads: as in it_api.h; one object of these classes is used, moved or destroyed by one thread at a time,
  * but for what only reads it (post, wait, connect).
@@ -105,7 +105,7 @@ public:
     it_event_type_t type() const noexcept { return raw_.event_number; }
     /** A work request that was carried out. */
     bool done() const noexcept { return raw_.dto_cmpl.dto_status == IT_DTO_SUCCESS; }
-    /** One line that says what happened to whom, and why. */
+    /** One line with the event, its object, and the cause. */
     std::string text() const {
         std::string text(itw_event_text(&raw_, nullptr, 0) + 1, '\0');
         itw_event_text(&raw_, &text[0], text.size());

@@ -70,7 +70,7 @@ it_status_t it_ep_connect(IN it_ep_handle_t ep_handle,
 
 /**
  * Accepts a connection request with an unconnected endpoint, of the interface adapter that the
- * request came to. The peer and this side then get IT_CM_MSG_CONN_ESTABLISHED_EVENT. Post receives
+ * request arrived at. The peer and this side then get IT_CM_MSG_CONN_ESTABLISHED_EVENT. Post receives
  * before: the peer may send at once.
  *
  * cn_est_id: from the IT_CM_REQ_CONN_REQUEST_EVENT; used up by success. private_data: as for

@@ -117,7 +117,7 @@ it_status_t it_ud_service_request_handle_query(IN it_ud_svc_req_handle_t ud_svc_
 
 /**
  * Sends the request; the reply is an IT_CM_MSG_UD_SERVICE_REPLY_EVENT on the reply_evd. If the host
- * does not reply in time, the event comes with IT_UD_SVC_ID_NOT_SUPPORTED.
+ * does not reply in time, the event has IT_UD_SVC_ID_NOT_SUPPORTED.
  *
  * Errors: IT_ERR_INVALID_UD_SVC, IT_ERR_RESOURCES.
  */

@@ -64,7 +64,7 @@ typedef enum {
     IT_ASYNC_AFF_SEVD_OP_ERROR = 0x4201, /**< Zurich: the SEVD failed */
 
     IT_ASYNC_UNAFF_EVENT_STREAM = 0x8000, /**< events of the whole interface adapter */
-    IT_ASYNC_UNAFF_SPIGOT_ONLINE = 0x8002, /**< a spigot came up */
+    IT_ASYNC_UNAFF_SPIGOT_ONLINE = 0x8002, /**< a spigot is online */
     IT_ASYNC_UNAFF_SPIGOT_OFFLINE = 0x8003, /**< a spigot went down */
     IT_ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE = 0x8004, /**< an SEVD of the adapter overflowed */
     /** Warpline: a listener cannot accept because descriptors or memory are exhausted; it resumes later */

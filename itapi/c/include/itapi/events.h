@@ -71,7 +71,7 @@ typedef struct {
     it_net_addr_t source_addr;
     size_t spigot_id;
     uint32_t max_message_size; /**< if max_message_size_support */
-    uint32_t rdma_read_ird; /**< RDMA Reads that the peer takes; 0 with ord 0: it does not say */
+    uint32_t rdma_read_ird; /**< RDMA Reads that the peer accepts; 0 with ord 0: unknown */
     uint32_t rdma_read_ord; /**< RDMA Reads that the peer wants to make */
     ITAPI_PRIVATE_DATA_LAST
 } it_conn_request_event_t;

@@ -39,7 +39,7 @@ it_status_t it_lmr_create20(IN it_pz_handle_t pz_handle,
                             IN OUT it_rmr_context_t *rmr_context);
 
 /**
- * Registers length octets at addr, for local work and, if privs says so, for peers.
+ * Registers length octets at addr, for local work and, if privs allows it, for peers.
  *
  * iobl: NULL, or an I/O buffer list to use instead of addr, whose elements follow each other in
  * memory. addr_mode: how triplets and peers address it. shared_id: which LMRs share, with
@@ -91,7 +91,7 @@ it_status_t it_lmr_query(IN it_lmr_handle_t lmr_handle,
                          OUT it_lmr_param_t *params);
 
 /**
- * Changes protection zone, memory, addressing or privileges as mask says; IT_ERR_LMR_BUSY while
+ * Changes protection zone, memory, addressing or privileges as in mask; IT_ERR_LMR_BUSY while
  * RMRs are linked. The rmr_context changes.
  *
  * Errors: IT_ERR_INVALID_LMR, IT_ERR_INVALID_MASK, IT_ERR_INVALID_PZ, IT_ERR_INVALID_PRIVS,

@@ -56,7 +56,7 @@ it_status_t it_post_recv(IN it_handle_t handle,
 /**
  * Reads from rdma_addr in the memory that the peer calls rmr_context, as many octets as the local
  * segments take; ends with IT_DTO_RDMA_READ_CMPL_EVENT. iWARP takes one segment, whose LMR must
- * have IT_PRIV_REMOTE_WRITE where rdma_read_requires_remote_write says so.
+ * have IT_PRIV_REMOTE_WRITE where rdma_read_requires_remote_write is set.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE,
  * IT_ERR_INVALID_NUM_SEGMENTS, IT_ERR_INVALID_DTO_FLAGS, IT_ERR_INVALID_LMR, IT_ERR_RANGE,

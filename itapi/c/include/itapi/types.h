@@ -271,7 +271,7 @@ typedef struct {
     it_remote_ep_info_t ep_info;
 } it_ib_ud_addr_t;
 
-/** Where a datagram goes. */
+/** The destination of a datagram. */
 typedef struct {
     it_dg_type_t type;
     union {

@@ -63,7 +63,7 @@ typedef enum {
     IT_HANDLE_TYPE_SRQ = 9
 } it_handle_type_enum_t;
 
-/** The kind of a connection qualifier; or-ed where a spigot says which kinds it takes. */
+/** The kind of a connection qualifier; or-ed for the kinds that a spigot accepts. */
 typedef enum {
     IT_IANA_PORT = 0x1, /**< a TCP port */
     IT_IB_SERVICEID = 0x2, /**< InfiniBand */

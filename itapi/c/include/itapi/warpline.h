@@ -72,12 +72,12 @@ typedef struct {
 /**
  * Finds a table of functions that the adapter's provider offers beside IT-API.
  *
- * name: as the vendor says it, with its version, e.g. "acme.telemetry/1". calls: out. The table and its
+ * name: the vendor's, with its version, e.g. "acme.telemetry/1". calls: out. The table and its
  * context stay valid until the adapter is freed; any thread may call the functions. The vendor defines
  * what they do and return.
  *
  * Errors: IT_ERR_INVALID_IA, IT_ERR_FAULT, IT_ERR_OP_NOT_SUPPORTED (the provider has no table of this
- * name; itw_last_error() says which it has).
+ * name; itw_last_error() lists those that it has).
  */
 it_status_t itw_ia_vendor_calls(IN it_ia_handle_t ia_handle,
                                 IN const char *name,
@@ -142,7 +142,7 @@ it_status_t itw_event_immediate(IN const it_event_t *event, OUT uint64_t *data);
 /**
  * it_socket_convert() with all options.
  *
- * role: who begins, whether or not there is a msg. private_data: goes into the MPA request or
+ * role: which side begins, with or without a msg. private_data: sent in the MPA request or
  * reply, not with IT_SC_NO_REQ_REP. received: received_length octets that the application has read
  * from the socket, but that belong to the RDMA stream; NULL if that is 0.
  *

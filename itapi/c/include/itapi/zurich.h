@@ -22,7 +22,7 @@ it_status_t itx_get_rmr_context_for_ep(IN it_ep_handle_t ep_handle,
                                        OUT it_rmr_context_t *rmr_context);
 
 /**
- * Ties an endpoint to the device that a connection request came to. Here an endpoint belongs to its
+ * Ties an endpoint to the device at which a connection request arrived. Here an endpoint belongs to its
  * device from its creation; cn_id is ignored.
  *
  * Errors: IT_ERR_INVALID_EP.
