@@ -126,7 +126,7 @@ pub struct Policy {
     pub dscp: u8,
     /// Octets a second that the kernel sends of this connection, at most; it then stays on TCP.
     pub rate: Option<u64>,
-    /// How long a waiting thread spins before it sleeps; for connection events twice as long.
+    /// How long a waiting thread spins before it sleeps; for connection events four times as long.
     pub spin: Duration,
     /// Local streams.
     pub local: LocalStreams,
