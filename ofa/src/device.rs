@@ -70,7 +70,11 @@ fn find() -> Result<Devices, Errno> {
     let mut list: Vec<Device> = Vec::new();
     for (place, listing) in ual.providers().into_iter().enumerate() {
         let is_soft = listing.name == SoftRdma.name();
-        for device in listing.devices.unwrap_or_default() {
+        let devices = listing.devices.unwrap_or_else(|why| {
+            tracing::warn!("provider {} has no devices: {why}", listing.name);
+            Vec::new()
+        });
+        for device in devices {
             let names = match (is_soft, split.is_empty()) {
                 (true, true) => vec![("softrdma0".to_owned(), None)],
                 (true, false) => split.clone(),

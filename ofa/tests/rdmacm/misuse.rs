@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::ptr::null_mut;
 
 use ibv_sys::*;
+use ofa::rdmacm::calls::addrinfo::warpline_rdma_getaddrinfo;
 use ofa::rdmacm::calls::device::*;
 use ofa::rdmacm::calls::endpoint::warpline_rdma_get_request;
 use ofa::rdmacm::calls::option::warpline_rdma_set_option;
@@ -87,6 +88,69 @@ fn unsupported_calls_are_refused() {
     refused!(libc::EINVAL, warpline_rdma_set_option(id, level, name, value, 4));
     done!(warpline_rdma_destroy_id(id));
     call!(warpline_rdma_destroy_event_channel(channel));
+}
+
+/// What the man pages say of second objects, of events that are not there, and of nothing to resolve.
+#[test]
+fn refusals_leave_the_identifier_as_it_was() {
+    let invalid = libc::EINVAL;
+    let channel = channel();
+    let id = resolved(channel, "127.0.0.1:1");
+    // rdma_create_qp(3), rdma_create_srq(3): one of each.
+    let limits = ibv_srq_attr { max_wr: 4, max_sge: 1, srq_limit: 0 };
+    let mut srq = ibv_srq_init_attr { srq_context: null_mut(), attr: limits };
+    done!(warpline_rdma_create_srq(id, null_mut(), &mut srq));
+    let before = shown(id).srq;
+    refused!(invalid, warpline_rdma_create_srq(id, null_mut(), &mut srq));
+    refused!(invalid, warpline_rdma_create_qp(id, null_mut(), null_mut()));
+    let qp = shown(id).qp;
+    refused!(invalid, warpline_rdma_create_qp(id, null_mut(), &mut attr()));
+    assert!(shown(id).srq == before && shown(id).qp == qp);
+    // rdma_init_qp_attr(3): of the states of a connection.
+    let mut wanted = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+    refused!(invalid, warpline_rdma_init_qp_attr(id, &mut wanted, &mut 0));
+    // rdma_get_cm_event(3): the descriptor's mode decides.
+    assert!(!has_event(channel));
+    // SAFETY: the channel's descriptor.
+    let fd = unsafe { (*channel).fd };
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) }, 0);
+    refused!(libc::EAGAIN, warpline_rdma_get_cm_event(channel, &mut null_mut()));
+    call!(warpline_rdma_destroy_qp(id));
+    call!(warpline_rdma_destroy_srq(id));
+    done!(warpline_rdma_destroy_id(id));
+    // rdma_migrate_id(3): an identifier that is synchronous stays so.
+    let mut id = null_mut();
+    done!(warpline_rdma_create_id(null_mut(), &raw mut id, null_mut(), RDMA_PS_TCP));
+    refused!(invalid, warpline_rdma_migrate_id(id, null_mut()));
+    done!(warpline_rdma_destroy_id(id));
+    call!(warpline_rdma_destroy_event_channel(channel));
+}
+
+/// rdma_getaddrinfo(3): node, service or hints; else the resolver's code.
+#[test]
+fn names_that_are_none_are_not_resolved() {
+    let mut list = null_mut();
+    let find = |node: *const i8, hints: *const rdma_addrinfo, list| {
+        call!(warpline_rdma_getaddrinfo(node, std::ptr::null(), hints, list))
+    };
+    refused!(
+        libc::EINVAL,
+        warpline_rdma_getaddrinfo(
+            std::ptr::null(),
+            std::ptr::null(),
+            std::ptr::null(),
+            &raw mut list
+        )
+    );
+    // SAFETY: zeroes are a value of every field.
+    let mut hints: rdma_addrinfo = unsafe { std::mem::zeroed() };
+    hints.ai_flags = RAI_NUMERICHOST;
+    assert_eq!(find(c"no-address".as_ptr(), &hints, &raw mut list), libc::EAI_NONAME);
+    hints.ai_flags |= RAI_FAMILY;
+    hints.ai_family = 0x7777;
+    assert_eq!(find(c"127.0.0.1".as_ptr(), &hints, &raw mut list), libc::EAI_FAMILY);
+    assert!(list.is_null());
 }
 
 #[test]

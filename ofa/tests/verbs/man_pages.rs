@@ -4,9 +4,12 @@
 use std::ptr::null_mut;
 
 use ibv_sys::*;
+use ofa::verbs::async_event::warpline_ibv_get_async_event;
+use ofa::verbs::channel::*;
 use ofa::verbs::cq::*;
 use ofa::verbs::device::*;
 use ofa::verbs::mr::*;
+use ofa::verbs::pd::*;
 use ofa::verbs::qp::*;
 use ofa::verbs::query::*;
 use ofa::verbs::rates::*;
@@ -20,6 +23,9 @@ type Row = (&'static str, &'static str, i64, fn(&Lab) -> i64);
 
 const INVALID: i64 = libc::EINVAL as i64;
 const UNSUPPORTED: i64 = libc::EOPNOTSUPP as i64;
+const BUSY: i64 = libc::EBUSY as i64;
+const NO_ROOM: i64 = libc::ENOMEM as i64;
+const AGAIN: i64 = libc::EAGAIN as i64;
 const INPUT: i64 = IBV_REREG_MR_ERR_INPUT as i64;
 
 /// The error number of a call that returns NULL when it is refused.
@@ -59,6 +65,55 @@ fn bound(lab: &Lab) -> i64 {
     assert_eq!(unsafe { ops.dealloc_mw.unwrap()(mw) }, 0);
     destroy(qp);
     refused.into()
+}
+
+/// The result of freeing a domain in which there is what `make` returns and `free` frees.
+fn busy<T: Copy>(lab: &Lab, make: impl Fn(*mut ibv_pd) -> T, free: impl Fn(T) -> i32) -> i64 {
+    let pd = unsafe { warpline_ibv_alloc_pd(lab.context) };
+    let inside = make(pd);
+    let result = unsafe { warpline_ibv_dealloc_pd(pd) };
+    assert_eq!(free(inside), 0);
+    assert_eq!(unsafe { warpline_ibv_dealloc_pd(pd) }, 0);
+    result.into()
+}
+
+fn small_srq(pd: *mut ibv_pd) -> *mut ibv_srq {
+    let attr = ibv_srq_attr { max_wr: 1, max_sge: 1, srq_limit: 0 };
+    let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+    unsafe { warpline_ibv_create_srq(pd, &mut init) }
+}
+
+/// The result of the last of `posts` to an SRQ, with so many elements each; it must name the request.
+fn posted_to_srq(lab: &Lab, posts: u32, elements: i32) -> i64 {
+    let srq = small_srq(lab.pd);
+    let post = lab.ops().post_srq_recv.unwrap();
+    let mut sges = [lab.sge(0, 8); 2];
+    let mut result = 0;
+    for _ in 0..posts {
+        let mut wr = ibv_recv_wr {
+            wr_id: 1,
+            next: null_mut(),
+            sg_list: sges.as_mut_ptr(),
+            num_sge: elements,
+        };
+        let (at, mut bad): (*mut ibv_recv_wr, _) = (&raw mut wr, null_mut());
+        result = unsafe { post(srq, at, &mut bad) };
+        assert_eq!(result != 0, bad == at);
+    }
+    assert_eq!(unsafe { warpline_ibv_destroy_srq(srq) }, 0);
+    result.into()
+}
+
+/// The result of a call that returns -1, and its error number.
+fn minus(result: i32) -> i64 {
+    if result == -1 { errno().into() } else { 0 }
+}
+
+/// The same for a call that would wait for an event.
+fn without_waiting(fd: i32, call: impl FnOnce() -> i32) -> i64 {
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) }, 0);
+    minus(call())
 }
 
 /// A queue pair in ERR, where what is posted is flushed at once.
@@ -132,6 +187,44 @@ const ROWS: &[Row] = &[
             to_init(qp);
             lab.recv(qp, 1, &mut lab.sge(0, 8)).into()
         })
+    }),
+    ("ibv_dealloc_pd", "not while it has an SRQ", BUSY, |lab| {
+        busy(lab, small_srq, |srq| unsafe { warpline_ibv_destroy_srq(srq) })
+    }),
+    ("ibv_dealloc_pd", "not while it has a window", BUSY, |lab| {
+        let make = |pd| unsafe { lab.ops().alloc_mw.unwrap()(pd, IBV_MW_TYPE_1) };
+        busy(lab, make, |mw| unsafe { lab.ops().dealloc_mw.unwrap()(mw) })
+    }),
+    ("ibv_post_srq_recv", "as many as the queue has room for", 0, |lab| posted_to_srq(lab, 1, 1)),
+    ("ibv_post_srq_recv", "and no more", NO_ROOM, |lab| posted_to_srq(lab, 2, 1)),
+    ("ibv_post_srq_recv", "more elements than its requests have", INVALID, |lab| {
+        posted_to_srq(lab, 1, 2)
+    }),
+    ("ibv_get_cq_event", "-1: no event, and it must not wait", AGAIN, |lab| {
+        let (mut cq, mut context) = (null_mut(), null_mut());
+        without_waiting(unsafe { (*lab.channel).fd }, || unsafe {
+            warpline_ibv_get_cq_event(lab.channel, &mut cq, &mut context)
+        })
+    }),
+    ("ibv_get_async_event", "-1: no event, and it must not wait", AGAIN, |lab| {
+        let mut event = unsafe { std::mem::zeroed() };
+        without_waiting(unsafe { (*lab.context).async_fd }, || unsafe {
+            warpline_ibv_get_async_event(lab.context, &mut event)
+        })
+    }),
+    ("ibv_req_notify_cq", "without a channel nobody is notified", 0, |lab| {
+        let cq = unsafe { warpline_ibv_create_cq(lab.context, 1, null_mut(), null_mut(), 0) };
+        let result = unsafe { lab.ops().req_notify_cq.unwrap()(cq, 0) };
+        assert_eq!(unsafe { warpline_ibv_destroy_cq(cq) }, 0);
+        result.into()
+    }),
+    ("ibv_query_gid", "-1: no such port", INVALID, |lab| {
+        minus(unsafe { warpline_ibv_query_gid(lab.context, 2, 0, &mut ibv_gid::default()) })
+    }),
+    ("ibv_query_gid_ex", "no flags are defined", UNSUPPORTED, |lab| {
+        let mut entry = unsafe { std::mem::zeroed() };
+        let size = size_of::<ibv_gid_entry>();
+        unsafe { warpline__ibv_query_gid_ex(lab.context, 1, 0, &mut entry, 1, size) }.into()
     }),
     ("ibv_modify_cq", "a call that the device has not", 1, |lab| {
         front(lab.context).modify_cq.is_none().into()

@@ -1,5 +1,5 @@
 //! Tests that programs of Debian start with the verbs libraries when all symbols are bound at once: perftest,
-//! rdmacm-utils, ibverbs-utils, qperf, fio, libfabric, UCX; also a program that loads them itself.
+//! rdmacm-utils, ibverbs-utils, qperf, fio, libfabric, UCX, iSER; also a program that loads them itself.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -15,16 +15,19 @@ use vp_verbs::{Machine, Verbs};
 /// Package, and programs that print their usage.
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("ibverbs-utils", &["ibv_devinfo", "ibv_rc_pingpong", "ibv_srq_pingpong", "ibv_uc_pingpong"]),
-    ("ibverbs-utils", &["ibv_ud_pingpong", "ibv_xsrq_pingpong"]),
+    ("ibverbs-utils", &["ibv_ud_pingpong", "ibv_xsrq_pingpong", "ibv_devices", "ibv_asyncwatch"]),
     ("rdmacm-utils", &["rping", "ucmatose", "cmtime", "udaddy", "udpong", "mckey"]),
     ("rdmacm-utils", &["rdma_client", "rdma_server", "rdma_xclient", "rdma_xserver"]),
     ("rdmacm-utils", &["rstream", "riostream", "rcopy"]),
     ("perftest", &["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw"]),
     ("perftest", &["ib_read_lat", "ib_atomic_bw", "ib_atomic_lat", "raw_ethernet_bw"]),
+    ("perftest", &["raw_ethernet_lat", "raw_ethernet_burst_lat", "raw_ethernet_fs_rate"]),
     ("qperf", &["qperf"]),
     ("fio", &["fio"]),
     ("libfabric-bin", &["fi_info", "fi_pingpong"]),
-    ("ucx-utils", &["ucx_info"]),
+    ("ucx-utils", &["ucx_info", "ucx_perftest"]),
+    ("tgt", &["tgtd"]),
+    ("libiscsi-bin", &["iscsi-inq", "iscsi-ls", "iscsi-perf", "iscsi-readcapacity16", "iscsi-swp"]),
 ];
 
 /// Messages of the loader about a missing symbol or version.
@@ -78,6 +81,44 @@ fn a_program_that_loads_the_libraries_finds_each_version() {
     let output = libraries.command(&program).output().unwrap();
     std::fs::remove_file(program).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn devices_of_several_providers_are_in_one_list() {
+    if libraries::find("ibv_devices").is_none() {
+        return skip("devices of several providers", "package ibverbs-utils is not installed");
+    }
+    let home = std::env::current_exe().unwrap();
+    let home = home.with_file_name(format!("providers-{}", std::process::id()));
+    std::fs::create_dir_all(&home).unwrap();
+    let library = home.join("libvendor_loop.so");
+    let sources = libraries::root().join("examples/vendor-provider-c");
+    let sources = std::fs::read_dir(sources).unwrap().map(|entry| entry.unwrap().path());
+    let sources = sources.filter(|path| path.extension().is_some_and(|kind| kind == "c"));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c99", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-I"]);
+    cc.arg(libraries::root().join("vp-api/include")).arg("-o").arg(&library).args(sources);
+    match cc.status() {
+        Ok(status) => assert!(status.success(), "{cc:?}"),
+        Err(_) => return skip("devices of several providers", "no C compiler"),
+    }
+    let libraries = Libraries::build();
+    let listed = |library: &Path| {
+        let mut list = libraries.command("ibv_devices");
+        let output = list.env("WARPLINE_PROVIDER_PATH", library).output().unwrap();
+        let [said, errors] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let names = said.lines().skip(2).filter_map(|line| line.split_whitespace().next());
+        (names.map(str::to_owned).collect::<Vec<_>>(), errors)
+    };
+    assert_eq!(listed(&library).0, ["softrdma0", "vendor_loop"]);
+    // One that cannot be used is named, with the reason.
+    let other = home.join("libother.so");
+    std::fs::rename(&library, &other).unwrap();
+    let (devices, errors) = listed(&other);
+    std::fs::remove_dir_all(home).unwrap();
+    assert_eq!(devices, ["softrdma0"]);
+    assert!(errors.contains("its name is vendor_loop, not other"), "{errors}");
 }
 
 #[test]

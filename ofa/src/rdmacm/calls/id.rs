@@ -52,16 +52,13 @@ pub unsafe extern "C" fn warpline_rdma_create_id(
     context: *mut c_void,
     ps: u32,
 ) -> c_int {
+    if id.is_null() {
+        return errno::minus(Err(EINVAL));
+    }
     // SAFETY: the caller's channel.
     let made = unsafe { create(channel, context, ps) };
-    errno::minus(made.and_then(|made| {
-        if id.is_null() {
-            return Err(EINVAL);
-        }
-        // SAFETY: the caller's variable.
-        unsafe { id.write(made) };
-        Ok(())
-    }))
+    // SAFETY: the caller's variable.
+    errno::minus(made.map(|made| unsafe { id.write(made) }))
 }
 
 pub(super) unsafe fn create(
