@@ -27,6 +27,8 @@ pub fn of(library: &Path) -> Result<BTreeSet<Export>, String> {
 
 /// `NUMBER: VALUE SIZE TYPE BIND VISIBILITY SECTION NAME@@NODE`
 fn line(line: &str) -> Option<Export> {
+    // readelf has two words and a number for a type that it does not know: functions that the loader chooses.
+    let line = line.replace("<OS specific>: ", "OS-specific-");
     let words: Vec<_> = line.split_whitespace().collect();
     let [number, _, _, _, bind, _, section, name, ..] = words.as_slice() else { return None };
     // A version node is an absolute symbol with some linkers.

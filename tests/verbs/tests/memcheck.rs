@@ -1,5 +1,5 @@
 //! Tests that valgrind's memcheck finds no errors in unmodified verbs programs on the libraries: short runs,
-//! both sides. `valgrind.supp` has errors of the programs.
+//! both sides. `WARPLINE_MEMCHECK=all` runs more of them. `valgrind.supp` has errors of the programs.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
@@ -14,7 +14,7 @@ use verbs_programs::{Libraries, libraries, run, skip};
 const FOUND: i32 = 99;
 
 /// Package, server, client.
-const PROGRAMS: [[&str; 3]; 3] = [
+const PROGRAMS: [[&str; 3]; 4] = [
     [
         "rdmacm-utils",
         "rping -s -a 127.0.0.1 -p {port} -C 5",
@@ -22,18 +22,40 @@ const PROGRAMS: [[&str; 3]; 3] = [
     ],
     ["perftest", "ib_send_bw -R -p {port} -n 5", "ib_send_bw -R -p {port} -n 5 127.0.0.1"],
     [
+        "libfabric-bin",
+        "fi_pingpong -p verbs -e msg -I 5 -S 64 -B {port}",
+        "fi_pingpong -p verbs -e msg -I 5 -S 64 -P {port} 127.0.0.1",
+    ],
+    [
         "ibverbs-utils",
         "ibv_rc_pingpong -p {port} -g 1 -n 5",
         "ibv_rc_pingpong -p {port} -g 1 -n 5 127.0.0.1",
     ],
 ];
 
+/// With `WARPLINE_MEMCHECK=all` also these.
+const FURTHER: [[&str; 3]; 3] = [
+    [
+        "rdmacm-utils",
+        "ucmatose -b 127.0.0.1 -p {port} -c 2 -C 2",
+        "ucmatose -s 127.0.0.1 -p {port} -c 2 -C 2",
+    ],
+    ["perftest", "ib_read_lat -R -e -p {port} -n 5", "ib_read_lat -R -e -p {port} -n 5 127.0.0.1"],
+    [
+        "libfabric-bin",
+        "fi_pingpong -p verbs;ofi_rxm -e rdm -I 5 -S 64 -B {port}",
+        "fi_pingpong -p verbs;ofi_rxm -e rdm -I 5 -S 64 -P {port} 127.0.0.1",
+    ],
+];
+
 #[test]
 fn programs_run_under_memcheck() {
     let libraries = Libraries::build();
-    for [package, server, client] in PROGRAMS {
+    let all = std::env::var_os("WARPLINE_MEMCHECK").is_some_and(|text| text == "all");
+    let further = if all { &FURTHER[..] } else { &[] };
+    for [package, server, client] in PROGRAMS.iter().chain(further) {
         let name = client.split(' ').next().unwrap();
-        for (program, package) in [("valgrind", "valgrind"), (name, package)] {
+        for (program, package) in [("valgrind", "valgrind"), (name, *package)] {
             if libraries::find(program).is_none() {
                 let why = format!("package {package} is not installed");
                 return skip(&format!("{name} under memcheck"), &why);
