@@ -1,7 +1,7 @@
 //! Round trips of Sends: how long does a message take?
 //!
 //! `ping_pong serve ADDRESS` echoes; `ping_pong connect ADDRESS` measures. Each connection belongs
-//! to one thread. When the peer dies, the receive completes as flushed, and `Ep::ended` says why.
+//! to one thread. When the peer dies, the receive completes as flushed, and `Ep::ended` returns the cause.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};

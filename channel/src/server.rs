@@ -79,7 +79,7 @@ impl Clients {
 pub struct Peer(Arc<ChannelEnd>);
 
 impl Server {
-    /// Clients beyond these are rejected, unless [`Server::bind_with`] says otherwise.
+    /// Clients beyond these are rejected, unless [`Server::bind_with`] sets another number.
     pub const CLIENTS: usize = 1024;
 
     /// Listens at an address; port 0: any free port.

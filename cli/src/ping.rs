@@ -24,7 +24,7 @@ pub(crate) fn run(args: &PingArgs, out: &mut dyn Write) -> CliResult<()> {
     }
 }
 
-/// Opens an adapter as the command line says.
+/// Opens the adapter of the command line.
 fn open(args: &PingArgs) -> CliResult<Ia> {
     Ok(device::builder(args.device.as_deref()).policy(set_policy(args)).open()?)
 }

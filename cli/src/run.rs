@@ -1,8 +1,8 @@
 //! `warpline run`: starts a program with Warpline's libibverbs and librdmacm instead of rdma-core's, so that an
 //! unmodified verbs program runs on SoftRDMA. No state: the program replaces this process (exec).
 //!
-//! Before it starts, standard error says why it would not load the libraries, or which devices it will not see.
-//! It starts all the same: a shell, or a static program, may start others.
+//! It first reports on standard error why the program would not load the libraries, or which devices it will not
+//! see. It starts the program nevertheless: a shell, or a static program, may start others.
 
 mod adapters;
 mod args;

@@ -68,7 +68,7 @@ impl Dispatcher {
         EvdId::of(&self.0)
     }
 
-    /// Events that it can hold. [`Overflow`] says what happens to more; connection events are never lost.
+    /// Events that it can hold. [`Overflow`] determines what happens to more; connection events are never lost.
     pub fn depth(&self) -> u32 {
         self.0.depth()
     }

@@ -1,6 +1,6 @@
 //! Endpoints: one end of a connection. An [`Ep`] owns its queue pair and, until they complete, the
 //! memory of its work requests. Any thread may post; a lock per queue keeps posts and memory in
-//! step. When the peer dies every request completes, and [`Ep::ended`] says why.
+//! step. When the peer dies every request completes, and [`Ep::ended`] returns the cause.
 
 mod builder;
 mod connection;

@@ -24,7 +24,7 @@ pub enum Error {
     /// The access layer refused.
     #[error(transparent)]
     Access(#[from] ual::Error),
-    /// An argument is not allowed; the text says which, and what is.
+    /// An argument is not allowed; the text names it and the allowed values.
     #[error("{0}")]
     Argument(String),
     /// Octets outside their memory.

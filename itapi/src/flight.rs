@@ -15,7 +15,7 @@ use crate::work::Local;
 pub(crate) struct Sent {
     pub(crate) operation: Operation,
     pub(crate) local: Local,
-    /// Dropped when the request completes, which tells its window.
+    /// Dropped when the request completes, which its window counts.
     pub(crate) window: Option<Pending>,
 }
 

@@ -27,7 +27,7 @@ pub struct Interface {
     pub device: DeviceInfo,
 }
 
-/// All devices that can be opened (`it_interface_list`); [`providers`] says why others cannot.
+/// All devices that can be opened (`it_interface_list`); [`providers`] has the reasons why others cannot.
 ///
 /// ```
 /// # fn main() -> itapi::Result<()> {

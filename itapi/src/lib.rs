@@ -26,7 +26,7 @@
 //!
 //! # Memory
 //!
-//! A work request ([`Work`]) owns its memory while it is under way and gives it back with its [`Completion`].
+//! A work request ([`Work`]) owns its memory while it is outstanding and returns it with its [`Completion`].
 //! The compiler therefore rejects access to a posted [`Buffer`], dropping it, and posting it twice; see
 //! [`promises`]. While it is not posted, it is a slice.
 //!

@@ -273,7 +273,7 @@ impl Request {
         self.start_accept_with(ep, AcceptParams { private_data, ..Default::default() })
     }
 
-    /// Accepts as `params` say; a connection event reports the outcome.
+    /// Accepts with `params`; a connection event reports the outcome.
     pub fn start_accept_with(mut self, ep: &Ep, params: AcceptParams) -> Result<()> {
         ep.ual().accept(self.request.request, params)?;
         self.answered = true;

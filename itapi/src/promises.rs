@@ -2,7 +2,7 @@
 //!
 //! # Posted memory belongs to the network
 //!
-//! A work request owns its memory until the completion gives it back. This compiles:
+//! A work request owns its memory until the completion returns it. This compiles:
 //!
 //! ```
 //! # use itapi::{Buffer, Ep, Evd, Result, Work};

@@ -12,8 +12,8 @@ pub struct RmrContext(pub u32);
 ///
 /// ```
 /// # use itapi::RemoteRange;
-/// # fn show(told: &[u8]) -> itapi::Result<()> {
-/// if let Some(board) = RemoteRange::from_octets(told) {
+/// # fn show(private_data: &[u8]) -> itapi::Result<()> {
+/// if let Some(board) = RemoteRange::from_octets(private_data) {
 ///     let first_line = board.slice(0..80)?; // for `Work::read` and `Work::write`
 /// #   drop(first_line);
 /// }

@@ -145,7 +145,7 @@ impl Rmr {
         Pending(self.clone())
     }
 
-    /// Counts one work request less. After the last, the provider says what the window is linked to.
+    /// Counts one work request less. After the last, the provider returns what the window is linked to.
     fn complete_one(&self) {
         self.state().pending -= 1;
         // Outside the lock: each drop may deregister.

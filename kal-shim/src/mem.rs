@@ -154,7 +154,7 @@ impl Region {
 
     /// The region as a provider takes it; its memory stays while the range or a clone lives.
     ///
-    /// Message memory: whoever registers the range grants no peer a right to it, and names octets of
+    /// Message memory: the thread that registers the range grants no peer a right to it, and names octets of
     /// it in a work request only while it holds their [`Span`]. Lent memory: no octets when the loan is
     /// over.
     pub fn mem_range(&self) -> MemRange {

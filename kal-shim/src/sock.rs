@@ -152,7 +152,7 @@ pub struct Sharing {
     pub address: bool,
 }
 
-/// Binds to an address, which other sockets may share as far as `sharing` says.
+/// Binds to an address, which other sockets may share as `sharing` allows.
 pub fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<Listener> {
     if !sharing.address {
         return bind_one(address, sharing.v6_only);

@@ -1,4 +1,4 @@
-//! The kinds of a queue pair's outstanding atomic operations: a provider's completion does not say which
+//! The kinds of a queue pair's outstanding atomic operations: a provider's completion does not show which
 //! one it was.
 //!
 //! One per queue pair. Atomic operations that will have a completion are recorded in the order of

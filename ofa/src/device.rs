@@ -179,7 +179,7 @@ impl Device {
     }
 }
 
-/// What sysfs says of an interface.
+/// The state of an interface in sysfs.
 fn sysfs(interface: &str, file: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{file}")).ok()?;
     Some(text.trim().to_owned())

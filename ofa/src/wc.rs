@@ -46,7 +46,7 @@ pub(crate) fn is_send(opcode: WcOpcode) -> bool {
     !matches!(opcode, WcOpcode::Recv | WcOpcode::RecvImmediate)
 }
 
-/// The status of a completion with an error, as far as the completion alone says.
+/// The status of a completion with an error, from the completion alone.
 pub(crate) fn status(wc: &WorkCompletion) -> u32 {
     match wc.status {
         WcStatus::Success => IBV_WC_SUCCESS,

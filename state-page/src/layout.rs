@@ -171,7 +171,7 @@ macro_rules! record {
 record! {
     /// Header of a page: the process, and the offsets and sizes of the records.
     Header,
-    /// A process, as its page says.
+    /// A process, from its page.
     Process {
         /// [`MAGIC`], stored last.
         magic: AtomicU64,
@@ -213,7 +213,7 @@ record! {
 record! {
     /// An adapter: an open device.
     Device,
-    /// An adapter, as its record says.
+    /// An adapter, from its record.
     DeviceState {
         /// Generation, as that of a [`Slot`].
         generation: AtomicU64,
@@ -245,7 +245,7 @@ record! {
 record! {
     /// A queue pair.
     Slot,
-    /// A queue pair, as its record says.
+    /// A queue pair, from its record.
     QueuePair {
         /// Even, and different for each queue pair; odd while the record is assigned or released.
         generation: AtomicU64,

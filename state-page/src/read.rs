@@ -37,7 +37,7 @@ pub enum Malformed {
     Version(u32),
     /// The header has an impossible offset, size or number.
     Header(&'static str),
-    /// The file is shorter than the header says.
+    /// The file is shorter than its header requires.
     Short {
         /// Octets of the file.
         is: u64,

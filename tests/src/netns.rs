@@ -10,7 +10,7 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Makes one; the error says why it is not possible here.
+    /// Makes one; the error has the reason why it is not possible here.
     pub fn new() -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("wl-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));

@@ -5,7 +5,7 @@
 //! the defaults. Unknown keys are errors with line and column. Providers in libraries are named by
 //! `[providers]`, by manifests in `providers.d` beside these files, and by the environment.
 //! `$WARPLINE_WRAP` has wrappers, separated by blanks, that come before those of the file. `$WARPLINE_LOCAL`
-//! replaces the key `local` of every policy; `$WARPLINE_CLASS` is what the program says of itself to rules.
+//! replaces the key `local` of every policy; `$WARPLINE_CLASS` is the class that the program declares for rules.
 
 mod file;
 mod providers;
@@ -38,7 +38,7 @@ pub const SAMPLE: &str = include_str!("config/warpline.toml");
 const WRAP: &str = "WARPLINE_WRAP";
 /// Whether connections on one machine have local streams.
 const LOCAL: &str = "WARPLINE_LOCAL";
-/// What the program says of itself to rules.
+/// The class that the program declares for rules.
 const CLASS: &str = "WARPLINE_CLASS";
 
 /// Everything that can be configured.

@@ -1,4 +1,4 @@
-//! Lifetime of objects: one word that counts the users of an object and says whether it is closed.
+//! Lifetime of objects: one word that counts the users of an object and has a bit for whether it is closed.
 //!
 //! Each object owns its [`Life`]; users hold an [`InUse`]. Any thread; no lock.
 

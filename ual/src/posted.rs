@@ -7,8 +7,8 @@
 //! never another signalled one; a number whose place is still occupied is skipped. When the peer dies
 //! every request completes. When the queue is reused for another stream, numbers continue.
 //!
-//! A completion that is no success says of an unsignalled request before it only that it has ended: it
-//! may have failed, too, and another thread may hold the completion that says so. Such a request has no
+//! A completion with an error shows of an unsignalled request before it only that it has ended: it
+//! may have failed, too, and another thread may hold the completion that shows it. Such a request has no
 //! slot any more and keeps its place until that thread comes, or until the stream is
 //! [reset](Posted::ended) and it is known how many failed.
 
@@ -168,7 +168,7 @@ impl<T> Posted<T> {
         }
     }
 
-    /// The stream is over, and the last `failed` of all requests have completions that say so: the
+    /// The stream is over, and the last `failed` of all requests have completions with errors: the
     /// unsignalled ones before those have succeeded. `keep`: whether this one is still to be reported.
     pub fn ended(&mut self, failed: u32, keep: impl Fn(&T) -> bool) {
         let good = self.posted.saturating_sub(failed.into());

@@ -64,7 +64,7 @@ pub trait UdQp: Send + Sync {
     /// The address that peers need to send to it.
     fn address(&self) -> UdAddress;
     /// Posts sends. A send that is too long for the port is refused ([`crate::VpStatus::InvalidSgl`]). A completion
-    /// says that the datagram was transmitted, not that it arrived. In Error, sends complete as flushed.
+    /// means that the datagram was transmitted, not that it arrived. In Error, sends complete as flushed.
     fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure>;
     /// Posts receives: [`GRH_OCTETS`] octets and the message. In Error, receives complete as flushed.
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
@@ -265,7 +265,7 @@ pub enum ServiceRefusal {
     Rejected = 2,
     /// No queue pair is available.
     NoQueuePair = 3,
-    /// Another address offers the service; the private data may say which.
+    /// Another address offers the service; the private data may name it.
     Redirected = 4,
 }
 

@@ -20,7 +20,7 @@ pub struct MemRange {
 }
 
 // SAFETY: the pointer is only an address here; by the invariant the octets may be accessed from any
-// thread, and whoever dereferences it does so with raw, unsynchronised copies.
+// thread, and code that dereferences it does so with raw, unsynchronised copies.
 unsafe impl Send for MemRange {}
 // SAFETY: as for `Send`; no method mutates.
 unsafe impl Sync for MemRange {}

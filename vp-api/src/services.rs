@@ -20,7 +20,7 @@ pub trait Services: Send + Sync {
     fn log(&self, level: LogLevel, target: &str, message: &str);
     /// Monotonic clock in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Pins `len` octets at `addr` and accounts for them; the error says limit, need and remedy.
+    /// Pins `len` octets at `addr` and accounts for them; the error has limit, need and remedy.
     fn pin(&self, addr: usize, len: usize) -> std::io::Result<()>;
     /// Undoes one `pin` of the same range.
     fn unpin(&self, addr: usize, len: usize);

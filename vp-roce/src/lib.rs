@@ -17,7 +17,7 @@
 //! **Sockets.** All RNICs of a process share one engine. It has a socket for each local address that a listener or
 //! a connection uses, bound to that address and port 4791. A socket is never bound to the wildcard and never
 //! connected: then the kernel sets the IPv4 identification to 0, which the invariant CRC covers (`engine/socket`).
-//! So only one process can have port 4791 of an address; a second one gets an error that says so.
+//! So only one process can have port 4791 of an address; a second one gets an error with this cause.
 //!
 //! **Integrity.** The invariant CRC is checked in full if the peer is this provider, and for all peers over IPv6.
 //! For other peers over IPv4 the identification is unknown, and 2^-16 of randomly damaged packets pass; Ethernet's

@@ -333,7 +333,7 @@ fn an_overrun_ends_the_idle_qp_of_the_cq_as_well() {
         assert!(begin.elapsed() < HANG, "busy {:?}, idle {:?}", busy.state(), idle.state());
         std::thread::yield_now();
     }
-    // The peers of both are told.
+    // The peers of both get an event.
     for end in [&peer, &other] {
         assert_eq!(end.event(), AsyncEvent::Established);
         assert!(matches!(end.event(), AsyncEvent::TerminateReceived(_)), "a Terminate");

@@ -316,7 +316,7 @@ fn poll_arm_poll_loses_no_wake_up() {
     assert!(ring.count.load(Ordering::Acquire) <= MESSAGES);
 }
 
-// [VERBS-21] [RDMAP-14]: armed for solicited ones only, unsolicited messages notify nobody.
+// [VERBS-21] [RDMAP-14]: armed for solicited ones only, unsolicited messages cause no notification.
 #[test]
 fn solicited_events_only() {
     let (far, ring, notified) = armed_end();

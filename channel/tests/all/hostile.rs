@@ -1,5 +1,5 @@
 //! A peer that greets as a channel and then violates the protocol: every call of the channel returns at once an
-//! error that says what was wrong, and nothing panics or hangs.
+//! error that names the fault, and nothing panics or hangs.
 
 use std::time::Duration;
 

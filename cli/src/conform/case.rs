@@ -7,7 +7,7 @@ use super::verdict::{Needs, Play, Role};
 
 /// One test of the peer.
 pub(super) struct Case {
-    /// Its name, which says what is tried.
+    /// Its name, which describes the attempt.
     pub(super) name: &'static str,
     /// Requirements that the response shows.
     pub(super) ids: &'static [&'static str],

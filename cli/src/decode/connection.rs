@@ -103,7 +103,7 @@ impl Connections {
             return Ok(());
         }
         self.explain(key, renderer)?;
-        // A reply also tells how to read the other direction.
+        // A reply also determines how to read the other direction.
         self.explain(reverse, renderer)?;
         if let Err(hole) = pushed {
             renderer.note(

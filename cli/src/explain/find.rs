@@ -1,4 +1,4 @@
-//! Finds the connection to explain among the pages of a process, and says what is wrong if there is none.
+//! Finds the connection to explain among the pages of a process, and reports the cause if there is none.
 
 use std::path::PathBuf;
 

@@ -117,7 +117,7 @@ pub(super) struct Case {
     pub(super) memory: bool,
     /// How long a waiting side spins before it sleeps; `None`: the policy's.
     pub(super) spin_us: Option<u32>,
-    /// Whether connections on one host must use shared memory or must not; `None`: as the policy says. Absent
+    /// Whether connections on one host must use shared memory or must not; `None`: as the policy sets. Absent
     /// in earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) local: Option<bool>,

@@ -155,7 +155,7 @@ impl Second {
                 this.address = address.into();
                 Ok(this)
             }
-            _ => Err(refuse("it did not say where it listens".into())),
+            _ => Err(refuse("it did not print its address".into())),
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Outcome {
     pub(super) fd: bool,
     memory: bool,
     pub(super) spin_us: Option<u32>,
-    /// `null`: as the policy says.
+    /// `null`: as the policy sets.
     pub(super) local_stream: Option<bool>,
     pub(super) server: Option<Server>,
     pub(super) value: f64,
@@ -84,7 +84,7 @@ impl Report {
     /// The text: tables, the meaning of their columns, and a comparison with raw TCP.
     pub(super) fn print(&self, targets: bool, out: &mut dyn Write) -> CliResult<()> {
         self.machine.print(out)?;
-        // With and without, each row says so itself.
+        // With both, each row has the carrier.
         let mut carried: Vec<_> = self.results.iter().filter_map(|one| one.local_stream).collect();
         carried.dedup();
         match carried[..] {

@@ -46,7 +46,7 @@ fn of_format(program: &Path, elf: &Elf, libraries: &Libraries) -> Option<CliErro
     Some(note.hint("link it with shared libraries"))
 }
 
-/// The loader ignores the variables where the kernel says so (ld.so(8), secure-execution mode).
+/// The loader ignores the variables if the kernel requests secure execution (ld.so(8)).
 fn of_rights(program: &Path) -> Option<CliError> {
     let found = metadata(program).ok()?;
     let mode = found.permissions().mode();

@@ -109,7 +109,7 @@ fn tree(ports: &[PortInfo]) -> Tree {
         let verbs = PathBuf::from(format!("sys/class/infiniband_verbs/uverbs{index}"));
         tree.insert(verbs.join("ibdev"), text(&name));
         tree.insert(verbs.join("abi_version"), text("1"));
-        // A character device that any user may open, which programs look for.
+        // A character device that any user may open, which programs expect.
         tree.insert(format!("dev/infiniband/uverbs{index}").into(), Entry::Link("/dev/null"));
     }
     tree

@@ -1,4 +1,4 @@
-//! What changed between two looks at a connection, per second. Plain numbers.
+//! Changes of a connection between two snapshots, per second. Plain numbers.
 
 use std::collections::HashMap;
 use std::path::Path;

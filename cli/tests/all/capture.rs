@@ -165,7 +165,7 @@ fn a_process_does_not_wait_for_a_reader_that_does_not_read() {
     let runtime = Runtime::new();
     let mut pair = Pair::start(&runtime, "65535", "off");
     let arguments = [&pair.pid, "--payload", "65535"];
-    // Its output is a pipe that nobody reads.
+    // Its output is a pipe that is not read.
     let mut slow = begin(&runtime, &arguments, Stdio::piped());
     let mut says = slow.stderr();
     line_with(&mut says, |line| line.starts_with("capturing"));

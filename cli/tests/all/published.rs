@@ -121,7 +121,7 @@ fn a_program_in_c_is_shown() {
     assert!(device["face"] == "IT-API" && device["regions"].as_u64() > Some(0), "{all:#}");
 }
 
-/// Whether a process publishes in a directory of this user; it serves pings, and says so first.
+/// Whether a process publishes in a directory of this user; it serves pings, and prints its address first.
 fn publishes(runtime: &Path, mut command: Command) -> bool {
     command.args(["ping", "--serve=127.0.0.1:0"]).env("XDG_RUNTIME_DIR", runtime);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -92,7 +92,7 @@ pub(crate) fn declined_transition(server: &Program, client: &Program) {
     server.stop();
 }
 
-/// Without a server the client fails and says so.
+/// Without a server the client fails with an error.
 pub(crate) fn without_server(client: &Program, arguments: &[&str]) {
     let outcome = client.run(arguments);
     assert!(!outcome.success);

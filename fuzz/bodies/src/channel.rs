@@ -1,8 +1,8 @@
 //! One end of a channel and a peer that sends anything: what the peer is granted, and what this end holds
 //! for it, stay within what both ends announced.
 //!
-//! Set-up octets: receives, large messages and their length, of either end. Then steps: an octet that says
-//! what happens, and for a message of the peer one that says how long it is, and its octets.
+//! Set-up octets: receives, large messages and their length, of either end. Then steps: an octet for
+//! the operation, and for a message of the peer one for its length, and its octets.
 
 use warpline_channel::session::{Arrival, Session};
 use warpline_channel::wire::{Greeting, Kind};

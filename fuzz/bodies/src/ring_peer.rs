@@ -1,9 +1,9 @@
 //! An end of a ring in shared memory whose peer writes anything anywhere, also while the end reads and writes: it
 //! touches nothing but its own words, the octets that it wrote and the memory that it was given; and where
-//! the peer writes nothing meanwhile, every call returns what a model of it says.
+//! the peer writes nothing meanwhile, every call returns the result of a model.
 //!
 //! Set-up octets: whether an honest process made the memory, and which side this end is; else size and seals,
-//! and the memory's first octets. Then steps: an octet that says what happens, and its operands.
+//! and the memory's first octets. Then steps: an octet for the operation, and its operands.
 
 mod ends;
 mod memory;

@@ -189,7 +189,7 @@ unsafe fn immediate(
     posting.run(&ep, SendOp::Immediate { data, solicited: posting.is_solicited() }, &[])
 }
 
-/// An RDMA Read into the one segment, which is unlinked afterwards if the flags say so.
+/// An RDMA Read into the one segment, which is unlinked afterwards if the flags request it.
 fn read_into(
     ep: &EpObject,
     sgl: &Sgl,

@@ -86,7 +86,7 @@ impl EpObject {
     }
 }
 
-/// The shared receive queue that the attributes name, if the flags say so.
+/// The shared receive queue of the attributes, if the flags enable it.
 fn shared_queue(
     flags: it_ep_rc_creation_flags_t,
     attr: &it_ep_attributes_t,

@@ -27,7 +27,7 @@ pub(crate) unsafe extern "C" fn it_interface_list(
     let listed = boundary::create(|| {
         let capacity = count.as_ref().map_or(0, Out::read);
         let capacity = if interfaces.is_null() { 0 } else { capacity };
-        // SAFETY: contract of a C caller; the room is what `num_interfaces` says.
+        // SAFETY: contract of a C caller; the room is `num_interfaces`.
         let room = unsafe { OutList::new(interfaces, capacity, "interfaces") }?;
         let ual = Ual::new().map_err(Failure::by(status::IT_ERR_RESOURCES))?;
         let found = interfaces_of(&ual);

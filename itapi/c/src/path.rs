@@ -142,7 +142,7 @@ pub(crate) unsafe extern "C" fn it_get_pathinfo(
         let count = unsafe { Out::new(num_paths, "num_paths") }?;
         // SAFETY: contract of a C caller.
         let total = unsafe { Out::optional(total_paths) };
-        // SAFETY: contract of a C caller; the room is what `num_paths` says.
+        // SAFETY: contract of a C caller; the room is `num_paths`.
         let room = unsafe { OutList::new(paths, count.read(), "paths") }?;
         let found = paths_to(&ia.inner, spigot_id, ip_of(&remote)?)?;
         if let Some(total) = total {

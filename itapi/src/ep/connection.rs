@@ -28,7 +28,7 @@ impl Ep {
         })
     }
 
-    /// Connects as `params` say and waits for the outcome.
+    /// Connects with `params` and waits for the outcome.
     pub fn connect_with(&self, params: ConnectParams) -> Result<Established> {
         self.own_events()?;
         self.start_connect(params)?;

@@ -26,7 +26,7 @@
 //!
 //! No lock, and no thread waits for another. No wake-up is lost: a thread that relies, or a leader that
 //! leaves, announces it, *then* checks whether the sockets are watched; our thread announces that it does not
-//! watch, *then* looks for leaders and for threads that rely on it. Both execute a sequentially consistent
+//! watch, *then* checks for leaders and for threads that rely on it. Both execute a sequentially consistent
 //! fence between the two steps, so at least one sees the other. Leaders and commands follow the same rule.
 //! Peers play no part. One model has all of it at once: an engine, a connection manager, a peer, and a thread that
 //! connects, receives and waits for the end (`progress/loom_tests.rs`).
@@ -94,7 +94,7 @@ impl Progress {
 
     /// True if the socket thread does not watch; called after a leader has left.
     pub fn is_unwatched(&self) -> bool {
-        // Against `decide`: that thread announces that it does not watch before it looks; we look after our change.
+        // Against `decide`: that thread announces that it does not watch before it checks; we check after our change.
         fence(Ordering::SeqCst);
         !self.watching.load(Ordering::Relaxed)
     }

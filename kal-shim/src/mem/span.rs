@@ -1,6 +1,6 @@
 //! Message memory: a mapping cut into parts with one owner each.
 //!
-//! A [`Span`] is not `Clone` and spans do not overlap, so whoever holds one is the only one in Rust who
+//! A [`Span`] is not `Clone` and spans do not overlap, so its owner is the only one in Rust that
 //! can reach its octets. A provider reaches them while a work request names them, and the face that posts
 //! keeps the span away from everybody for that long; a peer never does, since message memory is
 //! registered without rights for it (the rule of [`Region::mem_range`]).

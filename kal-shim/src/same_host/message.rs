@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0      kind
-//! 1      wishes of the end that says it, whose meaning belongs to the use
+//! 1      wishes of the sending end, whose meaning depends on the use
 //! 2..4   zero
 //! 4..22  end that waits: IPv6 address (IPv4 as mapped), port, big-endian
 //! 22..40 end that dials, the same

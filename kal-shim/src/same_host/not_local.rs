@@ -13,7 +13,7 @@ use crate::sock::shortage;
 pub enum NotLocal {
     /// Not tried: the stream did not come from connection management.
     Untried,
-    /// The policy of this end says `local = "off"`.
+    /// The policy of this end has `local = "off"`.
     Policy,
     /// A rule bounds the rate of the connection, which the kernel does in TCP.
     Rate,
@@ -21,7 +21,7 @@ pub enum NotLocal {
     Provider,
     /// The peer's address is not one of this machine and network namespace.
     OtherHost,
-    /// The peer does not look for one: another stack, its policy, its limit, or no descriptors there.
+    /// The peer does not offer one: another stack, its policy, its limit, or no descriptors there.
     PeerPlain,
     /// Too many others connect to the peer's names.
     PeerBusy,

@@ -1,4 +1,4 @@
-//! A send queue that drains (`IBV_QPS_SQD`, ibv_modify_qp(3)): what was posted before goes on to its end, and
+//! A send queue that drains (`IBV_QPS_SQD`, ibv_modify_qp(3)): requests posted before complete, and
 //! what is posted then waits for the way back to RTS.
 //!
 //! The provider begins requests as they are posted, so those are kept here, in the queue pair, until the state

@@ -90,7 +90,7 @@ impl Qp {
         self.during(|now| now == life, fail);
     }
 
-    /// How long a request is retried, as the attributes say: 4.096 us times two to the power of the time-out,
+    /// How long a request is retried, by the attributes: 4.096 us times two to the power of the time-out,
     /// for each retry (InfiniBand Architecture Specification 1.4, section 9.7.6.1.3); 0 means without end.
     pub(crate) fn retry_time(&self) -> Duration {
         let known = *lock(&self.attr);

@@ -233,7 +233,7 @@ impl Connectee for Meeting {
         self.qp.strong_count() > 0
     }
 
-    /// Sends with Immediate are used if the private data of both ends says that they accept them.
+    /// Sends with Immediate are used if both ends announce in their private data that they accept them.
     fn adjust(&self, established: &Established, params: &mut StreamParams) {
         let peer_takes = match self.connects() {
             true => Hello::parse(&established.private_data).is_some_and(|it| it.takes_immediates()),

@@ -31,7 +31,7 @@ pub(crate) fn patient(policy: &Policy) -> Policy {
 
 /// The queue pair at a slot.
 pub(crate) trait PeerTarget: Send + Sync {
-    /// A peer looks for it; returns false if it is not the expected one.
+    /// A peer has requested it; returns false if the peer is not the expected one.
     fn on_peer(&self, peer: PeerRequest) -> bool;
 }
 

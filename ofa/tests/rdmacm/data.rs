@@ -84,7 +84,7 @@ fn a_send_with_immediate_is_refused() {
     pair.end();
 }
 
-/// Both ends post before they are told that the connection is established.
+/// Both ends post before the event that the connection is established.
 #[test]
 fn sends_before_the_connection_stands_go_out_with_it() {
     let (near, far) = (channel(), channel());

@@ -19,7 +19,7 @@ impl Room {
         Self([const { MaybeUninit::uninit() }; LONGEST])
     }
 
-    /// The path to look at in place of this one, mostly itself.
+    /// The path that replaces this one, mostly the same.
     ///
     /// # Safety
     /// NULL, or a string that lives as long as the result is used.
@@ -57,7 +57,7 @@ impl Room {
     }
 }
 
-/// Whether a path begins so, with a whole name or one that goes on with `_`.
+/// Whether a path begins with this, as a whole name or one that continues with `_`.
 unsafe fn begins(path: *const c_char, shown: &CStr) -> bool {
     let length = shown.count_bytes();
     // SAFETY: two strings; it stops where they differ.

@@ -130,7 +130,7 @@ pub struct Workspace {
     pub arrows: BTreeSet<Arrow>,
     /// Crates whose documentation cargo would run as tests.
     pub doctests: BTreeSet<String>,
-    /// Where each crate is, and what it is, as its manifest says.
+    /// The folder and description of each crate, from its manifest.
     pub places: BTreeMap<String, Place>,
 }
 

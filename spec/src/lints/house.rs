@@ -66,7 +66,7 @@ const UNSAFE_TESTS: &[&str] = &[
     "vp-verbs/",
 ];
 
-/// Crate roots that must say `forbid(unsafe_code)`.
+/// Crate roots that must have `forbid(unsafe_code)`.
 const SAFE: &[&str] = &[
     "vp-softrdma/proto/src/lib.rs",
     "vp-roce/src/lib.rs",

@@ -1,5 +1,5 @@
 //! The table of crates in `ARCHITECTURE.md`: made from what [`super::arrows`] checks, so that it
-//! cannot say anything else. Crates of tests, measurements and examples are not in it.
+//! cannot differ. Crates of tests, measurements and examples are not in it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -19,14 +19,14 @@ const PROGRAMS: &str = "tests/c/";
 const ZURICH: &str = "ITAPI_ZRL_EXTENSIONS";
 const SUFFIX: &str = "_zrl";
 
-/// A function and who looks at it.
+/// A function and its tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     /// Its name in the header.
     pub name: String,
     /// It has an entry point of its own in the Zurich layout.
     pub zurich: bool,
-    /// What its header says about its reference.
+    /// The reference in its header.
     pub reference: String,
     /// C programs that call it.
     pub c_tests: Vec<String>,
@@ -132,7 +132,7 @@ fn paths(sources: &[&Source]) -> Vec<String> {
     sources.iter().map(|source| source.path.clone()).collect()
 }
 
-/// A program that is written for the Zurich layout says so in its first comment.
+/// A program for the Zurich layout names it in its first comment.
 fn is_zurich(source: &Source) -> bool {
     source
         .lines
@@ -147,7 +147,7 @@ fn reference(header: &Source) -> String {
     found.map_or("", |(_, text)| text.trim_end_matches('.')).to_owned()
 }
 
-/// Functions that a header declares: a line that begins with a type and goes on with a name of
+/// Functions that a header declares: a line that begins with a type, followed by a name of
 /// ours and a parenthesis.
 fn prototypes(header: &Source) -> Vec<String> {
     let starts = header.lines.iter().filter(|line| {
@@ -194,7 +194,7 @@ fn calls(source: &Source, name: &str) -> bool {
     })
 }
 
-/// Rust files with a test that a comment says is about this function.
+/// Rust files with a test whose comment names this function.
 fn marked(sources: &[Source], name: &str) -> Vec<String> {
     let names = |source: &&Source| {
         let tests = source.test_lines();

@@ -373,7 +373,7 @@ pub unsafe fn allowed(
     if len == 0 {
         return true;
     }
-    // A queue pair allows its peer what its attributes say.
+    // A queue pair grants its peer the rights of its attributes.
     let remote = right & !IBV_ACCESS_LOCAL_WRITE;
     if world.qps.get(&number).is_none_or(|state| state.allows & remote != remote) {
         return false;

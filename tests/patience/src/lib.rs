@@ -1,6 +1,6 @@
-//! Waits of tests, with a time-out and a message that says what they waited for.
+//! Waits of tests, with a time-out and a message that names the awaited event.
 //!
-//! Many faults show as an event that never comes. A test that hangs does not say which; these functions do. The
+//! Many faults show as an event that never comes. A test that hangs does not name the event; these functions do. The
 //! time-out only prevents hangs: no test asserts a time.
 //!
 //! Owner of the state: the caller's stack; a [`Guard`] also has a thread, which ends with it.

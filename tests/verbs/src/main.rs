@@ -1,6 +1,6 @@
 //! Runs unmodified verbs programs on the verbs libraries: `cargo run --release -p verbs-programs -- ROW…`.
 //!
-//! Each program runs as often as `programs.toml` says, or `--times N`; `--only TEXT` chooses by name; `--write`
+//! Each program runs the number of times in `programs.toml`, or `--times N`; `--only TEXT` chooses by name; `--write`
 //! writes the results into the table of docs/verbs.md. The exit status is 0 if nothing failed.
 
 #![forbid(unsafe_code)]

@@ -172,7 +172,7 @@ impl Cm {
                 }
                 Ok(())
             }
-            // The connection is over, or another thread ended it first: the event says so.
+            // The connection is over, or another thread ended it first: the event reports it.
             ConnState::Nonoperational => Ok(()),
         }
     }

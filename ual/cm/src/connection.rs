@@ -75,7 +75,7 @@ pub trait Connectee: Send + Sync {
     /// False once it is closed.
     fn is_open(&self) -> bool;
 
-    /// Adjusts the stream by what the private data says beyond MPA. Called before the queue pair gets
+    /// Adjusts the stream by the fields of the private data that are not MPA's. Called before the queue pair gets
     /// the stream; must not block.
     fn adjust(&self, _: &Established, _: &mut StreamParams) {}
 
@@ -198,7 +198,7 @@ impl Connection {
         *self.reads()
     }
 
-    /// Runs `tell` while no thread closes the endpoint.
+    /// Runs `action` while no thread closes the endpoint.
     pub fn while_open(&self, action: impl FnOnce()) {
         let _link = self.link();
         action();

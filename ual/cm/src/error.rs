@@ -34,7 +34,7 @@ pub enum Error {
         /// The state that is needed.
         needed: &'static str,
     },
-    /// An argument is not allowed; the text says which, its value, and what is.
+    /// An argument is not allowed; the text names it, its value, and the allowed values.
     #[error("{0}")]
     InvalidArgument(String),
     /// Private data longer than the connection can carry (RFC 5044 7.1 [CONN-07]).
@@ -45,13 +45,13 @@ pub enum Error {
         /// Octets that fit.
         max: usize,
     },
-    /// The port is taken; the text says where and for what.
+    /// The port is in use; the text has the address and the purpose.
     #[error(fmt = text::address_in_use)]
     AddressInUse(String),
     /// No listener of this process matches the hand-off.
     #[error(fmt = text::no_listener)]
     NoListener(String),
-    /// The socket cannot become an endpoint's stream; the text says why and what to do. It was not
+    /// The socket cannot become an endpoint's stream; the text has the reason and the remedy. It was not
     /// touched.
     #[error(fmt = text::socket)]
     Socket(String),

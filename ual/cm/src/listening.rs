@@ -41,7 +41,7 @@ impl Cm {
         Ok(Bound { addresses, serves, sockets, any_port })
     }
 
-    /// Binds one address for connections, which others may share as far as `sharing` says; errors as for
+    /// Binds one address for connections, which others may share as `sharing` allows; errors as for
     /// [`Cm::bind`]. Providers with a connection manager of their own refuse ([`Error::Verb`]).
     pub fn bind_shared(&self, address: SocketAddr, sharing: Sharing) -> Result<Bound> {
         if self.native().is_some() {

@@ -48,7 +48,7 @@ pub struct Cm {
 
 impl Cm {
     /// Starts the manager of an adapter for the layer above. `policies`: for connections without one of
-    /// their own. `sequence`: the numbers that tell `face` its present objects from earlier ones.
+    /// their own. `sequence`: the numbers by which `face` distinguishes present objects from earlier ones.
     pub fn start(
         rnic: &Arc<dyn Rnic>,
         policies: Policies,

@@ -2,7 +2,7 @@
 //!
 //! A thread (`warpline-native-cm`) passes them to the connection thread, which owns all state. An
 //! endpoint that is used again first takes the events that still wait ([`NativeEvents::take`]), so that
-//! events of its earlier connection can be told apart.
+//! events of its earlier connection can be distinguished.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

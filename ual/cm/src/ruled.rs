@@ -31,7 +31,7 @@ pub struct AdapterRules {
 }
 
 impl AdapterRules {
-    /// Changes a policy as the rule says that a connection meets, and returns the rule.
+    /// Applies the rule that matches a connection to a policy, and returns the rule.
     pub(crate) fn apply(
         &self,
         policy: &mut Policy,

@@ -2,7 +2,7 @@
 //!
 //! | request | response |
 //! |---|---|
-//! | `{"ask":"queue_pairs"}`, with `device` and `after` for more | `queue_pairs`: what [`vp_api::Qp::query`] says, 256 at most; `more`: there are more |
+//! | `{"ask":"queue_pairs"}`, with `device` and `after` for more | `queue_pairs`: the result of [`vp_api::Qp::query`], 256 at most; `more`: there are more |
 //! | `{"ask":"queue_pair","device":D,"qp":N}` | `queue_pairs`: of this one |
 //! | `{"ask":"capture","payload":N}`, with a socket | `capture`: the number of the capture that began ([`vp_api::capture`]) |
 //! | `{"ask":"end_capture","number":N}` | `dropped`: how many FPDUs it lost |

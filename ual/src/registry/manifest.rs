@@ -34,7 +34,7 @@ struct Manifest {
 }
 
 /// Everything named, in the order of preference: configuration, environment, manifests. Of two libraries
-/// with one name the first is used; the others have a fault that says so.
+/// with one name the first is used; the others have a fault that names it.
 pub(super) fn named(config: &Providers) -> Vec<Named> {
     let keys = config.libraries.iter().map(|(name, path)| library(name.clone(), path.clone()));
     let paths = config.search.iter().flat_map(|path| search(path));

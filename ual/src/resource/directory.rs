@@ -79,7 +79,7 @@ impl Directory {
 
     /// An object was closed, and is no longer in the directory: drops its asynchronous events.
     pub(crate) fn discard(&self, closed: AsyncSource) {
-        // Dispatchers without a tag cannot be told apart.
+        // Dispatchers without a tag cannot be distinguished.
         if closed != AsyncSource::Queue(0)
             && let Some(evd) = self.affiliated()
         {
@@ -182,7 +182,7 @@ impl Directory {
     ) {
         match self.affiliated() {
             Some(evd) => evd.push_affiliated(source, event, exists),
-            // Its connection event already says so.
+            // Its connection event reports it already.
             None if matches!(source, AsyncSource::Ep(_)) => {
                 tracing::debug!("{source:?}: {event}")
             }

@@ -565,7 +565,7 @@ fn an_attempt_can_be_cancelled_and_its_request_is_dead() {
         ConnEvent::Failed(error) => assert_eq!(error.reason, FailReason::Cancelled),
         other => panic!("{other}"),
     }
-    // The server is told soon; until then an accepted connection breaks at once, afterwards an accept is refused.
+    // The server gets the event soon; before that an accepted connection breaks at once, after it an accept is refused.
     let passive = server.ep();
     match passive.accept(request, AcceptParams::default()) {
         Err(Error::Closed(_)) => assert_eq!(passive.state(), EpState::Unconnected),

@@ -153,7 +153,7 @@ fn objects_of_datagrams_close_once_and_after_them() {
     let (near, far) = (ep(&here), ep(&there));
     let (to, path) = resolve(&here, &there, &far);
     let handle = here.pz.create_address_handle(&path).unwrap();
-    // The first that is posted there notifies nobody: it ends no wait.
+    // The first that is posted there causes no notification, so it ends no wait.
     far.post_recv(&[RecvWr { wr_id: 8, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
     near.post_send(&handle, &datagram(9, &[here.sge(0, 16)], to)).unwrap();
     for side in [&here, &there] {

@@ -125,7 +125,7 @@ pub(super) mod change {
     pub(in crate::abi) const LIMITS: u32 = 6;
     pub(in crate::abi) const DRAIN: u32 = 7;
     pub(in crate::abi) const ALLOW: u32 = 8;
-    /// Bits that say which limits change: ORD, IRD, send depth, receive depth, receive limit.
+    /// Bits of the limits that change: ORD, IRD, send depth, receive depth, receive limit.
     pub(in crate::abi) const WHICH: [u32; 5] = [1, 2, 4, 8, 16];
 }
 

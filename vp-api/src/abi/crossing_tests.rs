@@ -440,7 +440,7 @@ fn shorter_structs_are_read_and_written_as_far_as_they_go() {
     let place = octets.as_mut_ptr().cast::<CAttrs>();
     // SAFETY: within the octets.
     unsafe { place.cast::<u32>().write(old as u32) };
-    // SAFETY: the place says its size, which is less than that of the struct.
+    // SAFETY: the place has its size, which is less than that of the struct.
     unsafe { grow::write(place, &whole) };
     // SAFETY: the same.
     let back = unsafe { grow::read(place.cast_const()) };

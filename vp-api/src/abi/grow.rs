@@ -9,7 +9,7 @@ use super::types::Sized32;
 ///
 /// # Safety
 ///
-/// `from` points to as many readable octets as its first four octets say.
+/// `from` points to the number of readable octets that is in its first four octets.
 pub(super) unsafe fn read<T: Sized32>(from: *const T) -> T {
     // SAFETY: the caller's promise; the struct begins with its size.
     let theirs = unsafe { from.cast::<u32>().read() };
@@ -37,7 +37,7 @@ pub(super) unsafe fn read_as<T: Sized32>(from: *const T, theirs: u32) -> T {
 ///
 /// # Safety
 ///
-/// `to` points to as many writable octets as its first four octets say.
+/// `to` points to the number of writable octets that is in its first four octets.
 pub(super) unsafe fn write<T: Sized32>(to: *mut T, value: &T) {
     // SAFETY: the caller's promise.
     let room = unsafe { to.cast::<u32>().read() };

@@ -34,7 +34,7 @@
 //! - A library that crashes while it is loaded kills its process. The command `warpline` therefore tries
 //!   each in a second process first; other programs can do so with `import::probe_with`.
 //! - Whether a file is a library is decided by its first octets: for a library of another processor the
-//!   loader would say that the file does not exist.
+//!   loader would report that the file does not exist.
 //! - `vp-api/suite` is one suite for every provider in every form: built in, through the tables within
 //!   the process, as a library, in wrappers and in layers; the bridge to hardware is tested over a
 //!   stand-in for rdma-core, and in the virtual machine over the kernel's devices. `warpline provider

@@ -119,7 +119,7 @@ pub(super) unsafe extern "C" fn take_device(receiver: *mut c_void, device: *cons
         let devices = unsafe { &mut *receiver.cast::<Vec<DeviceInfo>>() };
         // SAFETY: a device as the header demands.
         let device = unsafe { grow::read(device) };
-        // SAFETY: as many pointers as the device says.
+        // SAFETY: the device has this number of pointers.
         let ports = unsafe { list(device.ports, device.port_count) };
         devices.push(DeviceInfo {
             // SAFETY: a string as the header demands.

@@ -71,7 +71,7 @@ fn fit(array: &mut [c_char], text: &str) {
 ///
 /// # Safety
 ///
-/// `to` is null, or points to an `ri_error` that says its size.
+/// `to` is null, or points to an `ri_error` with its size.
 pub(super) unsafe fn refuse(to: *mut c::Error, error: &VpError) -> u32 {
     // SAFETY: the caller's promise.
     unsafe { fill(to, &error.detail, "") };

@@ -227,7 +227,7 @@ unsafe fn extra_from(wr: &c::SendWr, remote: Remote) -> Option<SendOp> {
     }
     match wr.opcode {
         op::ATOMIC => {
-            // SAFETY: the caller's promise: the operation says what `extra` is.
+            // SAFETY: the caller's promise: the operation determines the type of `extra`.
             let a = unsafe { grow::read(wr.extra.cast::<c::Atomic>()) };
             Some(SendOp::Atomic { remote, op: atomic_from(&a)? })
         }

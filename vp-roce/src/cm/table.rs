@@ -59,9 +59,9 @@ struct Exchange {
     /// IRD and ORD that both ends agreed on.
     settled: (u16, u16),
     listener: u64,
-    /// The application was told that the connection is established.
+    /// The application got the event that the connection is established.
     is_up: bool,
-    /// The application was told that the connection is over, or ended it itself.
+    /// The application got the event that the connection is over, or ended it itself.
     is_told: bool,
 }
 

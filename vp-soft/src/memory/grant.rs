@@ -76,7 +76,7 @@ pub(crate) enum Scope {
 ///
 /// # Invariants
 ///
-/// `len` octets at `addr` are live memory, writable if `access` holds a write right; whoever
+/// `len` octets at `addr` are live memory, writable if `access` has a write right; the code that
 /// publishes the grant keeps the [`vp_api::MemRange`] until the STag is revoked. `base + len` does
 /// not overflow.
 #[derive(Clone, Copy, Debug)]

@@ -255,7 +255,7 @@ impl Engine {
     }
 
     /// Makes the stream that QP `id` leaves a member of its own; `make` builds it from its id and
-    /// generation. Events may be lost in between, so the new member must look at the socket once. If too
+    /// generation. Events may be lost in between, so the new member must check the socket once. If too
     /// many streams linger, the oldest, which had the most time, ends.
     pub(crate) fn let_linger(
         &self,

@@ -17,7 +17,7 @@ use crate::sync::{Mutex, lock};
 pub(super) struct Unregistered(Mutex<List>);
 
 struct List {
-    /// The engine's thread looks at the list when its back-off ends.
+    /// The engine's thread processes the list when its back-off ends.
     backing_off: bool,
     ids: Vec<u32>,
 }

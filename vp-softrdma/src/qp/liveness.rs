@@ -3,7 +3,7 @@
 //!
 //! Under the QP's lock, on whichever thread serves it. Deadlines come from the engine's thread, at most
 //! one of each kind, and end with their stream (`engine/timers.rs`). A peer that is gone does not
-//! respond to a probe, and the stream counts as broken: but only after one more look at the socket, and
+//! respond to a probe, and the stream counts as broken: but only after one more check of the socket, and
 //! not for time in which this process did not run.
 
 use iwarp_proto::State;

@@ -1,7 +1,7 @@
 //! How often a poll that found nothing serves the QPs that complete in other CQs, too.
 //!
 //! A program may poll one CQ all the time, so that the engine's thread backs off, while its peers wait for
-//! a QP that completes in another CQ. After such work every poll looks for more of it for a while, and one in
+//! a QP that completes in another CQ. After such work every poll checks for more of it for a while, and one in
 //! [`OWN_EVERY`] serves the QPs of its own CQ; else every poll serves these, and one in [`SERVE_ALL_EVERY`]
 //! the others.
 //!

@@ -87,7 +87,7 @@ fn octets_are_split_into_fpdus_wherever_they_are_cut() {
             let mut open = open(payload, 11);
             let whole = [&[0; 11], &stream[..]].concat();
             whole.chunks(step).for_each(|octets| open.take(Kind::Received, octets));
-            // Records after the first message were sent, and nobody reads them.
+            // Records after the first message were sent, and are not read.
             let (found, due) = (records(&open), expected(payload, 11));
             assert_eq!(found[..], due[due.len() - found.len()..], "{payload} {step}");
             assert_eq!(open.position, whole.len() as u64);

@@ -309,7 +309,7 @@ impl Stream {
     /// A TCP option of plain integers; fields that the kernel does not fill keep their values.
     fn tcp_option<T: Copy>(&self, option: libc::c_int, mut value: T) -> io::Result<T> {
         let mut len = size_of::<T>() as libc::socklen_t;
-        // SAFETY: `value` and `len` are live and as large as the call is told; all callers' types
+        // SAFETY: `value` and `len` are live and of the size that is passed; all callers' types
         // consist of integers, for which any octets are a value.
         let done = unsafe {
             libc::getsockopt(

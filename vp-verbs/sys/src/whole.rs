@@ -20,7 +20,7 @@ pub struct whole_device {
     pub dev_name: [c_char; 64],
     pub dev_path: [c_char; 256],
     pub ibdev_path: [c_char; 256],
-    /// Vendor libraries look at private fields of theirs after the public ones, and find zeroes.
+    /// Vendor libraries read their private fields after the public ones, which are zero.
     pub behind: [u64; 128],
 }
 

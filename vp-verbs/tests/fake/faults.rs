@@ -106,7 +106,7 @@ fn every_status_of_a_completion_ends_the_connection_but_success() {
         assert_eq!((wc.wr_id, wc.opcode), (9, WcOpcode::Send));
         assert_eq!(wc.status == WcStatus::Success, status == 0, "{status}");
         if status != 0 {
-            // Both ends hear of it.
+            // Both ends get an event.
             for _ in 0..2 {
                 assert!(matches!(pair.next(), NativeEvent::Disconnected { .. }), "{status}");
             }

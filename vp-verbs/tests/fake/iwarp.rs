@@ -1,4 +1,4 @@
-//! The acceptor of an iWARP connection over the stand-in for rdma-core: it is told of its connection
+//! The acceptor of an iWARP connection over the stand-in for rdma-core: it gets the event of its connection
 //! when the initiator's first message came or had time to, and loses nothing meanwhile.
 
 use std::net::Ipv6Addr;

@@ -65,7 +65,7 @@ fn one(pz: &Arc<ual::Pz>, size: u32, slice: Duration) -> CliResult<Memory> {
         let (more, ()) = timed(|| Ok(lmr.close()?))?;
         Ok(took + more)
     };
-    // A first try says whether the limit of locked memory allows it.
+    // A first attempt shows whether the limit of locked memory allows it.
     let pinnable = register(true).is_ok();
     let pinned_us = if pinnable { Some(least_us(slice, || register(true))?) } else { None };
     let copy_us = least_us(slice, || Ok(write(&region, &source)))?;

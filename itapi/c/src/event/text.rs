@@ -133,7 +133,7 @@ fn service(status: it_ud_svc_req_status_t, info: it_remote_ep_info_t) -> String 
 }
 
 /// # Safety
-/// `event` is not NULL, and its number says that the member of type `U` is there.
+/// `event` is not NULL, and by its number it has the member of type `U`.
 unsafe fn member<T, U: Plain>(event: *const T) -> U {
     // SAFETY: an event has the member, perhaps unaligned, and every pattern of bits is a value.
     unsafe { event.cast::<U>().read_unaligned() }
@@ -146,7 +146,7 @@ unsafe fn member<T, U: Plain>(event: *const T) -> U {
 unsafe fn short(event: *const it_any_event_t, number: it_event_type_t) -> String {
     match number & IT_EVENT_STREAM_MASK {
         IT_ASYNC_AFF_EVENT_STREAM => {
-            // SAFETY: the number says that this member is there.
+            // SAFETY: an event of this number has this member.
             let event = unsafe { member::<_, it_affiliated_event_t>(event) };
             // SAFETY: plain data, and each member is a handle.
             let object = unsafe { event.cause.sevd };
@@ -154,17 +154,17 @@ unsafe fn short(event: *const it_any_event_t, number: it_event_type_t) -> String
             format!("object {object:?}{}", because_of(object.cast()))
         }
         IT_ASYNC_UNAFF_EVENT_STREAM => {
-            // SAFETY: the number says that this member is there.
+            // SAFETY: an event of this number has this member.
             let event = unsafe { member::<_, it_unaffiliated_event_t>(event) };
             format!("spigot {} of {:?}", event.spigot_id, event.ia)
         }
         IT_SOFTWARE_EVENT_STREAM => {
-            // SAFETY: the number says that this member is there.
+            // SAFETY: an event of this number has this member.
             let event = unsafe { member::<_, it_software_event_t>(event) };
             format!("data {:?}", event.data)
         }
         IT_AEVD_NOTIFICATION_EVENT_STREAM => {
-            // SAFETY: the number says that this member is there.
+            // SAFETY: an event of this number has this member.
             let event = unsafe { member::<_, it_aevd_notification_event_t>(event) };
             format!("event dispatcher {:?}", event.sevd)
         }
@@ -205,7 +205,7 @@ macro_rules! layout {
                 let Some((name, meaning)) = meaning(number) else {
                     return format!("{number:#x} is no event of this library");
                 };
-                // SAFETY: the number says which member is there.
+                // SAFETY: the number determines the member.
                 let details = unsafe { details(event, number) };
                 format!("{name}: {meaning}{}{details}", if details.is_empty() { "" } else { ": " })
             }
@@ -215,7 +215,7 @@ macro_rules! layout {
             unsafe fn details(event: *const it_event_t, number: it_event_type_t) -> String {
                 match number & IT_EVENT_STREAM_MASK {
                     IT_DTO_EVENT_STREAM => {
-                        // SAFETY: the number says that this member is there.
+                        // SAFETY: an event of this number has this member.
                         let event = unsafe { member::<_, it_dto_cmpl_event_t>(event) };
                         let (ep, octets) = (event.ep, event.transferred_length);
                         let outcome = outcome(event.dto_status);
@@ -235,12 +235,12 @@ macro_rules! layout {
                         }
                     }
                     IT_CM_MSG_EVENT_STREAM if number == IT_CM_MSG_UD_SERVICE_REPLY_EVENT => {
-                        // SAFETY: the number says that this member is there.
+                        // SAFETY: an event of this number has this member.
                         let event = unsafe { member::<_, it_ud_svc_reply_event_t>(event) };
                         service(event.status, event.ep_info)
                     }
                     IT_CM_MSG_EVENT_STREAM => {
-                        // SAFETY: the number says that this member is there.
+                        // SAFETY: an event of this number has this member.
                         let event = unsafe { member::<_, it_connection_event_t>(event) };
                         connection(number, event.ep, event.reject_reason_code, &event.dst_path)
                     }

@@ -1,4 +1,4 @@
-//! Tests of the texts that say why a connection ended.
+//! Tests of the texts about the end of a connection.
 
 use super::*;
 use crate::event::itw_event_text;

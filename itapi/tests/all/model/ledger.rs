@@ -13,7 +13,7 @@ use itapi::{Buffer, Completion, EpId, Error, Operation, Pz, Result, VpStatus, Wc
 
 /// Octets of the longest message, which fits every buffer.
 pub(super) const MESSAGE: usize = 64;
-/// Capacities that tell buffers apart.
+/// Capacities that distinguish buffers.
 const KEYS: u64 = 8192;
 
 /// An endpoint or a shared receive queue, from its creation to its end.

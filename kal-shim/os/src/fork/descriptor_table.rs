@@ -27,7 +27,7 @@ struct Entry {
 ///
 /// # Invariants
 ///
-/// A chunk is null, or a leaked slice of as many entries as [`place`] says.
+/// A chunk is null, or a leaked slice of the number of entries that [`place`] gives.
 pub(super) struct DescriptorTable {
     chunks: [AtomicPtr<Entry>; CHUNKS],
 }

@@ -8,7 +8,7 @@
 //! takes over a moment later.
 //!
 //! No wake-up is lost. A thread that is about to sleep enters itself as a waiter, *then* announces
-//! itself at its CQ, *then* looks for completions, *then* sleeps. A publisher publishes, *then* looks
+//! itself at its CQ, *then* checks for completions, *then* sleeps. A publisher publishes, *then* checks
 //! for announcements, *then* takes the lock of the waiters to wake those of its CQ. Both sides execute a
 //! sequentially consistent fence between their two steps, so at least one sees the other's.
 
@@ -28,7 +28,7 @@ pub trait Waker {
 pub trait Waited {
     /// Identifies the CQ.
     fn id(&self) -> u32;
-    /// A thread is about to look for completions and then to sleep. The implementation ends with a
+    /// A thread is about to check for completions and then to sleep. The implementation ends with a
     /// fence.
     fn announce(&self);
     /// The thread is awake again.

@@ -3,7 +3,7 @@
 //!
 //! One per thread, without a lock. A caller announces its next step, and gets whether the
 //! thread must be signalled; the thread gets how to wait. A command is sent, *then* its sender checks
-//! whether the thread is awake; the thread announces that it waits, *then* looks for commands: at least
+//! whether the thread is awake; the thread announces that it waits, *then* checks for commands: at least
 //! one sees the other.
 
 use super::{Mode, Progress};
@@ -12,7 +12,7 @@ use crate::sync::{AtomicBool, Ordering, fence};
 /// The wake-up state of one such thread.
 #[derive(Default)]
 pub struct WakeState {
-    /// The thread looks for commands before it waits.
+    /// The thread checks for commands before it waits.
     awake: AtomicBool,
     progress: Progress,
 }
@@ -21,7 +21,7 @@ impl WakeState {
     /// A command was sent, or the manager stops: true if the thread must be signalled.
     #[must_use]
     pub fn request_wake(&self) -> bool {
-        // Against `begin_wait`: the command comes before the look at the thread.
+        // Against `begin_wait`: the command is sent before the thread is checked.
         fence(Ordering::SeqCst);
         !self.awake.swap(true, Ordering::AcqRel)
     }

@@ -64,7 +64,7 @@ pub(crate) const INVALIDATE: Play = Play {
     },
 };
 
-/// RDMA Writes; the Send after each says that it has arrived.
+/// RDMA Writes; the Send after each shows that it has arrived.
 pub(crate) const WRITE: Play = Play {
     lead: |end| {
         for (at, size) in SIZES.into_iter().enumerate() {

@@ -166,7 +166,7 @@ impl<'a> End<'a> {
         }
     }
 
-    /// Asserts that the other end refused what this one did. Not every provider's events say how.
+    /// Asserts that the other end refused what this one did. Not every provider's events have the details.
     pub(crate) fn is_terminated(&self, code: Code) -> Result<Seen, Fail> {
         let event = self.ended()?;
         Ok(match event {

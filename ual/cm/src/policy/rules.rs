@@ -32,7 +32,7 @@ pub struct Program {
     pub uid: u32,
     /// Path of its executable file; empty if unknown.
     pub exe: String,
-    /// What it says of itself (`$WARPLINE_CLASS`); empty: nothing.
+    /// The class that it declares (`$WARPLINE_CLASS`); empty: none.
     pub class: String,
 }
 

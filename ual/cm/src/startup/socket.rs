@@ -169,7 +169,7 @@ fn begins_request(octets: &[u8]) -> bool {
     octets.iter().zip(FrameKind::Request.key()).all(|(octet, due)| octet == due)
 }
 
-/// Whether octets begin a stream of FPDUs; `None`: too few to tell.
+/// Whether octets begin a stream of FPDUs; `None`: too few to decide.
 pub(crate) fn begins_fpdu(octets: &[u8], markers: bool) -> Option<bool> {
     // RFC 5044 4.3 [MPA-10]: the first marker is in front, and points at the FPDU after it.
     let octets = match (markers, octets) {

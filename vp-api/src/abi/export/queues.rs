@@ -250,7 +250,7 @@ pub(super) struct List<T> {
 impl<T: Sized32> List<T> {
     /// # Safety
     ///
-    /// `count` requests from `first` on, each of the size that the first one says.
+    /// `count` requests from `first` on, each of the size in the first one.
     pub(super) unsafe fn new(first: *const T, count: u32) -> Self {
         // SAFETY: the caller's promise; every request begins with its size.
         let stride = if count == 0 { 0 } else { unsafe { first.cast::<u32>().read() } };

@@ -1,5 +1,5 @@
 //! Explains why a file is not a library for this machine, because the loader's message can mislead: for a library
-//! of another processor it says that the file does not exist. Reads the first octets; no state.
+//! of another processor it reports that the file does not exist. Reads the first octets; no state.
 
 use std::fs::File;
 use std::io::Read;

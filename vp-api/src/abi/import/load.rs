@@ -63,7 +63,7 @@ pub enum Fault {
     Refused(String),
 }
 
-/// Loads a library in another process, so that a crash does no harm; an error says what happened there.
+/// Loads a library in another process, so that a crash does no harm; an error describes what happened there.
 pub type Probe = fn(&Path) -> Result<(), String>;
 
 static PROBE: OnceLock<Probe> = OnceLock::new();

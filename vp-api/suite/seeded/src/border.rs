@@ -86,7 +86,7 @@ unsafe extern "C" fn open<const FAULT: u32>(
     let mut services = services;
     let mut read;
     if FAULT == 9 {
-        // SAFETY: the host of the suite has the whole struct, of which it says less.
+        // SAFETY: the host of the suite has the whole struct, of which it states a smaller size.
         read = unsafe { *services };
         read.size = c::Services::SIZE;
         services = &raw const read;
@@ -201,7 +201,7 @@ unsafe extern "C" fn attrs(rnic: *mut c_void, out: *mut c::RnicAttrs) {
     let mut all = c::RnicAttrs::blank();
     // SAFETY: the handle is the host's, and there is room.
     unsafe { attrs(rnic, &raw mut all) };
-    // SAFETY: the host of the suite has room for the whole struct, of which it says less.
+    // SAFETY: the host of the suite has room for the whole struct, of which it states a smaller size.
     unsafe { out.write(all) };
 }
 

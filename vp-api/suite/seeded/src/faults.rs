@@ -256,7 +256,7 @@ faults! {
     InvalidateLocalLost "RI-62" Stream
     /// A Send with Invalidate is a Send.
     RemoteInvalidateLost "RI-53" Stream
-    /// A Send with Invalidate invalidates, and does not say so.
+    /// A Send with Invalidate invalidates, and does not report it.
     InvalidatedUnsaid "RI-76" Stream
 
     // Shared and re-registered regions.
@@ -616,7 +616,7 @@ faults! {
 
     /// Datagrams arrive whatever key they name.
     QkeyIgnored "RI-163" Native
-    /// A received datagram does not say where it came from.
+    /// A received datagram has no source.
     SourceUnsaid "RI-164" Native
     /// A received datagram does not say the way back.
     PathUnsaid "RI-165" Native

@@ -214,7 +214,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Active: gives up before the peer has replied. If it replies all the same, it is told.
+    /// Active: gives up before the peer has replied, and sends it a reject.
     pub fn give_up(&mut self, now: u64) -> Result<(), WrongState> {
         self.expect(State::Requested)?;
         let (ids, of, reason) = (self.ids, Rejected::Req, RejectReason::TIMEOUT);

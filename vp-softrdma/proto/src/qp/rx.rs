@@ -194,7 +194,7 @@ impl Qp {
         loop {
             let rest = &octets[consumed..];
             match self.state {
-                // RDMAC 6.2.5 [VERBS-05]: the peer goes on with a large segment
+                // RDMAC 6.2.5 [VERBS-05]: the peer continues a large segment
                 State::Closing if self.rx.direct.is_some() && !rest.is_empty() => {
                     self.bad_close(host);
                     continue;
