@@ -12,7 +12,7 @@ pub(crate) use connection::established;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ual::{ConnEvent, ConnectionEnd, Ends, EpInfo, EpState};
-use vp_api::{MwKind, QpChange, room};
+use vp_api::{MwKind, QpChange, RecvWr, SendWr, room};
 
 use crate::context::context;
 use crate::error::{Error, PostResult, Refused, Result};
@@ -182,7 +182,8 @@ impl Ep {
             return Err(Refused::new(error, work));
         }
         let ep = &self.0.ep;
-        post::send(&mut self.0.flights.send(), ep.id(), work, |wrs| ep.post_send(wrs))
+        let post = |wrs: &[SendWr<'_>]| ep.post_send(wrs);
+        post::send(&mut self.0.flights.send(), ep.id(), work, post, || ep.count_refusal())
     }
 
     /// Posts work requests, as many as fit, in as few calls of the provider as possible; returns their ids. The
@@ -200,8 +201,8 @@ impl Ep {
     pub fn post_all(&self, works: &mut Vec<Work<'_>>) -> Result<WorkIds> {
         works.iter().try_for_each(|work| self.remember_window(work))?;
         let ep = &self.0.ep;
-        let (first, count) =
-            post::send_all(&mut self.0.flights.send(), ep.id(), works, |wrs| ep.post_send(wrs))?;
+        let (flight, post) = (&mut self.0.flights.send(), |wrs: &[SendWr<'_>]| ep.post_send(wrs));
+        let (first, count) = post::send_all(flight, ep.id(), works, post, || ep.count_refusal())?;
         Ok(WorkIds(first..first + count))
     }
 
@@ -209,7 +210,8 @@ impl Ep {
     /// `locals`. Errors: the first one was refused.
     pub fn post_recv_all(&self, locals: &mut Vec<Local>) -> Result<usize> {
         let ep = &self.0.ep;
-        post::receive_all(&mut self.0.flights.recv(), locals, |wrs| ep.post_recv(wrs))
+        let (flight, post) = (&mut self.0.flights.recv(), |wrs: &[RecvWr<'_>]| ep.post_recv(wrs));
+        post::receive_all(flight, locals, post, || ep.count_refusal())
     }
 
     /// Records the windows that may have to be unlinked when the endpoint is dropped.
@@ -238,7 +240,7 @@ impl Ep {
     }
 }
 
-receives!(Ep, "Posts a receive (`it_post_recv`).", ep => ep.0.flights.recv(), ep.0.ep);
+receives!(Ep, "Posts a receive (`it_post_recv`).", ep => ep.0.flights.recv(), ep.0.ep, ep.0.ep.count_refusal());
 
 impl std::fmt::Debug for Ep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -101,19 +101,20 @@ fn wr_id(number: u64, notify: bool) -> u64 {
     if notify { number | NOTIFY } else { number }
 }
 
-/// Posts a receive through `post`.
+/// Posts a receive through `post`; tells `full` if the queue is full before that.
 pub(crate) fn receive(
     flight: &mut RecvFlight,
     local: Local,
     notify: bool,
     post: impl FnOnce(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
+    full: impl FnOnce(),
 ) -> PostResult<Local> {
     let mut list = List::Empty;
     if let Err(error) = list.sink(&local) {
         return Err(Refused::new(error, local));
     }
     if let Err(why) = flight.room(1) {
-        return Err(Refused::new(no_room(Operation::Recv, why), local));
+        return Err(Refused::new(no_room(Operation::Recv, why, full), local));
     }
     // A completion cannot be taken before this returns: that needs the lock that the caller holds.
     let number = flight.push(local);
@@ -126,15 +127,16 @@ pub(crate) fn receive(
     }
 }
 
-/// Posts receives from the front of `locals` through `post`, as many as it takes.
+/// Posts receives from the front of `locals` through `post`, as many as it takes; tells `full` as [`receive`] does.
 pub(crate) fn receive_all(
     flight: &mut RecvFlight,
     locals: &mut Vec<Local>,
     post: impl Fn(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
+    full: impl Fn(),
 ) -> Result<usize> {
     let mut posted = 0;
     while !locals.is_empty() {
-        let (taken, end) = receive_batch(flight, locals, &post);
+        let (taken, end) = receive_batch(flight, locals, &post, &full);
         posted += taken;
         match end {
             Some(error) if posted == 0 => return Err(error),
@@ -150,10 +152,11 @@ fn receive_batch(
     flight: &mut RecvFlight,
     locals: &mut Vec<Local>,
     post: impl Fn(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
+    full: impl Fn(),
 ) -> (usize, Option<Error>) {
     let room = match flight.room(locals.len().min(POST_BATCH)) {
         Ok(room) => room,
-        Err(why) => return (0, Some(no_room(Operation::Recv, why))),
+        Err(why) => return (0, Some(no_room(Operation::Recv, why, full))),
     };
     let (mut lists, mut bad, mut wanted) = (lists(), None, 0);
     for (list, local) in lists.iter_mut().zip(locals.iter()).take(room) {
@@ -177,17 +180,18 @@ fn receive_batch(
     (posted, Some(refusal(Operation::Recv, failure.status)))
 }
 
-/// Posts a send-queue work request of `qp` through `post`.
+/// Posts a send-queue work request of `qp` through `post`; tells `full` as [`receive`] does.
 pub(crate) fn send<'a>(
     flight: &mut SendFlight,
     qp: QpId,
     work: Work<'a>,
     post: impl FnOnce(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
+    full: impl FnOnce(),
 ) -> PostResult<Work<'a>> {
     let (mut list, mut wr) = (List::Empty, BLANK);
     let number = match flight.room(1, is_quiet(&work)) {
         Ok((number, _)) => number,
-        Err(why) => return Err(Refused::new(no_room(operation(&work.kind), why), work)),
+        Err(why) => return Err(Refused::new(no_room(operation(&work.kind), why, full), work)),
     };
     let link = match to_link(&work.kind) {
         Ok(link) => link,
@@ -204,16 +208,17 @@ pub(crate) fn send<'a>(
     Ok(WorkId(number))
 }
 
-/// Posts work requests of `qp` from the front of `works` through `post`, as many as it takes.
-/// Returns the number of the first, and how many.
+/// Posts work requests of `qp` from the front of `works` through `post`, as many as it takes; tells
+/// `full` as [`receive`] does. Returns the number of the first, and how many.
 pub(crate) fn send_all(
     flight: &mut SendFlight,
     qp: QpId,
     works: &mut Vec<Work<'_>>,
     post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
+    full: impl FnOnce(),
 ) -> Result<(u64, u64)> {
     let Some(work) = works.first() else { return Ok((0, 0)) };
-    let refused = |why| no_room(operation(&work.kind), why);
+    let refused = |why| no_room(operation(&work.kind), why, full);
     let quiet = works.iter().any(is_quiet);
     let (first, mut room) = flight.room(works.len(), quiet).map_err(refused)?;
     let (mut posted, mut taken, mut end) = (0, 0, None);
@@ -322,12 +327,15 @@ fn refusal(operation: Operation, status: VpStatus) -> Error {
     Error::Post { operation, status }
 }
 
-/// The queue is full, or there is no memory to remember the request.
+/// The queue is full, which `full` is told, or there is no memory to remember the request.
 #[cold]
-fn no_room(operation: Operation, why: VpError) -> Error {
+fn no_room(operation: Operation, why: VpError, full: impl FnOnce()) -> Error {
     match why.status {
         VpStatus::InsufficientResources => Error::no_room(why),
-        status => refusal(operation, status),
+        status => {
+            full();
+            refusal(operation, status)
+        }
     }
 }
 

@@ -44,7 +44,7 @@ fn counts_of_each_connection_are_those_of_its_program() {
     let runtime = Runtime::new();
     let loads = [
         Load { messages: 1000, size: 8, list: 7, at_once: 14, ..STREAM },
-        Load { messages: 321, size: 10_000, ..STREAM },
+        Load { messages: 321, size: 10_000, depth: 4, at_once: 8, ..STREAM },
         Load { messages: 45, op: Op::Send, size: 64, ..STREAM },
     ];
     let with = Serve { receives: 64, manner: Manner::Poll };
@@ -58,16 +58,20 @@ fn counts_of_each_connection_are_those_of_its_program() {
     });
     let mut client = ends(&runtime, &roles);
     let mut out = client.stdout();
+    let mut is_refused = false;
     for _ in loads {
         let line = line_with(&mut out, |line| line.starts_with("done"));
         let words: Vec<_> = line.split(' ').collect();
-        let [_, local, messages, _, octets, _] = words[..] else { panic!("{line}") };
+        let [_, local, messages, _, octets, _, refused, _] = words[..] else { panic!("{line}") };
         let all = connections(&runtime, client.id());
         let found = all.iter().find(|of| of["local"] == local);
         let of = found.unwrap_or_else(|| panic!("{local} is not in {all:?}"));
-        let counted = ["messages_sent", "octets_sent"].map(|key| of[key].to_string());
-        assert_eq!(counted, [messages, octets], "{of:#}");
+        let counted =
+            ["messages_sent", "octets_sent", "posts_refused"].map(|key| of[key].to_string());
+        assert_eq!(counted, [messages, octets, refused], "{of:#}");
+        is_refused |= refused != "0";
     }
+    assert!(is_refused, "one load is larger than its queue");
 }
 
 #[test]

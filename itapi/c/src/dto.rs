@@ -313,9 +313,8 @@ unsafe fn receive(
             let wr_id = wr_id::id(ep.slot, true, number, notify);
             ep.inner.post_recv(&[RecvWr { wr_id, sgl: sgl.elements() }])
         };
-        return ep.receives.post(request, true, post, |failure| {
-            refused(failure, status::IT_ERR_INVALID_RECV_DTO)
-        });
+        let refused = |failure| refused(failure, status::IT_ERR_INVALID_RECV_DTO);
+        return ep.receives.post(request, true, post, refused, || ep.inner.count_refusal());
     }
     let srq = object::find_or::<SrqObject>(handle, status::IT_ERR_INVALID_HANDLE)?;
     let notify = receive_notifies(dto_flags)?;

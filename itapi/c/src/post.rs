@@ -126,6 +126,7 @@ impl Posting {
             signalled,
             post,
             |failure| refused(failure, status::IT_ERR_OP_NOT_SUPPORTED),
+            || ep.inner.count_refusal(),
         )
     }
 }

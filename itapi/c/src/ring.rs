@@ -49,7 +49,8 @@ impl Ring {
         Ok(Self { order: Mutex::new(()), posted: Mutex::new(posted) })
     }
 
-    /// Stores a request and posts it by its number through `post`; a refused one is removed.
+    /// Stores a request and posts it by its number through `post`; a refused one is removed. Tells `full` if the
+    /// queue is full before that.
     #[inline]
     pub(crate) fn post<E>(
         &self,
@@ -57,9 +58,11 @@ impl Ring {
         signalled: bool,
         post: impl FnOnce(u32) -> Result<(), E>,
         refused: impl FnOnce(E) -> Failure,
+        full: impl FnOnce(),
     ) -> Outcome {
         let _order = lock(&self.order);
-        let number = lock(&self.posted).hold(request, signalled).map_err(no_room)?;
+        let number = lock(&self.posted).hold(request, signalled);
+        let number = number.map_err(|status| no_room(status, full))?;
         post(number as u32).map_err(|error| {
             lock(&self.posted).refused(number);
             refused(error)
@@ -105,11 +108,14 @@ impl BlockedPosts<'_> {
     }
 }
 
-/// The refusal of a post for which there is no slot, or no memory for one.
+/// The refusal of a post for which there is no slot, which `is_full` is told, or no memory for one.
 #[cold]
-fn no_room(status: VpStatus) -> Failure {
+fn no_room(status: VpStatus, is_full: impl FnOnce()) -> Failure {
     match status {
-        VpStatus::TooManyWrs => full(),
+        VpStatus::TooManyWrs => {
+            is_full();
+            full()
+        }
         other => Failure::verb(other, status::IT_ERR_RESOURCES, "remember a work request"),
     }
 }
@@ -137,7 +143,7 @@ mod tests {
             number = n;
             Ok::<(), ()>(())
         };
-        ring.post(request(cookie), true, accept, |()| full())?;
+        ring.post(request(cookie), true, accept, |()| full(), || ())?;
         Ok(number)
     }
 
@@ -156,7 +162,7 @@ mod tests {
     fn a_post_that_the_provider_refuses_uses_no_slot() {
         let ring = Ring::new(1).unwrap();
         for _ in 0..10 {
-            assert!(ring.post(request(1), false, |_| Err(()), |()| full()).is_err());
+            assert!(ring.post(request(1), false, |_| Err(()), |()| full(), || ()).is_err());
         }
         assert!(ring.block_posts().is_idle());
         post(&ring, 2).unwrap();

@@ -123,6 +123,13 @@ impl ConnectionObserver for ObservedRnic {
             slot.why_tcp.set(why);
         }
     }
+
+    fn refused(&self, qp: QpId) {
+        if let Some(TrackedQp { record: Some(slot), .. }) = lock(&self.qps).get(&qp) {
+            // The provider counts there, too.
+            slot.posts_refused.fetch_add(1, Relaxed);
+        }
+    }
 }
 
 impl Rnic for ObservedRnic {

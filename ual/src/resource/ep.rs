@@ -263,6 +263,15 @@ impl Ep {
         self.qp.post_recv(wrs)
     }
 
+    /// Counts a post that the caller refused because the queue is full, for `warpline stat` (`posts_refused`). The
+    /// provider counts those that it refuses.
+    #[cold]
+    pub fn count_refusal(&self) {
+        if let Some(observer) = self.ia().observer() {
+            observer.refused(self.id());
+        }
+    }
+
     /// Changes limits of the queue pair.
     pub fn modify(&self, change: QpChange) -> Result<()> {
         match change {

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ual_cm::{AdapterRules, Cm, Policies, Policy, Serves};
+use ual_cm::{AdapterRules, Cm, ConnectionObserver, Policies, Policy, Serves};
 use vp_api::{
     DatagramAttrs, Datagrams, DeviceInfo, PortInfo, Rnic, RnicAttrs, Transport, VendorCalls,
     VpError, VpStatus,
@@ -29,6 +29,7 @@ pub struct Ia {
     datagrams: Option<Arc<dyn Datagrams>>,
     directory: Arc<Directory>,
     cm: Cm,
+    observer: Option<Arc<dyn ConnectionObserver>>,
     dispatch: Dispatch,
     life: Life,
     tag: Tag,
@@ -47,6 +48,7 @@ impl Ia {
         let directory = Arc::new(Directory::new());
         let datagrams = rnic.datagrams();
         let sequence = directory.sequence().clone();
+        let observer = observed.observer.clone();
         let cm = Cm::start_observed(&rnic, policies, rules, directory.clone(), sequence, observed)?;
         Ok(Arc::new(Self {
             device: device.name,
@@ -56,6 +58,7 @@ impl Ia {
             datagrams,
             directory,
             cm,
+            observer,
             dispatch: Dispatch::default(),
             life: Life::new(Object::Ia),
             tag: Tag::default(),
@@ -179,6 +182,10 @@ impl Ia {
 
     pub(crate) fn cm(&self) -> &Cm {
         &self.cm
+    }
+
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn ConnectionObserver>> {
+        self.observer.as_ref()
     }
 }
 

@@ -156,7 +156,8 @@ fn connect(address: &str, with: Load) -> Result<()> {
     }
     let local = client.ep.ends().ok_or(Error::Argument("no connection".into()))?.local.address;
     let octets = client.sent * with.size as u64;
-    say(&format!("done {local} {} messages {octets} octets", client.sent));
+    let Client { sent, refused, .. } = client;
+    say(&format!("done {local} {sent} messages {octets} octets {refused} refused"));
     keep();
 }
 
@@ -168,6 +169,8 @@ struct Client {
     with: Load,
     under_way: u32,
     sent: u64,
+    /// Posts that found the queue full.
+    refused: u64,
     list: Vec<Work<'static>>,
 }
 
@@ -178,7 +181,17 @@ impl Client {
         }
         let memory = pz.lmr(with.size).register()?;
         let remote = remote.slice(0..with.size as u64)?;
-        Ok(Self { evd, ep, memory, remote, with, under_way: 0, sent: 0, list: Vec::new() })
+        Ok(Self {
+            evd,
+            ep,
+            memory,
+            remote,
+            with,
+            under_way: 0,
+            sent: 0,
+            refused: 0,
+            list: Vec::new(),
+        })
     }
 
     fn has_more(&self) -> bool {
@@ -216,7 +229,10 @@ impl Client {
             match posted {
                 Ok(_) => {}
                 // The queue is full.
-                Err(_) if self.under_way > 0 => return Ok(()),
+                Err(_) if self.under_way > 0 => {
+                    self.refused += 1;
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             }
         }

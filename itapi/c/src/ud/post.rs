@@ -87,7 +87,7 @@ pub(crate) unsafe fn send(
         to,
     };
     let post = |number| ep.inner.post_send(&path.inner, &datagram(number));
-    ep.sends.post(request, signalled, post, unsent)
+    ep.sends.post(request, signalled, post, unsent, || ())
 }
 
 /// The status for a provider's refusal.
@@ -132,8 +132,8 @@ pub(crate) unsafe fn receive(
         let wr_id = wr_id::id(ep.slot, true, number, notify);
         ep.inner.post_recv(&[RecvWr { wr_id, sgl: sgl.elements() }])
     };
-    ep.receives
-        .post(request, true, post, |failure| refused(failure, status::IT_ERR_INVALID_NUM_SEGMENTS))
+    let refused = |failure| refused(failure, status::IT_ERR_INVALID_NUM_SEGMENTS);
+    ep.receives.post(request, true, post, refused, || ())
 }
 
 /// A completion of these endpoints in C's terms, and where the datagram came from. `None`: the
