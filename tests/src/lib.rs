@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod c;
+pub mod delay;
 pub mod netns;
 pub mod raw;
 pub mod target;

@@ -33,6 +33,11 @@ impl Netns {
         Ok((a, b))
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A command to run inside.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");

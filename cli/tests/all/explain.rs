@@ -1,6 +1,5 @@
 //! Tests of `warpline explain`: for each cause two processes that produce it, where it must be the first, and a control
-//! where it must not be named; the cause `socket` is tested beside its function. Network namespaces act as two hosts,
-//! with the rate, loss and MTU of a network.
+//! where it must not be named. Network namespaces act as two hosts, with the rate, loss, delay and MTU of a network.
 
 mod ends;
 pub(crate) mod load;
@@ -109,6 +108,16 @@ fn loss() {
         || ends(test, Path::Lossy, "", PARKS, STREAM),
         || ends(test, Path::Plain, "", PARKS, STREAM),
     );
+}
+
+#[test]
+fn a_small_send_buffer_on_a_long_path() {
+    let test = "explain socket";
+    let start = |client: &str| {
+        let net = Net::two(test, 1500, Path::Long)?;
+        Some(Ends::start_each(net, [client, ""], &[], PARKS, STREAM))
+    };
+    both("socket", || start("[softrdma]\nsocket_buffer = 65536\n"), || start(""));
 }
 
 #[test]

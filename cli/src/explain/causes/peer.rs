@@ -66,7 +66,6 @@ mod tests {
     use super::super::{Cause, verdicts};
     use crate::explain::evidence::{Evidence, Tcp};
 
-    /// A send buffer that limits needs a long path, which no test here has.
     #[test]
     fn a_stream_that_waits_for_its_send_buffer() {
         let stream = |sndbuf_limited_us| {

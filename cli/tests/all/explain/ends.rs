@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
+use warpline_tests::delay::DelayedPath;
 use warpline_tests::netns::Netns;
 
 use super::load::{Load, ROLES, Role, Serve, TEST};
@@ -18,6 +20,8 @@ pub(super) enum Path {
     Narrow,
     /// It loses a part of the packets to the server.
     Lossy,
+    /// A packet takes 20 ms; the MTU is 1500.
+    Long,
 }
 
 const NARROW: [&str; 13] = [
@@ -38,15 +42,23 @@ pub(super) enum Net {
     /// On one host, on loopback.
     Host,
     /// In two namespaces.
-    Two(Netns, Netns),
+    Two { client: Netns, server: Netns, _path: Option<DelayedPath> },
 }
 
 impl Net {
     /// Two hosts; `None`: the test is skipped.
     pub(super) fn two(test: &str, mtu: u32, path: Path) -> Option<Self> {
-        let made = Netns::pair(mtu).and_then(|(a, b)| {
+        let joined = match path {
+            Path::Long => Netns::new().and_then(|a| Ok((a, Netns::new()?))),
+            _ => Netns::pair(mtu),
+        };
+        let made = joined.and_then(|(a, b)| {
             match path {
                 Path::Plain => {}
+                Path::Long => {
+                    let delayed = DelayedPath::join(&a, &b, Duration::from_millis(20))?;
+                    return Ok(Self::Two { client: a, server: b, _path: Some(delayed) });
+                }
                 Path::Narrow => {
                     for host in [&a, &b] {
                         host.exec(&NARROW)?;
@@ -54,7 +66,7 @@ impl Net {
                 }
                 Path::Lossy => LOSSY.iter().try_for_each(|rule| b.exec(&["nft", rule]))?,
             }
-            Ok(Self::Two(a, b))
+            Ok(Self::Two { client: a, server: b, _path: None })
         });
         made.inspect_err(|why| warpline_skip::skip(test, why)).ok()
     }
@@ -64,7 +76,9 @@ impl Net {
     fn command(&self, is_server: bool) -> Command {
         let mut command = match self {
             Self::Host => Command::new("nice"),
-            Self::Two(client, server) => (if is_server { server } else { client }).command("nice"),
+            Self::Two { client, server, .. } => {
+                (if is_server { server } else { client }).command("nice")
+            }
         };
         command.args(["-n", "-15"]).arg(std::env::current_exe().unwrap());
         command
@@ -73,7 +87,7 @@ impl Net {
     fn address(&self) -> &'static str {
         match self {
             Self::Host => "127.0.0.1:0",
-            Self::Two(..) => "10.77.0.2:0",
+            Self::Two { .. } => "10.77.0.2:0",
         }
     }
 }
@@ -83,7 +97,7 @@ pub(super) struct Ends {
     pub(super) server: Running,
     pub(super) client: Running,
     runtime: Runtime,
-    _config: TempFile,
+    _configs: [TempFile; 2],
     _net: Net,
 }
 
@@ -96,14 +110,25 @@ impl Ends {
         serve: Serve,
         load: Load,
     ) -> Self {
+        Self::start_each(net, [config, config], variables, serve, load)
+    }
+
+    /// As [`Ends::start`], with a configuration of the client and one of the server.
+    pub(super) fn start_each(
+        net: Net,
+        configs: [&str; 2],
+        variables: &[(&str, &str)],
+        serve: Serve,
+        load: Load,
+    ) -> Self {
         let runtime = Runtime::new();
-        let config = TempFile::new("explain.toml", config.as_bytes());
+        let configs = configs.map(|config| TempFile::new("explain.toml", config.as_bytes()));
         let start = |is_server: bool, role: &Role| {
             let mut command = net.command(is_server);
             command
                 .args(["--exact", TEST, "--nocapture"])
                 .env(ROLES, serde_json::to_string(&[role]).unwrap())
-                .env("WARPLINE_CONFIG", config.path())
+                .env("WARPLINE_CONFIG", configs[usize::from(is_server)].path())
                 .env("XDG_RUNTIME_DIR", &runtime.0)
                 .envs(variables.iter().copied())
                 .stdin(Stdio::null())
@@ -117,7 +142,7 @@ impl Ends {
         let address = line.rsplit(' ').next().unwrap().to_owned();
         let mut client = start(false, &Role::Connect { address, with: load });
         line_with(&mut client.stdout(), |line| line.starts_with("connected"));
-        Self { server, client, runtime, _config: config, _net: net }
+        Self { server, client, runtime, _configs: configs, _net: net }
     }
 
     /// Runs the command with their directory: status, standard output, standard error.
