@@ -70,7 +70,11 @@ impl From<rustix::io::Errno> for Errno {
 impl From<ual_cm::Error> for Errno {
     fn from(error: ual_cm::Error) -> Self {
         use ual_cm::Error;
-        tracing::info!("{error}");
+        match error {
+            // Nothing else tells the user which rule it is.
+            Error::Denied(_) => tracing::warn!("{error}"),
+            _ => tracing::info!("{error}"),
+        }
         match error {
             Error::Verb { source, .. } => source.status.into(),
             Error::Os { source, .. } => source.into(),
@@ -85,7 +89,11 @@ impl From<ual_cm::Error> for Errno {
 impl From<ual::Error> for Errno {
     fn from(error: ual::Error) -> Self {
         use ual::Error;
-        tracing::info!("{error}");
+        match error {
+            // Nothing else tells the user which rule it is.
+            Error::Denied(_) => tracing::warn!("{error}"),
+            _ => tracing::info!("{error}"),
+        }
         match error {
             Error::NoDevice { .. } | Error::Unavailable { .. } => Self(libc::ENODEV),
             Error::InUse { .. } => EBUSY,

@@ -1,9 +1,14 @@
 //! Tests of `warpline policy`, and that a program that a rule refuses reports which rule.
 
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
-use crate::support::{run, text, warpline};
+use verbs_programs::process::{free_port, waits_for_a_client};
+use verbs_programs::{Libraries, libraries};
+use warpline_skip::skip;
+use warpline_tests::c::{Kit, Language};
+
+use crate::support::{Running, line_with, run, text, warpline};
 
 const RULES: &str = r#"
 [policy]
@@ -79,4 +84,56 @@ fn a_program_gets_the_rule_that_refuses_it() {
     assert!(flat(&error).contains("rules-run.toml:8 refuses"), "{error}");
     let (_, _, error) = ping("web");
     assert!(flat(&error).contains("nothing listens"), "{error}");
+}
+
+/// A program with this configuration.
+fn with_rules(mut command: Command, rules: &str) -> Running {
+    command.env("WARPLINE_CONFIG", file(&format!("rules-{}.toml", rules.len()), rules));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    Running::new(command.spawn().unwrap())
+}
+
+fn deny(role: &str) -> String {
+    format!("[[rule]]\nmatch = {{ role = \"{role}\" }}\naction = {{ deny = \"not from here\" }}\n")
+}
+
+const REFUSES: &str = "refuses the connection: not from here";
+
+#[test]
+fn a_program_in_c_gets_the_rule_that_refuses_it() {
+    let kit = match Kit::install("c-denied") {
+        Ok(kit) => kit,
+        Err(why) => return skip("a rule that refuses a C program", &why),
+    };
+    let program = kit.program("ping", &["ping.c", "check.c"], Language::C99, &[]);
+    let mut command = Command::new(program);
+    // Nothing listens at port 1.
+    command.args(["connect", "1"]).env("LD_LIBRARY_PATH", kit.home().join("lib"));
+    let mut program = with_rules(command, &deny("connect"));
+    line_with(&mut program.stderr(), |line| line.contains(REFUSES));
+    assert_ne!(program.code(), Some(0));
+}
+
+#[test]
+fn rping_and_its_user_get_the_rule_that_refuses_it() {
+    let Some(rping) = libraries::find("rping") else {
+        return skip("a rule that refuses rping", "package rdmacm-utils is missing");
+    };
+    let (libraries, port) = (Libraries::build(), free_port());
+    let start = |side: &str, rules: &str| {
+        let mut command = libraries.command(&rping);
+        command.args([side, "-a", "127.0.0.1", "-p", &port.to_string(), "-C", "1"]);
+        with_rules(command, rules)
+    };
+    // Behind the error it waits for a thread of its own, so it is killed.
+    let mut client = start("-c", &deny("connect"));
+    let mut errors = client.stderr();
+    line_with(&mut errors, |line| line.contains(REFUSES));
+    line_with(&mut errors, |line| line.contains("rdma_connect: Permission denied"));
+    let mut server = start("-s", &deny("accept"));
+    warpline_patience::until("rping to listen", || waits_for_a_client(port));
+    let mut client = start("-c", "");
+    line_with(&mut client.stderr(), |line| line.contains("RDMA_CM_EVENT_REJECTED"));
+    assert_ne!(client.code(), Some(0));
+    line_with(&mut server.stderr(), |line| line.contains(REFUSES));
 }
