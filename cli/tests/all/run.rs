@@ -111,6 +111,26 @@ fn a_setuid_program_is_reported_not_to_load_the_libraries() {
     assert!(status == Some(3) && error.contains("setuid"), "{error}");
 }
 
+/// In a mount namespace whose `/sys/class` has an adapter.
+#[test]
+fn adapters_that_the_program_will_not_see_are_named() {
+    Libraries::build();
+    let script =
+        "mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/mlx5_0 && exec \"$@\"";
+    let beside = |program: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]).args(program);
+        command.output()
+    };
+    if !beside(&["true"]).is_ok_and(|output| output.status.success()) {
+        return skip("warpline run beside adapters", "no user and mount namespaces here");
+    }
+    let output = beside(&[env!("CARGO_BIN_EXE_warpline"), "run", "--", "true"]).unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "it is started all the same: {error}");
+    assert!(error.contains("the program will not see mlx5_0: it sees softrdma0"), "{error}");
+}
+
 #[test]
 fn programs_that_look_below_sys_and_dev_find_the_devices() {
     let script = "cat /sys/class/infiniband/softrdma0/ports/1/gid_attrs/types/1 \
