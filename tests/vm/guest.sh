@@ -2,7 +2,8 @@
 #
 # One guest per process. Its network is qemu's own: the guest sees this machine's 127.0.0.1 as 10.0.2.2, and
 # VM_PORT on 127.0.0.1 leads to the guest's VM_GUEST_PORT. Nothing else gets in or out; rxe's interface has no
-# network. Programs of this machine run there unchanged: see vm_push.
+# network, unless VM_NETNS names a network namespace: then qemu runs in it, and rxe's interface is connected to
+# the namespace's interface `rxe`. Programs of this machine run in the guest unchanged: see vm_push.
 
 VM_GUEST_PORT=7174
 VM_DIR= VM_PID= VM_PORT=
@@ -31,7 +32,13 @@ vm_start() {
     VM_PCAP=${VM_PCAP:-$VM_DIR/capture.pcap}
     mkfifo "$VM_DIR/line.in" "$VM_DIR/line.out"
     vm_initrd >"$VM_DIR/initrd"
-    qemu-system-x86_64 -name warpline-test -nodefaults -no-user-config -M q35 -cpu max \
+    local in=() rxe=user,id=rxe,net=10.0.3.0/24,restrict=on dumped=net
+    if [ -n "${VM_NETNS:-}" ]; then
+        in=(ip netns exec "$VM_NETNS")
+        rxe=tap,id=rxe,ifname=rxe,script=no,downscript=no,vnet_hdr=off
+        dumped=rxe
+    fi
+    ${in[@]+"${in[@]}"} qemu-system-x86_64 -name warpline-test -nodefaults -no-user-config -M q35 -cpu max \
         -accel tcg,thread=multi -smp 2 -m 1024 -display none -no-reboot \
         -kernel "$VM_GUEST/vmlinux" -initrd "$VM_DIR/initrd" \
         -append "console=ttyS0 panic=-1 quiet mitigations=off" \
@@ -39,9 +46,9 @@ vm_start() {
         -chardev "pipe,id=line,path=$VM_DIR/line" -serial chardev:line \
         -netdev "user,id=net,hostfwd=tcp:127.0.0.1:0-:$VM_GUEST_PORT" \
         -device virtio-net-pci,netdev=net,romfile= \
-        -netdev "user,id=rxe,net=10.0.3.0/24,restrict=on" \
-        -device virtio-net-pci,netdev=rxe,romfile= \
-        -object "filter-dump,id=dump,netdev=net,file=$VM_PCAP" \
+        -netdev "$rxe" \
+        -device virtio-net-pci,netdev=rxe,romfile=,host_mtu=4300 \
+        -object "filter-dump,id=dump,netdev=$dumped,file=$VM_PCAP,maxlen=65536" \
         </dev/null >"$VM_DIR/qemu.log" 2>&1 &
     VM_PID=$!
     # Open for both directions: opening for one would block until the other side opens.
@@ -50,6 +57,7 @@ vm_start() {
         cat "$VM_DIR/qemu.log" "$VM_DIR/console" >&2
         die "the guest did not start"
     }
+    [ -z "${VM_NETNS:-}" ] || return 0
     VM_PORT=$(ss -Htlnp | sed -n "s/.*127\.0\.0\.1:\([0-9]*\) .*pid=$VM_PID,.*/\1/p" | head -n 1)
     [ -n "$VM_PORT" ] || die "no port of this machine leads to the guest"
 }
@@ -96,10 +104,17 @@ vm_startup() { # [rtr]
 }
 
 vm_stop() {
+    [ -z "${VM_NETNS:-}" ] || [ -n "$VM_PID" ] || ip netns del "$VM_NETNS" 2>/dev/null || true
     [ -n "$VM_PID" ] || return 0
     kill "$VM_PID" 2>/dev/null || true
     wait "$VM_PID" 2>/dev/null || true
     exec 8>&- 9>&-
     rm -rf "$VM_DIR"
     VM_PID=
+    if [ -n "${VM_NETNS:-}" ]; then
+        # Programs in it are those of the test.
+        ip netns pids "$VM_NETNS" | xargs -r kill 2>/dev/null || true
+        ip netns del "$VM_NETNS"
+        VM_NETNS=
+    fi
 }

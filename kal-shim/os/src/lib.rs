@@ -1,8 +1,8 @@
 //! Services of the operating system that both the host layer and the providers need: locks and atomics
 //! that loom can model ([`sync`]), a futex that threads sleep on ([`Gate`]), a timer with a descriptor
 //! ([`Timer`]), threads ([`spawn`]), which thread watches the sockets ([`progress`]), spinning before a
-//! sleep ([`Spinner`]), network interfaces ([`interfaces`]), advice for exhausted limits ([`remedy`]),
-//! and descriptors that a forked child must not keep ([`fork`]).
+//! sleep ([`Spinner`]), network interfaces ([`interfaces`]), socket options ([`udp`]), advice for exhausted limits
+//! ([`remedy`]), and descriptors that a forked child must not keep ([`fork`]).
 //!
 //! Nothing here depends on RDMA or on another of our crates, or has a static: a provider that is loaded
 //! as a library has its own copy beside the host's.
@@ -17,6 +17,7 @@ pub mod sync;
 mod thread;
 mod timer;
 mod tuning;
+pub mod udp;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -13,6 +13,7 @@ const UNSAFE: &[&str] = &[
     "kal-shim/os/src/fork.rs",
     "kal-shim/os/src/fork/",
     "kal-shim/os/src/thread.rs",
+    "kal-shim/os/src/udp.rs",
     "shm-ring/src/memory.rs",
     "shm-ring/src/octets.rs",
     "shm-ring/src/copy.rs",

@@ -72,7 +72,11 @@ impl Socket {
         sockopt::set_socket_recv_buffer_size(&udp, RECEIVE_BUFFER)?;
         match local {
             IpAddr::V4(_) => sockopt::set_ip_mtu_discover(&udp, Ipv4PathMtuDiscovery::DO)?,
-            IpAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&udp, Ipv6PathMtuDiscovery::DO)?,
+            IpAddr::V6(_) => {
+                sockopt::set_ipv6_mtu_discover(&udp, Ipv6PathMtuDiscovery::DO)?;
+                // The kernel's rxe sends it. [ROCE-11]
+                kal_os::udp::accept_zero_checksum(&udp)?;
+            }
         }
         Ok(udp)
     }
