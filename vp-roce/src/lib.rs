@@ -7,6 +7,7 @@
 //! | `engine` | the process's sockets at port 4791, its queue pair numbers, timers, and the thread that serves them |
 //! | `cq`, `qp` | completion queues and queue pairs |
 //! | `cm` | the connection manager |
+//! | `settings` | keys of the configuration |
 //! | `tuning` | tuning constants |
 //!
 //! The protocol is in the crate `roce-proto`; registered memory, the rings of queues and the tables of objects are
@@ -44,6 +45,7 @@ mod limits;
 mod provider;
 mod qp;
 mod rnic;
+mod settings;
 mod tuning;
 
 pub use provider::{NAME, Roce};

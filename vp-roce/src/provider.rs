@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use vp_api::{
     DeviceInfo, Provider, Rnic, Services, Transport, Unavailable, VpError, VpResult, VpStatus,
-    no_settings,
 };
 use vp_soft::ports::ports;
 
 use crate::rnic::RoceRnic;
+use crate::settings::Settings;
 
 /// Name of the provider and of its device.
 pub const NAME: &str = "vp_roce";
@@ -48,8 +48,8 @@ impl Provider for Roce {
                 format!("there is no device {device}; this provider's only device is {NAME}");
             return Err(VpError::new(VpStatus::InvalidHandle, detail));
         }
-        no_settings(NAME, &*services)?;
+        let settings = Settings::read(NAME, &*services)?;
         self.devices().map_err(|why| VpError::new(VpStatus::Unsupported, why.to_string()))?;
-        Ok(Arc::new(RoceRnic::open(services)?))
+        Ok(Arc::new(RoceRnic::open(services, settings)?))
     }
 }

@@ -34,6 +34,7 @@ use vp_soft::queue::srq::SoftSrq;
 
 use crate::cq::RoceCq;
 use crate::engine::{Arrived, Engine, Socket};
+use crate::settings::Settings;
 use crate::tuning::PROBE_AFTER_US;
 use host::View;
 use queues::{Context, Deferred, Pending, Queues};
@@ -47,6 +48,7 @@ pub(crate) struct QpParts {
     pub(crate) windows: Arc<AtomicU32>,
     pub(crate) events: Arc<EventSink>,
     pub(crate) engine: Arc<Engine>,
+    pub(crate) settings: Settings,
 }
 
 /// A queue pair.
@@ -55,6 +57,7 @@ pub(crate) struct RoceQp {
     context: Context,
     init: QpInit,
     engine: Arc<Engine>,
+    settings: Settings,
     events: Arc<EventSink>,
     state: Mutex<State>,
     /// Ended connections whose event is not delivered yet.
@@ -110,7 +113,7 @@ const PROBE: u32 = u32::MAX;
 
 impl RoceQp {
     pub(crate) fn create(id: QpId, parts: QpParts, init: &QpInit) -> VpResult<Arc<Self>> {
-        let QpParts { send_cq, recv_cq, srq, table, windows, events, engine } = parts;
+        let QpParts { send_cq, recv_cq, srq, table, windows, events, engine, settings } = parts;
         let [caller, peer, receiver] = Context::callers(id, init, srq.as_deref());
         let queues = Queues::new(init, srq.as_deref())?;
         let context = Context { id, caller, peer, receiver, table, windows, send_cq, recv_cq, srq };
@@ -131,6 +134,7 @@ impl RoceQp {
             context,
             init: init.clone(),
             engine,
+            settings,
             events,
             state: Mutex::new(state),
             telling: AtomicU32::new(0),
@@ -152,6 +156,11 @@ impl RoceQp {
 
     pub(crate) fn has_srq(&self) -> bool {
         self.context.srq.is_some()
+    }
+
+    /// The settings of its RNIC.
+    pub(crate) fn settings(&self) -> Settings {
+        self.settings
     }
 
     /// How many send requests may be posted.

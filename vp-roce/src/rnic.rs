@@ -26,10 +26,12 @@ use crate::cq::RoceCq;
 use crate::engine::Engine;
 use crate::limits;
 use crate::qp::{QpParts, RoceQp};
+use crate::settings::Settings;
 
 /// An open RNIC.
 pub(crate) struct RoceRnic {
     attrs: RnicAttrs,
+    settings: Settings,
     events: Arc<EventSink>,
     engine: Arc<Engine>,
     cm: Arc<RoceCm>,
@@ -48,12 +50,13 @@ pub(crate) struct QpEntry {
 }
 
 impl RoceRnic {
-    pub(crate) fn open(services: Arc<dyn Services>) -> VpResult<Self> {
+    pub(crate) fn open(services: Arc<dyn Services>, settings: Settings) -> VpResult<Self> {
         let table = Arc::new(StagTable::new()?);
         let engine = Engine::enter()?;
         let qps = Arc::new(Objects::new("queue pair", MAX_OBJECTS));
         Ok(Self {
             attrs: limits::attrs(),
+            settings,
             events: Arc::default(),
             cm: Arc::new(RoceCm::new(engine.clone(), qps.clone())),
             engine,
@@ -91,6 +94,7 @@ impl RoceRnic {
             windows: windows.clone(),
             events: self.events.clone(),
             engine: self.engine.clone(),
+            settings: self.settings,
         };
         let qp = RoceQp::create(QpId(id), parts, init)?;
         Ok(Arc::new(QpEntry { qp, windows, _uses: uses }))

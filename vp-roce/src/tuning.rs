@@ -26,8 +26,12 @@ pub(crate) const RETRIES: u8 = 7;
 /// Code of the time after which a peer repeats a Send that found no receive: 0.64 ms.
 pub(crate) const RNR_TIMER: u8 = 12;
 
-/// Repetitions of such a Send: unlimited, as is rdma_cm's default.
+/// Repetitions of such a Send that this end asks its peer for, unless set: unlimited.
 pub(crate) const RNR_RETRIES: u8 = 7;
+
+/// Seconds for which this end repeats such a Send, unless set: as long as connection management waits for an
+/// application.
+pub(crate) const RNR_SECONDS: u16 = 60;
 
 /// Microseconds without a packet of the peer after which this end probes it.
 pub(crate) const PROBE_AFTER_US: u64 = 10_000_000;

@@ -34,6 +34,7 @@ pub fn run(input: &[u8]) {
         receive_psn: FIRST,
         retry_count: 3,
         rnr_retry: 3,
+        rnr_limit: Some(1_000),
         ack_timeout: Some(100),
         min_rnr_timer: 1,
         initiator_depth: RESOURCES,

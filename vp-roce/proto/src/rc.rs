@@ -104,6 +104,9 @@ pub struct RcConfig {
     pub retry_count: u8,
     /// How often a request is repeated after RNR NAKs, 0 to 7; 7 is unlimited.
     pub rnr_retry: u8,
+    /// Microseconds after the first of them from which on such a request fails, also with unlimited repetitions;
+    /// `None`: never.
+    pub rnr_limit: Option<u64>,
     /// Microseconds after which unacknowledged packets are repeated; `None`: never.
     pub ack_timeout: Option<u64>,
     /// Time code of our RNR NAKs.

@@ -21,7 +21,7 @@ use super::Events;
 use super::wire::{self, Ends};
 use crate::engine::{Engine, Socket, Touched};
 use crate::qp::{Path, RoceQp};
-use crate::tuning::{CM_DECISION, CM_RESPONSE, CM_RETRIES, RETRIES, RNR_RETRIES};
+use crate::tuning::{CM_DECISION, CM_RESPONSE, CM_RETRIES, RETRIES};
 
 /// A listener.
 pub(super) struct Listener {
@@ -186,7 +186,8 @@ impl Exchange {
         let mtu = Mtu::from_code(self.req.mtu).unwrap_or(Mtu::Octets256);
         let psns = (rep.starting_psn, self.req.starting_psn);
         let retries = (RETRIES, rep.rnr_retry_count);
-        let config = wire::config(rep.qpn, mtu, psns, self.settled, qp.send_depth(), retries);
+        let config =
+            wire::config(rep.qpn, mtu, psns, self.settled, qp.send_depth(), qp.settings(), retries);
         let begun = qp.begin(self.path(config, number, rep.ca_guid, None));
         if let Err(error) = begun {
             // A reject is valid in this state.
@@ -357,6 +358,7 @@ impl ConnectionTable {
         let req = Req {
             local_id: id,
             srq: qp.has_srq(),
+            rnr_retry_count: qp.settings().rnr_retry,
             private,
             ..wire::request(&ends, number, psn, mtu, reads)
         };
@@ -407,6 +409,7 @@ impl ConnectionTable {
             (one.req.starting_psn, psn),
             one.settled,
             qp.send_depth(),
+            qp.settings(),
             (one.req.retry_count, one.req.rnr_retry_count),
         );
         let id = one.machine.ids().local;
@@ -421,7 +424,7 @@ impl ConnectionTable {
             responder_resources: small(ird),
             initiator_depth: small(ord),
             target_ack_delay: 0,
-            rnr_retry_count: RNR_RETRIES,
+            rnr_retry_count: qp.settings().rnr_retry,
             srq: qp.has_srq(),
             ca_guid: wire::GUID,
             private,

@@ -11,9 +11,8 @@ use roce_proto::rc::{Mtu, RcConfig, timeout};
 use vp_api::{NativeParams, VpError, VpResult, VpStatus};
 use vp_soft::ports::ports;
 
-use crate::tuning::{
-    ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, MTU, RETRIES, RNR_RETRIES, RNR_TIMER, WINDOW,
-};
+use crate::settings::Settings;
+use crate::tuning::{ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, MTU, RETRIES, RNR_TIMER, WINDOW};
 
 /// The GUID of this provider's adapters. Its first octets ("WARPL") tell a peer that the sender is this provider,
 /// which sends the IPv4 identification 0.
@@ -69,7 +68,7 @@ pub(super) struct Ends {
     pub(super) peer: SocketAddr,
 }
 
-/// A connection request. The caller fills in ids, numbers and private data.
+/// A connection request. The caller fills in ids, RNR retries and private data.
 pub(super) fn request(ends: &Ends, qpn: u32, psn: Psn, mtu: Mtu, reads: (u16, u16)) -> Req {
     Req {
         local_id: 0,
@@ -83,7 +82,7 @@ pub(super) fn request(ends: &Ends, qpn: u32, psn: Psn, mtu: Mtu, reads: (u16, u1
         transport: 0,
         starting_psn: psn,
         retry_count: RETRIES,
-        rnr_retry_count: RNR_RETRIES,
+        rnr_retry_count: 0,
         pkey: PKEY,
         mtu: mtu.code(),
         max_cm_retries: CM_RETRIES,
@@ -122,6 +121,7 @@ pub(super) fn config(
     (send_psn, receive_psn): (Psn, Psn),
     reads: (u16, u16),
     send_depth: u32,
+    settings: Settings,
     retries: (u8, u8),
 ) -> RcConfig {
     RcConfig {
@@ -131,6 +131,7 @@ pub(super) fn config(
         receive_psn,
         retry_count: retries.0,
         rnr_retry: retries.1,
+        rnr_limit: Some(settings.rnr_limit()),
         ack_timeout: timeout(ACK_TIMEOUT),
         min_rnr_timer: RNR_TIMER,
         initiator_depth: small(reads.1),

@@ -13,6 +13,9 @@ const CATASTROPHIC: u8 = 0;
 const PROTECTION: u8 = 1;
 const OPERATION: u8 = 2;
 const UNSPECIFIED: u8 = 0xff;
+// DDP's error type of untagged buffers, and its code for a Send without a receive (RFC 5041 section 7.2).
+const UNTAGGED: u8 = 2;
+const NO_BUFFER: u8 = 2;
 
 /// The status of a send request. `fault`: why access to its memory was refused.
 pub(crate) fn of_send(status: Status, fault: Option<WcStatus>) -> WcStatus {
@@ -22,9 +25,8 @@ pub(crate) fn of_send(status: Status, fault: Option<WcStatus>) -> WcStatus {
         Status::RemoteInvalidRequest | Status::RemoteAccess | Status::RemoteOperational => {
             WcStatus::RemoteTermination
         }
-        Status::RetryExceeded | Status::RnrRetryExceeded | Status::BadResponse => {
-            WcStatus::LocalCatastrophic
-        }
+        Status::RnrRetryExceeded => WcStatus::RemoteTermination,
+        Status::RetryExceeded | Status::BadResponse => WcStatus::LocalCatastrophic,
         Status::Flushed => WcStatus::Flushed,
     }
 }
@@ -38,7 +40,11 @@ pub(crate) fn of_end(broken: Broken) -> AsyncEvent {
             Status::RemoteAccess => received(PROTECTION),
             Status::RemoteInvalidRequest => received(OPERATION),
             Status::RemoteOperational => received(CATASTROPHIC),
-            Status::RetryExceeded | Status::RnrRetryExceeded => AsyncEvent::ConnectionLost,
+            Status::RetryExceeded => AsyncEvent::ConnectionLost,
+            // DDP's error "no buffer available" (RFC 5041 section 7.1).
+            Status::RnrRetryExceeded => {
+                AsyncEvent::TerminateReceived(Terminate::new(false, 1, UNTAGGED, NO_BUFFER))
+            }
             Status::LocalProtection => local_fault(),
             Status::BadResponse | Status::Success | Status::Flushed => sent(CATASTROPHIC),
         },

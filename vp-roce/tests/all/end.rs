@@ -9,7 +9,8 @@ use vp_api::*;
 use vp_roce::{NAME, Roce};
 use warpline_patience::{HANG, until};
 
-struct Host;
+/// Settings of the provider.
+struct Host(Vec<(String, String)>);
 
 impl Services for Host {
     fn log(&self, _: LogLevel, _: &str, _: &str) {}
@@ -20,6 +21,9 @@ impl Services for Host {
         Ok(())
     }
     fn unpin(&self, _: usize, _: usize) {}
+    fn settings(&self) -> &[(String, String)] {
+        &self.0
+    }
 }
 
 /// Asynchronous events that came.
@@ -33,7 +37,12 @@ impl AsyncHandler for Events {
 }
 
 pub(crate) fn open() -> Arc<dyn Rnic> {
-    Roce.open(NAME, Arc::new(Host)).unwrap()
+    open_with(&[]).unwrap()
+}
+
+pub(crate) fn open_with(settings: &[(&str, &str)]) -> VpResult<Arc<dyn Rnic>> {
+    let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    Roce.open(NAME, Arc::new(Host(settings.iter().map(own).collect())))
 }
 
 /// Octets that differ from place to place.

@@ -11,3 +11,4 @@ mod loss;
 mod peer;
 mod port;
 mod processes;
+mod unready;

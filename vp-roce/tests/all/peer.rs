@@ -215,6 +215,7 @@ impl Peer {
             receive_psn: req.starting_psn,
             retry_count: 7,
             rnr_retry: 7,
+            rnr_limit: None,
             ack_timeout: timeout(10),
             min_rnr_timer: 1,
             initiator_depth: 4,

@@ -46,6 +46,8 @@ pub(super) struct Requester {
     /// Repetitions without progress.
     retries: u8,
     rnr_retries: u8,
+    /// When the first RNR NAK without progress arrived.
+    unready_since: Option<u64>,
     /// The requester went back to this PSN, and nothing has arrived since: another report of the same loss is
     /// ignored.
     went_back: Option<Psn>,
@@ -73,6 +75,7 @@ impl Requester {
             unasked: 0,
             retries: 0,
             rnr_retries: 0,
+            unready_since: None,
             went_back: None,
             lost_at: None,
             paused_until: None,
@@ -230,6 +233,11 @@ impl Requester {
             }
             self.rnr_retries += 1;
         }
+        // [IBRC-21]
+        let since = *self.unready_since.get_or_insert(now);
+        if config.rnr_limit.is_some_and(|limit| now >= since.saturating_add(limit)) {
+            return self.fail(0, Status::RnrRetryExceeded);
+        }
         self.go_back();
         self.lost_at = None;
         self.paused_until = Some(now.saturating_add(u64::from(rnr_time(timer))));
@@ -307,7 +315,7 @@ impl Requester {
             self.cursor.packet = self.cursor.packet.max(head.done);
         }
         (self.retries, self.rnr_retries, self.went_back) = (0, 0, None);
-        self.paused_until = None;
+        (self.paused_until, self.unready_since) = (None, None);
         let under_way = self.end.ahead_of(self.unacknowledged()) > 0;
         self.lost_at =
             config.ack_timeout.filter(|_| under_way).map(|after| now.saturating_add(after));

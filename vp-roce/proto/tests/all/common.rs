@@ -47,6 +47,7 @@ pub(crate) fn config(mtu: Mtu, window: u16) -> RcConfig {
         receive_psn: Psn::new(0xff_fff0),
         retry_count: 7,
         rnr_retry: 7,
+        rnr_limit: None,
         ack_timeout: Some(1000),
         min_rnr_timer: 1,
         initiator_depth: 4,

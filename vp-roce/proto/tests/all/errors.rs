@@ -99,6 +99,17 @@ fn a_request_without_a_receive_fails_in_the_end() {
     assert_eq!(done(&pair), [Status::RnrRetryExceeded, Status::Flushed]);
 }
 
+// [IBRC-21]
+#[test]
+fn unlimited_repetitions_end_after_their_time() {
+    let limited = RcConfig { rnr_retry: 7, rnr_limit: Some(5_000), ..config(Mtu::Octets256, 16) };
+    let mut pair = pair(limited);
+    post(&mut pair, 0, SEND, 10);
+    pair.run(&mut Random::new(1));
+    assert_eq!(done(&pair), [Status::RnrRetryExceeded]);
+    assert!((5_000..6_000).contains(&pair.now), "{}", pair.now);
+}
+
 // [IBRC-12]
 #[test]
 fn a_silent_peer_is_given_up_after_the_configured_retries() {
