@@ -13,7 +13,6 @@ pub fn accept_zero_checksum(socket: impl AsFd) -> io::Result<()> {
     let (fd, len) = (socket.as_fd().as_raw_fd(), size_of_val(&on) as libc::socklen_t);
     let place = (&raw const on).cast();
     // SAFETY: the descriptor is open while `socket` is borrowed; `place` has `len` octets.
-    let result =
-        unsafe { libc::setsockopt(fd, libc::SOL_UDP, UDP_NO_CHECK6_RX, place, len) };
+    let result = unsafe { libc::setsockopt(fd, libc::SOL_UDP, UDP_NO_CHECK6_RX, place, len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
