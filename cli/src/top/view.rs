@@ -1,4 +1,4 @@
-//! What `warpline top` shows: two looks, the order of rows, the selected row, and the open page. The main thread
+//! What `warpline top` shows: two snapshots, the order of rows, the selected row, and the open page. The main thread
 //! owns it.
 
 use std::collections::HashSet;

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::common::{LOCALHOST, Side, policy};
@@ -209,10 +210,10 @@ impl Taker {
         Forking::start(role, self.listen.addresses()[0])
     }
 
-    /// The next connection, with `receives` receives of 8 octets.
-    fn take(&self, receives: u64) -> std::sync::Arc<Ep> {
+    /// The next connection, with these receives of 8 octets, each at a place of its own.
+    fn take(&self, receives: Range<u64>) -> std::sync::Arc<Ep> {
         let (ep, request) = (self.side.ep(), self.side.request());
-        for wr_id in 0..receives {
+        for wr_id in receives {
             self.side.post_recv(&ep, wr_id, wr_id * 8, 8);
         }
         ep.accept(request.request, AcceptParams::default()).unwrap();
@@ -240,7 +241,7 @@ fn a_peer_that_ends_is_seen_to_end_though_its_child_lives() {
     for role in ["leaves", "destroys"] {
         let taker = Taker::new();
         let mut forking = taker.start(role);
-        let _ep = taker.take(0);
+        let _ep = taker.take(0..0);
         let child = forking.says("child ").parse().unwrap();
         taker.ends();
         assert!(is_alive(child), "{role}");
@@ -258,7 +259,7 @@ fn a_port_is_free_again_though_a_child_lives() {
 fn forks_disturb_no_connection() {
     let taker = Taker::new();
     let mut forking = taker.start("sends");
-    let _ep = taker.take(MESSAGES);
+    let _ep = taker.take(0..MESSAGES);
     (0..MESSAGES).for_each(|n| taker.received(&n.to_be_bytes()));
     forking.says("sent");
     taker.ends();
@@ -268,8 +269,8 @@ fn forks_disturb_no_connection() {
 fn a_child_opens_adapters_of_its_own() {
     let taker = Taker::new();
     let mut forking = taker.start("anew");
-    let _mothers = taker.take(1);
-    let _childs = taker.take(1);
+    let _mothers = taker.take(0..1);
+    let _childs = taker.take(1..2);
     taker.received(b"child");
     taker.ends();
     assert_eq!(forking.says("status "), "0");
