@@ -211,3 +211,32 @@ fn device(seen: &Seen, index: u32) -> String {
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use state_page::layout::flag;
+    use state_page::read::{Page, Process};
+
+    /// A process with a connection to each of 10,000 addresses.
+    #[test]
+    fn the_number_of_series_is_bounded() {
+        let queue_pairs = (0..10_000u32).map(|number| QueuePair {
+            flags: flag::WRITTEN,
+            qp: number,
+            remote: Some((std::net::Ipv4Addr::from_bits(number), 7174).into()),
+            ..QueuePair::read(&[])
+        });
+        let devices = vec![(0, DeviceState::read(&[]))];
+        let (process, queue_pairs) = (Process::read(&[]), queue_pairs.collect());
+        let page = Page { process, devices, queue_pairs, changing: 0 };
+        let snapshot = Snapshot::of(vec![Seen { socket: "1.sock".into(), page }]);
+        let series = |per_connection| {
+            let text = text(&snapshot, per_connection);
+            text.lines().filter(|line| !line.starts_with('#')).count()
+        };
+        // As docs/operating.md says.
+        assert_eq!(series(false), 51 * 14 + 16);
+        assert!(series(true) > 10_000 * 14);
+    }
+}

@@ -98,6 +98,13 @@ impl Snapshot {
         self.troubles.push((path.display().to_string(), trouble));
     }
 
+    /// Of these pages.
+    #[cfg(test)]
+    pub(crate) fn of(processes: Vec<Seen>) -> Self {
+        let (troubles, directories) = (Vec::new(), Vec::new());
+        Self { at: Instant::now(), processes, troubles, removed: 0, directories }
+    }
+
     /// The directories that were read.
     pub(crate) fn places(&self) -> String {
         self.directories.join(", ")
