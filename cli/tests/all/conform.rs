@@ -322,7 +322,7 @@ fn a_silent_peer_times_out() {
     let output = run(&["conform", &address, "-W", "0.1"]);
     let why = text(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{why}");
-    assert!(why.contains("answered with nothing") && why.contains(&address), "{why}");
+    assert!(why.contains("replied to the request with nothing") && why.contains(&address), "{why}");
 
     let mut command = warpline();
     command.args(["conform", "--listen", "127.0.0.1:0", "-W", "0.1"]);
