@@ -367,6 +367,12 @@ impl Cq for VerbsCq {
     fn resize(&self, depth: u32) -> VpResult<u32> {
         let state = lock(&self.state);
         let raw = state.raw.as_ref().ok_or_else(|| destroyed("completion queue"))?;
+        let waiting = state.backlog.len();
+        // The device counts only what it still holds.
+        if waiting > depth as usize {
+            let detail = format!("{waiting} completions wait to be polled");
+            return Err(VpError::new(VpStatus::CqTooSmall, detail));
+        }
         let wanted = i32::try_from(depth.max(1)).unwrap_or(i32::MAX);
         let ibv = &self.context.api.ibv;
         // SAFETY: the CQ is alive under the lock.

@@ -311,6 +311,14 @@ impl VerbsQp {
         failed
     }
 
+    /// Takes the completions out of the device's CQs; they can still be polled. If that fails, the consumer's own
+    /// poll returns the error.
+    fn harvest(&self) {
+        for cq in [&self.parts.send_cq, &self.parts.recv_cq] {
+            let _ = cq.harvest();
+        }
+    }
+
     pub(crate) fn destroy(&self) -> VpResult<()> {
         self.end_life()?;
         self.parts.send_cq.forget(self.id);
@@ -330,9 +338,7 @@ impl VerbsQp {
     fn renew(&self) -> VpResult<()> {
         self.mark_end();
         // Flushed requests count whether or not they were polled.
-        for cq in [&self.parts.send_cq, &self.parts.recv_cq] {
-            let _ = cq.harvest();
-        }
+        self.harvest();
         let (sends, recvs) = (self.send.outstanding(), self.recv.outstanding());
         if sends + recvs != 0 {
             let detail = format!("{sends} sends and {recvs} receives are not flushed");
@@ -485,6 +491,9 @@ impl Qp for VerbsQp {
         if self.number().is_none() {
             return Err(destroyed("queue pair"));
         }
+        // What the device has completed is not outstanding, though nobody has polled it yet: at the end of a
+        // connection it is not lost.
+        self.harvest();
         let mut info = *lock(&self.info);
         info.state = self.state();
         info.sends_outstanding = self.send.outstanding() as u32;

@@ -116,6 +116,29 @@ fn every_status_of_a_completion_ends_the_connection_but_success() {
 }
 
 #[test]
+fn a_send_that_completed_before_the_end_is_not_lost_though_it_was_not_polled() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    pair.far.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).unwrap();
+    pair.send().unwrap();
+    pair.cm.disconnect(pair.far.id()).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(pair.next(), NativeEvent::Disconnected { .. }));
+    }
+    for (qp, name) in [(&pair.near, "near"), (&pair.far, "far")] {
+        let info = qp.query().unwrap();
+        let lost = (info.sends_lost, info.recvs_lost);
+        let outstanding = (info.sends_outstanding, info.recvs_outstanding);
+        assert_eq!((lost, outstanding), ((0, 0), (0, 0)), "{name}");
+    }
+    let too_small = pair.cq.resize(1).map_err(|why| why.status);
+    assert_eq!(too_small, Err(VpStatus::CqTooSmall));
+    for _ in 0..2 {
+        assert_eq!(pair.completion().status, WcStatus::Success);
+    }
+}
+
+#[test]
 fn asynchronous_events_find_their_objects() {
     let fake = Fake::new();
     let pair = Pair::new(&fake);
