@@ -31,7 +31,7 @@ pub enum Error {
         /// Which entry, and what is wrong with it.
         what: String,
     },
-    /// `cargo metadata` did not answer.
+    /// `cargo metadata` failed.
     #[error("cargo metadata: {0}")]
     Metadata(String),
 }

@@ -1,4 +1,4 @@
-//! A reader's way through a state page that anybody may have written: it never panics, and finds no more queue pairs
+//! Reads a state page that anybody may have written: the reader never panics, and finds no more queue pairs
 //! than there are octets for.
 
 use state_page::layout::SLOT;

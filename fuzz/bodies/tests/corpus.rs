@@ -13,7 +13,7 @@ fn every_target_takes_its_corpus() {
         for entry in fs::read_dir(&folder).expect("each target has a corpus") {
             let input = fs::read(entry.expect("an entry").path()).expect("a file");
             run(&input);
-            // Cut short at every octet it is an input too.
+            // Each prefix of an input is an input, too.
             (0..input.len().min(600)).for_each(|cut| run(&input[..cut]));
             count += 1;
         }

@@ -2,7 +2,7 @@
 //! without the others, so a circle has four files at most.
 //!
 //! An import is a `use` or a path in code, followed through re-exports to the file that has the name. Two
-//! kinds of imports make no circle: those of what the crate root declares, which is everybody's, and those
+//! kinds of imports make no circle: those of what the crate root declares, for every file, and those
 //! between a file and the folder of its name, which are one module. Tests are left out.
 
 use std::collections::{BTreeMap, BTreeSet};

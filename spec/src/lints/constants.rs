@@ -7,7 +7,7 @@ use crate::source::Source;
 const HEADERS: &str = "itapi/c/include/itapi/";
 const MIRROR: &[&str] = &["itapi/c/src/types/numbers.rs", "itapi/c/src/status.rs"];
 
-/// Numbers that the Rust side has otherwise than the header.
+/// Numbers that differ between the Rust side and the header.
 pub fn findings(sources: &[Source]) -> Vec<String> {
     let mut header: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for source in sources.iter().filter(|s| s.path.starts_with(HEADERS)) {

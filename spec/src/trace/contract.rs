@@ -1,5 +1,5 @@
 //! The promises of the provider interface: marks such as `[RI-41]` in the header and in the guide for
-//! vendors, the cases of the provider suite that look after each, and the seeded faults that show
+//! vendors, the cases of the provider suite that test each, and the seeded faults that show
 //! that a case sees it. Text only, no state.
 
 use std::collections::BTreeMap;

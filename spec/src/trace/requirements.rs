@@ -1,4 +1,4 @@
-//! The two lists: `requirements.toml` (what is asked) and `exceptions.toml` (what is not done,
+//! The two lists: `requirements.toml` (what is required) and `exceptions.toml` (what is not done,
 //! and why).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,11 +16,11 @@ pub enum Level {
     Must,
     /// Needs a place in the source, a test or an exception.
     Should,
-    /// Allowed, not asked.
+    /// Allowed, not required.
     May,
     /// The source is silent; this is our decision.
     Rec,
-    /// Good to know: other implementations, open points.
+    /// A note: other implementations, open points.
     Note,
 }
 
@@ -57,7 +57,7 @@ pub struct Requirement {
 pub struct Exception {
     /// Id of a requirement.
     pub id: String,
-    /// The reason, for a reader who wonders.
+    /// The reason.
     pub reason: String,
 }
 

@@ -1,5 +1,5 @@
-//! The host of the fuzzed QP: one region, a few receive buffers, and a strict memory of who asked
-//! for what.
+//! The host of the fuzzed QP: one region, a few receive buffers, and a record of what was
+//! requested.
 //!
 //! Owner of the state: one run. The peer's octets come through the QP only.
 
