@@ -21,7 +21,7 @@ use vp_api::Rnic;
 use crate::config::Observe;
 use crate::secure::is_secure;
 use process::Process;
-use rnic::ObservedRnic;
+pub(crate) use rnic::ObservedRnic;
 
 /// The interface that opened an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,26 +50,32 @@ pub fn adapter(
     names: &Names<'_>,
     rnic: Arc<dyn Rnic>,
 ) -> (Arc<dyn Rnic>, Observed) {
+    match wrapped(config, names, &rnic) {
+        Some((observed_rnic, observed)) => (observed_rnic, observed),
+        None => (rnic, Observed::default()),
+    }
+}
+
+/// The wrapper of [`adapter`]; `None`: there is none.
+pub(crate) fn wrapped(
+    config: &Observe,
+    names: &Names<'_>,
+    rnic: &Arc<dyn Rnic>,
+) -> Option<(Arc<ObservedRnic>, Observed)> {
     if !config.publish || is_secure() {
-        return (rnic, Observed::default());
+        return None;
     }
     let unseen = |why: &dyn std::fmt::Display| {
         tracing::info!("`warpline stat` cannot show {}: {why}", names.device);
     };
-    let process = match Process::get() {
-        Ok(process) => process,
-        Err(error) => {
-            unseen(&error);
-            return (rnic, Observed::default());
-        }
-    };
+    let process = Process::get().inspect_err(|error| unseen(error)).ok()?;
     let Some((index, record)) = process.device(names) else {
         unseen(&"the state page has records for 16 adapters");
-        return (rnic, Observed::default());
+        return None;
     };
     rnic.publish(record.clone());
     let extra = process.extra_descriptor();
-    let rnic = ObservedRnic::create(rnic, process, index, record.clone());
+    let rnic = ObservedRnic::create(rnic.clone(), process, index, record.clone());
     let observed = Observed { record, extra, observer: Some(rnic.clone()) };
-    (rnic, observed)
+    Some((rnic, observed))
 }

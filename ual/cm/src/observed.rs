@@ -24,9 +24,6 @@ pub trait ExtraDescriptor: Send + Sync {
 pub trait ConnectionObserver: Send + Sync {
     /// A connection of this queue pair is established. Called with the manager's lock; must not block.
     fn established(&self, qp: QpId, established: &Established);
-
-    /// A face refused a post to this queue pair because the queue is full. Any thread, with the face's locks.
-    fn refused(&self, qp: QpId);
 }
 
 /// How one adapter is observed; by default not at all.

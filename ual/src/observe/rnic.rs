@@ -20,7 +20,7 @@ use vp_api::*;
 use super::process::Process;
 
 /// The wrapper.
-pub(super) struct ObservedRnic {
+pub(crate) struct ObservedRnic {
     inner: Arc<dyn Rnic>,
     process: Arc<Process>,
     index: u32,
@@ -93,6 +93,14 @@ impl ObservedRnic {
         }
     }
 
+    /// Counts a post to a queue pair that a face refused because the queue is full.
+    pub(crate) fn count_refusal(&self, qp: QpId) {
+        if let Some(TrackedQp { record: Some(slot), .. }) = lock(&self.qps).get(&qp) {
+            // The provider counts there, too.
+            slot.posts_refused.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Counts a new region of some octets.
     fn register(&self, made: VpResult<Stag>, octets: u64) -> VpResult<Stag> {
         if made.is_ok() {
@@ -121,13 +129,6 @@ impl ConnectionObserver for ObservedRnic {
         let why = established.local.err().map_or("", |why| why.code());
         if let Some(TrackedQp { record: Some(slot), .. }) = lock(&self.qps).get(&qp) {
             slot.why_tcp.set(why);
-        }
-    }
-
-    fn refused(&self, qp: QpId) {
-        if let Some(TrackedQp { record: Some(slot), .. }) = lock(&self.qps).get(&qp) {
-            // The provider counts there, too.
-            slot.posts_refused.fetch_add(1, Relaxed);
         }
     }
 }

@@ -267,8 +267,8 @@ impl Ep {
     /// provider counts those that it refuses.
     #[cold]
     pub fn count_refusal(&self) {
-        if let Some(observer) = self.ia().observer() {
-            observer.refused(self.id());
+        if let Some(observed) = self.ia().observed() {
+            observed.count_refusal(self.id());
         }
     }
 

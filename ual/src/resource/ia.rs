@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ual_cm::{AdapterRules, Cm, ConnectionObserver, Policies, Policy, Serves};
+use ual_cm::{AdapterRules, Cm, Policies, Policy, Serves};
 use vp_api::{
     DatagramAttrs, Datagrams, DeviceInfo, PortInfo, Rnic, RnicAttrs, Transport, VendorCalls,
     VpError, VpStatus,
@@ -17,7 +17,7 @@ use crate::config::Observe;
 use crate::error::{Error, Object, Result};
 use crate::event::Dispatch;
 use crate::life::{Life, Living};
-use crate::observe::{self, Face, Names};
+use crate::observe::{self, Face, Names, ObservedRnic};
 use crate::tag::Tag;
 
 /// Interface adapter (IT-API `it_ia_create`).
@@ -29,7 +29,8 @@ pub struct Ia {
     datagrams: Option<Arc<dyn Datagrams>>,
     directory: Arc<Directory>,
     cm: Cm,
-    observer: Option<Arc<dyn ConnectionObserver>>,
+    /// What wraps the RNIC, if others may observe it.
+    observed: Option<Arc<ObservedRnic>>,
     dispatch: Dispatch,
     life: Life,
     tag: Tag,
@@ -44,11 +45,12 @@ impl Ia {
         observe: &Observe,
     ) -> Result<Arc<Self>> {
         let names = Names { face: Face::Access, provider: &provider, device: &device.name };
-        let (rnic, observed) = observe::adapter(observe, &names, rnic);
+        let (wrapper, observed) = observe::wrapped(observe, &names, &rnic).unzip();
+        let rnic = wrapper.clone().map_or(rnic, |wrapper| wrapper as Arc<dyn Rnic>);
         let directory = Arc::new(Directory::new());
         let datagrams = rnic.datagrams();
         let sequence = directory.sequence().clone();
-        let observer = observed.observer.clone();
+        let observed = observed.unwrap_or_default();
         let cm = Cm::start_observed(&rnic, policies, rules, directory.clone(), sequence, observed)?;
         Ok(Arc::new(Self {
             device: device.name,
@@ -58,7 +60,7 @@ impl Ia {
             datagrams,
             directory,
             cm,
-            observer,
+            observed: wrapper,
             dispatch: Dispatch::default(),
             life: Life::new(Object::Ia),
             tag: Tag::default(),
@@ -184,8 +186,8 @@ impl Ia {
         &self.cm
     }
 
-    pub(crate) fn observer(&self) -> Option<&Arc<dyn ConnectionObserver>> {
-        self.observer.as_ref()
+    pub(crate) fn observed(&self) -> Option<&ObservedRnic> {
+        self.observed.as_deref()
     }
 }
 
