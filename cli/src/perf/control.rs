@@ -24,6 +24,9 @@ const GREETING: Duration = Duration::from_secs(5);
 /// For every other reply: a measurement starts and ends with connections only.
 const ANSWER: Duration = Duration::from_secs(60);
 
+/// For the server's reason after a failure, which may be that it hangs.
+const REASON: Duration = Duration::from_secs(2);
+
 /// No line of this protocol is longer.
 const LONGEST_LINE: u64 = 4096;
 
@@ -146,6 +149,16 @@ impl Control {
             Some(Answer::Failed { why }) => Err(self.failed(why)),
             Some(answer) => Ok(answer),
             None => Err(self.failed("the server ended the connection".into())),
+        }
+    }
+
+    /// After a failure of a measurement: ends it, and returns the server's reason if the server's part failed, too.
+    pub(super) fn why_ended(&mut self) -> Option<String> {
+        self.patience(Some(REASON)).ok()?;
+        self.say(&Request::End).ok()?;
+        match self.receive().ok()? {
+            Some(Answer::Failed { why }) => Some(why),
+            _ => None,
         }
     }
 

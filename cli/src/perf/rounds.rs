@@ -249,7 +249,15 @@ impl Session {
         self.end()
     }
 
+    /// One measurement. If it fails because the server's part did, the error has the server's reason.
     fn one(&mut self, what: What, slice: Duration) -> CliResult<Sample> {
+        self.sample(what, slice).map_err(|error| match self.control.why_ended() {
+            Some(why) => error.because(why),
+            None => error,
+        })
+    }
+
+    fn sample(&mut self, what: What, slice: Duration) -> CliResult<Sample> {
         let begin = Instant::now();
         let mut load = self.start(what)?;
         load.phase(slice / WARM_UP)?;

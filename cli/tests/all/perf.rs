@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{ChildStdout, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
@@ -30,7 +30,10 @@ fn results(report: &Value) -> &[Value] {
 
 /// A server and its address.
 fn serve() -> (Running, BufReader<ChildStdout>, String) {
-    let mut command = warpline();
+    serve_by(warpline())
+}
+
+fn serve_by(mut command: Command) -> (Running, BufReader<ChildStdout>, String) {
     command.args(["perf", "serve", "127.0.0.1:0"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut process = Running::new(child);
@@ -38,6 +41,24 @@ fn serve() -> (Running, BufReader<ChildStdout>, String) {
     let line = line_with(&mut output, |line| line.starts_with("serving"));
     let address = line.rsplit(' ').next().unwrap().to_owned();
     (process, output, address)
+}
+
+/// The client sees only that the connection ends; the server knows the reason.
+#[test]
+fn a_server_that_fails_gives_the_reason() {
+    let name = format!("warpline-perf-fails-{}.toml", std::process::id());
+    let file = std::env::temp_dir().join(name);
+    std::fs::write(&file, "[providers]\nwrap = [\"fault:post_send@30..=TooManyWrs\"]\n").unwrap();
+    let mut command = warpline();
+    command.env("WARPLINE_CONFIG", &file);
+    let (_server, _output, address) = serve_by(command);
+    let words =
+        ["perf", "run", &address, "--op", "send", "--mode", "lat", "--size", "8", "--no-raw"];
+    let output = run(&[&words[..], &BRIEF].concat());
+    std::fs::remove_file(&file).unwrap();
+    let why = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{why}");
+    assert!(why.contains("cause  the server: cannot post a Send: too many work requests"), "{why}");
 }
 
 /// The policy decides where `--local` does not.
