@@ -101,7 +101,7 @@ fn wr_id(number: u64, notify: bool) -> u64 {
     if notify { number | NOTIFY } else { number }
 }
 
-/// Posts a receive through `post`; tells `full` if the queue is full before that.
+/// Posts a receive through `post`; calls `full` if the queue is full before that.
 pub(crate) fn receive(
     flight: &mut RecvFlight,
     local: Local,
@@ -127,7 +127,7 @@ pub(crate) fn receive(
     }
 }
 
-/// Posts receives from the front of `locals` through `post`, as many as it takes; tells `full` as [`receive`] does.
+/// Posts receives from the front of `locals` through `post`, as many as it takes; calls `full` as [`receive`] does.
 pub(crate) fn receive_all(
     flight: &mut RecvFlight,
     locals: &mut Vec<Local>,
@@ -180,7 +180,7 @@ fn receive_batch(
     (posted, Some(refusal(Operation::Recv, failure.status)))
 }
 
-/// Posts a send-queue work request of `qp` through `post`; tells `full` as [`receive`] does.
+/// Posts a send-queue work request of `qp` through `post`; calls `full` as [`receive`] does.
 pub(crate) fn send<'a>(
     flight: &mut SendFlight,
     qp: QpId,
@@ -327,7 +327,7 @@ fn refusal(operation: Operation, status: VpStatus) -> Error {
     Error::Post { operation, status }
 }
 
-/// The queue is full, which `full` is told, or there is no memory to remember the request.
+/// The queue is full: calls `full`; or there is no memory to remember the request.
 #[cold]
 fn no_room(operation: Operation, why: VpError, full: impl FnOnce()) -> Error {
     match why.status {

@@ -43,7 +43,7 @@ pub(crate) const CM_RESPONSE: u8 = 14;
 /// Repetitions of such a message: some two seconds in all.
 pub(crate) const CM_RETRIES: u8 = 15;
 
-/// Code of the time that a connecting peer is told to wait for the application here: 69 s, more than connection
+/// Code of the time for which a connecting peer must wait for the application here: 69 s, more than connection
 /// management would otherwise allow.
 pub(crate) const CM_DECISION: u8 = 24;
 

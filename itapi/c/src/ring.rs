@@ -108,7 +108,7 @@ impl BlockedPosts<'_> {
     }
 }
 
-/// The refusal of a post for which there is no slot, which `is_full` is told, or no memory for one.
+/// The refusal of a post for which there is no slot (calls `is_full`), or no memory for one.
 #[cold]
 fn no_room(status: VpStatus, is_full: impl FnOnce()) -> Failure {
     match status {

@@ -16,7 +16,7 @@ fn pair(near: &[(&str, &str)], far: &[(&str, &str)]) -> (End, End) {
     (near, far)
 }
 
-/// The Send fails, with the reason; the other end is told that the connection is over.
+/// The Send fails, with the reason; the other end gets the event that the connection is over.
 fn fails(near: &End, far: &End) {
     near.send(7, near.sge(0, 64));
     let wc = near.completion();
