@@ -48,7 +48,7 @@ fn serve_by(mut command: Command) -> (Running, BufReader<ChildStdout>, String) {
 fn a_server_that_fails_gives_the_reason() {
     let name = format!("warpline-perf-fails-{}.toml", std::process::id());
     let file = std::env::temp_dir().join(name);
-    std::fs::write(&file, "[providers]\nwrap = [\"fault:post_send@30..=TooManyWrs\"]\n").unwrap();
+    std::fs::write(&file, "[providers]\nwrap = [\"fault:post_send@1..=TooManyWrs\"]\n").unwrap();
     let mut command = warpline();
     command.env("WARPLINE_CONFIG", &file);
     let (_server, _output, address) = serve_by(command);
