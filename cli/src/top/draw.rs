@@ -8,8 +8,9 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
 use super::columns::{HEADERS, cells, fitting};
 use super::keys;
-use super::rows::Row as Entry;
-use super::view::View;
+use super::page::Page;
+use super::rows::{Order, Row as Entry};
+use super::view::{Cursor, Shown, View};
 use crate::output::count;
 use crate::stat::table::octets;
 
@@ -22,17 +23,22 @@ pub(super) fn all(frame: &mut Frame<'_>, view: &mut View) {
     let lengths = [around, 0, around].map(Constraint::Length);
     let [top, mut middle, bottom] =
         Layout::vertical([lengths[0], Constraint::Fill(1), lengths[2]]).areas(area);
-    frame.render_widget(Line::styled(sums(view), Modifier::BOLD), top);
     frame.render_widget(Line::raw(help(view)), bottom);
-    if let Some(trouble) = view.snapshot.complaint().filter(|_| middle.height >= LEAST) {
+    let View { shown, cursor, is_typing, page } = view;
+    if let Some(trouble) = shown.snapshot.complaint().filter(|_| middle.height >= LEAST) {
         let [rest, line] =
             Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(middle);
         frame.render_widget(Line::raw(trouble), line);
         middle = rest;
     }
-    match view.page.is_some() {
-        true => page(frame, view, middle),
-        false => list(frame, view, middle),
+    let rows = shown.rows();
+    frame.render_widget(Line::styled(sums(&rows, &shown.order, *is_typing), Modifier::BOLD), top);
+    match page {
+        Some(page) => {
+            cursor.height = usize::from(middle.height).max(1);
+            draw_page(frame, page, shown, middle);
+        }
+        None => list(frame, &rows, shown, cursor, middle),
     }
 }
 
@@ -45,9 +51,9 @@ fn help(view: &View) -> &'static str {
 }
 
 /// The sums of what the filter lets pass, and the order.
-fn sums(view: &View) -> String {
+fn sums(rows: &[Entry<'_>], order: &Order, is_typing: bool) -> String {
     let (mut processes, mut connections, mut received, mut sent) = (0, 0, 0.0, 0.0);
-    for row in view.rows() {
+    for row in rows {
         if let Entry::Process(of) = row {
             processes += 1;
             connections += of.connected as u64;
@@ -55,9 +61,8 @@ fn sums(view: &View) -> String {
             sent += of.rate.octets_sent;
         }
     }
-    let order = &view.order;
     let reversed = if order.reverse { ", reversed" } else { "" };
-    let filter = match (view.is_typing, order.filter.as_str()) {
+    let filter = match (is_typing, order.filter.as_str()) {
         (true, filter) => format!("; filter: {filter}_"),
         (false, "") => String::new(),
         (false, filter) => format!("; filter: {filter}"),
@@ -72,18 +77,17 @@ fn sums(view: &View) -> String {
     )
 }
 
-fn list(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
+fn list(frame: &mut Frame<'_>, rows: &[Entry<'_>], shown: &Shown, cursor: &mut Cursor, area: Rect) {
     // One line is the header.
-    let (range, selected) = view.visible(usize::from(area.height).saturating_sub(1));
-    let rows = view.rows();
+    let (range, selected) = cursor.visible(rows, usize::from(area.height).saturating_sub(1));
     if rows.is_empty() {
-        let filtered = !view.snapshot.processes.is_empty();
+        let filtered = !shown.snapshot.processes.is_empty();
         let text =
             if filtered { "nothing contains the filter" } else { "no process publishes anything" };
         return frame.render_widget(Line::raw(text), area);
     }
     let stopped = |row: &Entry<'_>| match row {
-        Entry::Process(of) => view.stopped.contains(&of.seen.page.process.pid),
+        Entry::Process(of) => shown.stopped.contains(&of.seen.page.process.pid),
         Entry::Connection(_) => false,
     };
     let texts: Vec<_> = rows[range].iter().map(|row| cells(row, stopped(row))).collect();
@@ -108,13 +112,11 @@ fn line<'a>(cells: &'a [String], columns: &[(usize, usize)]) -> Row<'a> {
     }))
 }
 
-fn page(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
+fn draw_page(frame: &mut Frame<'_>, page: &mut Page, shown: &Shown, area: Rect) {
     let height = usize::from(area.height);
-    view.height = height.max(1);
-    let Some(page) = &mut view.page else { return };
-    let is_stopped = view.stopped.contains(&page.seen.page.process.pid);
+    let is_stopped = shown.stopped.contains(&page.seen.page.process.pid);
     let lines = page.lines(area.width.into(), is_stopped);
     page.scroll = page.scroll.min(lines.len().saturating_sub(height));
-    let shown: Vec<_> = lines.into_iter().skip(page.scroll).take(height).map(Line::raw).collect();
-    frame.render_widget(Paragraph::new(shown), area);
+    let visible: Vec<_> = lines.into_iter().skip(page.scroll).take(height).map(Line::raw).collect();
+    frame.render_widget(Paragraph::new(visible), area);
 }

@@ -32,7 +32,7 @@ impl View {
             self.type_filter(key.code);
             return Then::Continue;
         }
-        let screen = isize::try_from(self.height).unwrap_or(isize::MAX);
+        let screen = isize::try_from(self.cursor.height).unwrap_or(isize::MAX);
         match key.code {
             KeyCode::Char('q') => return Then::Quit,
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
@@ -44,10 +44,12 @@ impl View {
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left if self.page.is_some() => {
                 self.page = None;
             }
-            KeyCode::Esc => self.order.filter.clear(),
+            KeyCode::Esc => self.shown.order.filter.clear(),
             KeyCode::Enter | KeyCode::Right if self.page.is_none() => self.open(),
-            KeyCode::Char('s') if self.page.is_none() => self.order.sort = self.order.sort.next(),
-            KeyCode::Char('r') if self.page.is_none() => self.order.reverse ^= true,
+            KeyCode::Char('s') if self.page.is_none() => {
+                self.shown.order.sort = self.shown.order.sort.next()
+            }
+            KeyCode::Char('r') if self.page.is_none() => self.shown.order.reverse ^= true,
             KeyCode::Char('/') if self.page.is_none() => self.is_typing = true,
             _ => {}
         }
@@ -56,11 +58,11 @@ impl View {
 
     fn type_filter(&mut self, key: KeyCode) {
         match key {
-            KeyCode::Char(letter) => self.order.filter.push(letter),
-            KeyCode::Backspace => drop(self.order.filter.pop()),
+            KeyCode::Char(letter) => self.shown.order.filter.push(letter),
+            KeyCode::Backspace => drop(self.shown.order.filter.pop()),
             KeyCode::Enter => self.is_typing = false,
             KeyCode::Esc => {
-                self.order.filter.clear();
+                self.shown.order.filter.clear();
                 self.is_typing = false;
             }
             _ => {}
