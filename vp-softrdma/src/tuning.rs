@@ -209,6 +209,21 @@ pub(crate) const PAUSES: u32 = 64;
 
 // Streams that their QPs have left.
 
+/// Zero-length kicks at most; each waits twice as long as the one before.
+///
+/// *Not measured*: from 20 ms, eight of them take five seconds in all; a peer that is alive responds long before.
+pub(crate) const KICKS: u32 = 8;
+
+/// How often the time between two probes doubles while only receives wait for the peer.
+///
+/// *Not measured*: ten thousand idle connections then send 60 probes a second, not a thousand.
+pub(crate) const PROBE_DOUBLINGS: u32 = 4;
+
+/// Streams that may linger without their QPs.
+///
+/// *Not measured*: a bound, so that peers that never close hold few descriptors.
+pub(crate) const LINGERING: usize = 256;
+
 /// Reads before other QPs are served.
 ///
 /// *Not measured*: what arrives there is dropped.

@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use vp_api::{QpChange, QpInfo, QpState, Role};
 
@@ -16,12 +16,8 @@ use crate::requests;
 use crate::startup::active::Plan;
 use crate::startup::socket::{Conversion, ConvertError, ConvertParams};
 use crate::startup::tcp::{self, Started, check_connect, policy_for};
-use crate::tuning::END_CHECK;
+use crate::tuning::{END_CHECK, RESET_MARGIN};
 use crate::types::{AcceptParams, ConnectParams, Disconnect, RequestId};
-
-/// How much longer than the close time-out a reset waits for the end of the stream: on a busy machine the provider
-/// may notice its own time-out late. A time-out of ARCHITECTURE.md.
-const SETTLE: Duration = Duration::from_secs(1);
 
 impl Cm {
     /// Connects; a [`crate::ConnEvent`] reports the result. An error leaves the endpoint unconnected:
@@ -225,7 +221,7 @@ impl Cm {
     /// same way but also keeps posts away, which is not needed during this wait.
     /// RDMAC 6.2.3 [VERBS-10]
     pub fn settled(&self, party: &dyn Connectee) -> Result<QpInfo> {
-        let bound = party.connection().link().close_timeout.saturating_add(SETTLE);
+        let bound = party.connection().link().close_timeout.saturating_add(RESET_MARGIN);
         let begin = Instant::now();
         loop {
             let info = party.qp().query().map_err(Error::verb("query the queue pair"))?;

@@ -32,6 +32,16 @@ pub(crate) const ACCEPTS: usize = 64;
 /// few time slices. Later the connection uses TCP.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
 
+/// How much longer than the close time-out a reset waits for the end of the stream. A time-out of ARCHITECTURE.md.
+///
+/// *Not measured*: on a busy machine the provider may notice its own time-out late.
+pub(crate) const RESET_MARGIN: Duration = Duration::from_secs(1);
+
+/// How much longer than twice the provider's time-out a disconnect may take. A time-out of ARCHITECTURE.md.
+///
+/// *Not measured*: for the same reason.
+pub(crate) const END_MARGIN: Duration = Duration::from_secs(1);
+
 /// How often a reset checks a queue pair that ends by itself.
 ///
 /// *Not measured*: such a wait is rare, and ends one check late at most.

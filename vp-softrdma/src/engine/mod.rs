@@ -79,9 +79,6 @@ enum By {
     Other,
 }
 
-/// Streams that may linger without their QPs, so that peers that never close hold a bounded number of
-/// descriptors.
-const LINGERING: usize = 256;
 /// The token of the wake-up eventfd; QPs have 32-bit ids.
 const WAKEUP: u64 = u64::MAX;
 /// Beside the id: the life line of the QP's stream.
@@ -151,7 +148,7 @@ impl Engine {
             absence: AtomicU64::new(tuning::FIRST_BACK_OFF_NS),
             timers: Timers::default(),
             next_lingering: AtomicU32::new(u32::MAX),
-            lingering: Mutex::new(VecDeque::with_capacity(LINGERING + 1)),
+            lingering: Mutex::new(VecDeque::with_capacity(tuning::LINGERING + 1)),
             members: RwLock::default(),
             services,
             stopping: AtomicBool::new(false),
@@ -282,7 +279,7 @@ impl Engine {
     fn limit_lingering(&self, youngest: (u32, u32)) {
         let mut lingering = lock(&self.lingering);
         lingering.push_back(youngest);
-        let oldest = if lingering.len() > LINGERING { lingering.pop_front() } else { None };
+        let oldest = if lingering.len() > tuning::LINGERING { lingering.pop_front() } else { None };
         drop(lingering);
         if let Some((id, generation)) = oldest
             && let Some(member) = self.member(id)

@@ -13,13 +13,7 @@ use crate::qp::coalesce::TimerResult;
 use crate::qp::context::Context;
 use crate::qp::inner::{Inner, nanoseconds};
 use crate::qp::link::Link;
-
-/// Zero-length kicks at most; each waits twice as long as the one before: from 20 ms, five seconds in
-/// all.
-const KICKS: u32 = 8;
-/// How often the time between two probes doubles while only receives wait for the peer. Ten thousand
-/// idle connections then send 60 probes a second, not a thousand.
-const DOUBLINGS: u32 = 4;
+use crate::tuning::{KICKS, PROBE_DOUBLINGS};
 
 impl Inner {
     pub(super) fn set_kick(&mut self, context: &Context) {
@@ -107,7 +101,7 @@ impl Inner {
         link.probing = false;
         if !silent {
             let asked = std::mem::take(&mut link.asked);
-            link.doublings = if asked { (link.doublings + 1).min(DOUBLINGS) } else { 0 };
+            link.doublings = if asked { (link.doublings + 1).min(PROBE_DOUBLINGS) } else { 0 };
             return;
         }
         let stood_still = link.stood_still(context);

@@ -5,7 +5,7 @@
 //! provider's own, so that it ends whatever happens.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kal_shim::clock::after;
 use vp_api::{AsyncEvent, EventSource, QpChange, QpId};
@@ -16,10 +16,8 @@ use crate::deliveries::Delivery;
 use crate::half_open::Source;
 use crate::invalid_stag_ends::is_guess;
 use crate::node::Ends;
+use crate::tuning::END_MARGIN;
 use crate::types::{BrokenCause, ConnEvent, Disconnect, FailReason, Lost};
-
-/// How much longer than twice the provider's time-out a disconnect may take. A time-out of ARCHITECTURE.md.
-const GRACE: Duration = Duration::from_secs(1);
 
 impl ConnectionTable {
     pub(super) fn on_disconnecting(
@@ -48,8 +46,10 @@ impl ConnectionTable {
                 }
                 let token = self.new_token();
                 self.by_qp.insert(id_of(&*open), token);
-                self.reactor
-                    .set_timer(token, after(close_timeout.saturating_mul(2).saturating_add(GRACE)));
+                self.reactor.set_timer(
+                    token,
+                    after(close_timeout.saturating_mul(2).saturating_add(END_MARGIN)),
+                );
                 self.entries.insert(token, Entry::Ending(party.clone()));
             }
         }
