@@ -241,7 +241,7 @@ fn no_rtr(bench: &mut Bench) -> Play {
     })
 }
 
-/// Expects that the peer ends the connection and sends no FPDU; with `told` a Terminate is allowed.
+/// Expects that the peer ends the connection and sends no FPDU; with `terminated` a Terminate is allowed.
 fn dropped(link: &mut Link, terminated: bool) -> Play {
     match link.next() {
         Seen::End(_) => Ok(()),

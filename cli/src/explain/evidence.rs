@@ -244,6 +244,6 @@ fn is_same_host(of: &QueuePair) -> bool {
 }
 
 fn terminate(word: u32) -> Option<(bool, u8, u8, u8)> {
-    let [told, layer, etype, code] = word.to_be_bytes();
-    (told != 0).then_some((told == 1, layer, etype, code))
+    let [sent_or_received, layer, etype, code] = word.to_be_bytes();
+    (sent_or_received != 0).then_some((sent_or_received == 1, layer, etype, code))
 }

@@ -1,4 +1,4 @@
-//! Looks at a process for a while: at its page many times, at its socket and at /proc at the beginning and at the end.
+//! Samples a process for a while: its page many times, its socket and /proc at the beginning and at the end.
 
 use std::time::{Duration, Instant};
 

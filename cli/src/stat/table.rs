@@ -1,4 +1,4 @@
-//! Two looks as tables for people: processes, then connections. Pure text.
+//! Two snapshots as tables for people: processes, then connections. Pure text.
 
 use state_page::layout::state;
 use state_page::read::QueuePair;

@@ -49,7 +49,7 @@ impl Ring {
         Ok(Self { order: Mutex::new(()), posted: Mutex::new(posted) })
     }
 
-    /// Stores a request and posts it by its number through `post`; a refused one is removed. Tells `full` if the
+    /// Stores a request and posts it by its number through `post`; a refused one is removed. Calls `full` if the
     /// queue is full before that.
     #[inline]
     pub(crate) fn post<E>(
