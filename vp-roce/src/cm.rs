@@ -8,6 +8,10 @@
 //! until late messages are gone. Full: the number of undecided requests of a listener is bounded; requests beyond
 //! it are dropped, and the peer repeats them.
 
+mod arrivals;
+mod calls;
+mod exchange;
+mod listeners;
 mod table;
 mod wire;
 
@@ -28,8 +32,8 @@ use crate::qp::RoceQp;
 use crate::rnic::QpEntry;
 use crate::tuning::MAX_BACKLOG;
 
+use listeners::Listener;
 pub(crate) use table::ConnectionTable;
-use table::Listener;
 
 /// The queue of events for one consumer.
 #[derive(Default)]
