@@ -12,6 +12,8 @@ mod arrivals;
 mod calls;
 mod exchange;
 mod listeners;
+mod services;
+mod sidr;
 mod table;
 mod wire;
 
@@ -24,15 +26,16 @@ use std::time::{Duration, Instant};
 use kal_os::{Gate, lock};
 use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, VpError, VpResult, VpStatus};
 use vp_soft::objects::Objects;
-use vp_soft::ports::ports;
 
 use crate::engine::{Engine, Socket};
 use crate::limits::{PRIVATE_ACCEPT, PRIVATE_CONNECT, PRIVATE_REJECT};
+use crate::path;
 use crate::qp::RoceQp;
 use crate::rnic::QpEntry;
 use crate::tuning::MAX_BACKLOG;
 
 use listeners::Listener;
+pub(crate) use services::{Ears, Services};
 pub(crate) use table::ConnectionTable;
 
 /// The queue of events for one consumer.
@@ -69,24 +72,22 @@ impl RoceCm {
     }
 
     fn qp(&self, qp: QpId) -> VpResult<Arc<RoceQp>> {
-        Ok(self.qps.hold(qp.0)?.0.qp.clone())
-    }
-
-    /// The sockets for an address to listen on; for the wildcard, those of all local addresses of its family.
-    fn sockets(&self, address: IpAddr) -> VpResult<Vec<Arc<Socket>>> {
-        if !address.is_unspecified() {
-            return Ok(vec![self.engine.socket(address)?]);
-        }
-        let ports =
-            ports().map_err(|error| VpError::os("listing the network interfaces", &error))?;
-        let all = ports.into_iter().filter(|port| port.online).flat_map(|port| port.addresses);
-        all.filter(|one| one.is_ipv4() == address.is_ipv4())
-            .map(|one| self.engine.socket(one))
-            .collect()
+        self.qps.hold(qp.0)?.0.connected(qp)
     }
 }
 
-fn fits(what: &str, data: &[u8], most: u32) -> VpResult<()> {
+/// The sockets for an address to listen on; for the wildcard, those of all local addresses of its family.
+pub(crate) fn sockets(engine: &Engine, address: IpAddr) -> VpResult<Vec<Arc<Socket>>> {
+    if !address.is_unspecified() {
+        return Ok(vec![engine.socket(address)?]);
+    }
+    let all = path::ports()?.into_iter().filter(|port| port.online).flat_map(|port| port.addresses);
+    let of_family = all.filter(|one| one.is_ipv4() == address.is_ipv4());
+    of_family.map(|one| engine.socket(one)).collect()
+}
+
+/// Checks the length of private data; `what` names the call.
+pub(crate) fn fits(what: &str, data: &[u8], most: u32) -> VpResult<()> {
     if data.len() <= most as usize {
         return Ok(());
     }
@@ -101,9 +102,9 @@ impl NativeCm for RoceCm {
         if self.closed.load(Ordering::Acquire) {
             return Err(VpError::new(VpStatus::InvalidHandle, "the device was closed"));
         }
-        let sockets = self.sockets(address.ip())?;
+        let sockets = sockets(&self.engine, address.ip())?;
         let listener = Listener {
-            events: self.events.clone(),
+            owner: self.events.clone(),
             address: address.ip(),
             port: address.port(),
             backlog: (backlog as usize).clamp(1, MAX_BACKLOG),

@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use kal_os::{Gate, Slept, Spinner, lock};
 use vp_api::{
-    AsyncEvent, Cq, CqHandler, CqId, EventSource, QpId, VpError, VpResult, VpStatus,
-    WorkCompletion, room,
+    AsyncEvent, Cq, CqHandler, CqId, DatagramSource, EventSource, QpId, VpError, VpResult,
+    VpStatus, WorkCompletion, room,
 };
 use vp_soft::events::EventSink;
 use vp_soft::queue::cq_ring::{CqRing, Overrun, Put, WakeActions};
 use vp_soft::queue::interrupts::Interrupts;
 use vp_soft::queue::srq::Completes;
 
-use crate::engine::Engine;
-use crate::qp::RoceQp;
+use crate::engine::{Engine, Served};
+use crate::sources::Sources;
 
 /// Work left by pushes, to be done when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
@@ -40,7 +40,8 @@ pub(crate) struct RoceCq {
     handler: Option<Arc<dyn CqHandler>>,
     events: Arc<EventSink>,
     engine: Arc<Engine>,
-    members: Mutex<Vec<(QpId, Weak<RoceQp>)>>,
+    members: Mutex<Vec<(QpId, Weak<dyn Served>)>>,
+    sources: Sources,
     interrupts: Interrupts,
     gate: Gate,
     spinner: Spinner,
@@ -54,13 +55,14 @@ impl RoceCq {
         events: Arc<EventSink>,
         engine: Arc<Engine>,
     ) -> Self {
-        let (members, interrupts) = (Mutex::default(), Interrupts::default());
+        let (members, sources, interrupts) =
+            (Mutex::default(), Sources::default(), Interrupts::default());
         let (gate, spinner) = (Gate::default(), Spinner::default());
-        Self { id, ring, handler, events, engine, members, interrupts, gate, spinner }
+        Self { id, ring, handler, events, engine, members, sources, interrupts, gate, spinner }
     }
 
     /// Registers a QP that completes here.
-    pub(crate) fn join(&self, id: QpId, qp: Weak<RoceQp>) -> VpResult<()> {
+    pub(crate) fn join(&self, id: QpId, qp: Weak<dyn Served>) -> VpResult<()> {
         let mut members = lock(&self.members);
         if members.iter().any(|(member, _)| *member == id) {
             return Ok(());
@@ -72,6 +74,7 @@ impl RoceCq {
     pub(crate) fn leave(&self, id: QpId) {
         lock(&self.members).retain(|(member, _)| *member != id);
         self.ring.remove(id);
+        self.sources.remove(id);
     }
 
     /// Queues a completion and returns its position; `None` if it was lost.
@@ -83,6 +86,21 @@ impl RoceCq {
                 None
             }
         }
+    }
+
+    /// The same for a received datagram, with its source.
+    pub(crate) fn push_from(
+        &self,
+        mut completion: WorkCompletion,
+        source: DatagramSource,
+        pushed: &mut Pushed,
+    ) -> Option<u64> {
+        self.sources.add(&mut completion, source);
+        let place = self.push(&completion, pushed);
+        if place.is_none() {
+            self.sources.take(&mut completion);
+        }
+        place
     }
 
     /// The position before which all completions were taken.
@@ -120,8 +138,30 @@ impl RoceCq {
         self.interrupt();
     }
 
-    fn pop_or_overrun(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        match self.ring.pop(out) {
+    /// Moves completions to `out`; `each` gets the source of each, or `None`.
+    fn pop(
+        &self,
+        out: &mut [WorkCompletion],
+        mut each: impl FnMut(usize, Option<DatagramSource>),
+    ) -> usize {
+        let popped = self.ring.pop(out);
+        out[..popped].iter_mut().enumerate().for_each(|(at, wc)| each(at, self.sources.take(wc)));
+        popped
+    }
+
+    /// The same; receives first if there is none.
+    fn poll_each(
+        &self,
+        out: &mut [WorkCompletion],
+        mut each: impl FnMut(usize, Option<DatagramSource>),
+    ) -> Result<usize, VpStatus> {
+        self.interrupts.check_alive()?;
+        let popped = self.pop(out, &mut each);
+        if popped != 0 {
+            return Ok(popped);
+        }
+        self.engine.serve();
+        match self.pop(out, each) {
             0 if self.ring.is_overrun() => Err(VpStatus::CqOverrun),
             popped => Ok(popped),
         }
@@ -162,14 +202,17 @@ impl Cq for RoceCq {
     }
 
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        self.interrupts.check_alive()?;
-        match self.ring.pop(out) {
-            0 => {
-                self.engine.serve();
-                self.pop_or_overrun(out)
-            }
-            popped => Ok(popped),
-        }
+        self.poll_each(out, |_, _| {})
+    }
+
+    fn poll_from(
+        &self,
+        out: &mut [WorkCompletion],
+        from: &mut [Option<DatagramSource>],
+    ) -> Result<usize, VpStatus> {
+        let most = out.len().min(from.len());
+        from.fill(None);
+        self.poll_each(&mut out[..most], |at, source| from[at] = source)
     }
 
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {

@@ -7,6 +7,7 @@
 //! packet for an unused number is dropped without a reply. A child made by fork(2) has its own engine.
 
 mod numbers;
+mod served;
 mod socket;
 mod timers;
 mod visits;
@@ -14,24 +15,24 @@ mod visits;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use kal_os::fork::{Descriptors, Ours, Owner, PerProcess};
 use kal_os::{lock, timespec};
-use roce_proto::cm::mad::Mad;
+use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::{QKEY, QPN};
 use roce_proto::ud;
 use roce_proto::wire::packet::Packet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use vp_api::{VpError, VpResult, VpStatus};
+use vp_api::{ServiceEvent, VpError, VpResult, VpStatus};
 
 use self::numbers::Numbers;
-pub(crate) use self::socket::{Arrived, PORT, Socket};
+pub(crate) use self::served::Served;
+pub(crate) use self::socket::{Arrived, HOPS, PORT, Socket};
 use self::timers::Timers;
 use self::visits::Visits;
-use crate::cm::ConnectionTable;
-use crate::qp::RoceQp;
+use crate::cm::{ConnectionTable, Ears, Services};
 use crate::tuning::RECEIVE_BUDGET;
 
 /// The descriptors that a child made by fork(2) must close.
@@ -61,6 +62,8 @@ pub(crate) struct Drops {
     pub(crate) stray: AtomicU64,
     /// The invariant CRC is wrong.
     pub(crate) damaged: AtomicU64,
+    /// For a queue pair for datagrams: without a receive that is long enough.
+    pub(crate) unready: AtomicU64,
 }
 
 /// See the module's documentation.
@@ -70,6 +73,7 @@ pub(crate) struct Engine {
     pub(crate) numbers: Numbers,
     timers: Timers,
     pub(crate) connections: ConnectionTable,
+    pub(crate) services: Services,
     pub(crate) drops: Drops,
     /// Threads that may hold references to queue pairs.
     visits: Visits,
@@ -114,6 +118,7 @@ impl Engine {
             numbers: Numbers::default(),
             timers: Timers::default(),
             connections: ConnectionTable::default(),
+            services: Services::default(),
             drops: Drops::default(),
             visits: Visits::default(),
             receiving: Mutex::new(vec![0; MAX_DATAGRAM].into_boxed_slice()),
@@ -141,6 +146,12 @@ impl Engine {
         // So that the engine's thread polls the new socket.
         self.wake();
         Ok(socket)
+    }
+
+    /// Whether there is a socket of such an address.
+    pub(crate) fn has_socket(&self, is: impl Fn(IpAddr) -> bool) -> bool {
+        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
+        sockets.iter().any(|socket| is(socket.local()))
     }
 
     /// The socket of the address from which a peer is reached. Another process may have port 4791 of the loopback
@@ -182,7 +193,7 @@ impl Engine {
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Has [`RoceQp::on_timer`] called for the queue pair with this number, at that time or somewhat earlier.
+    /// Has [`Served::on_timer`] called for the queue pair with this number, at that time or somewhat earlier.
     pub(crate) fn set_timer(&self, at: u64, number: u32) {
         if self.timers.set(at, number) {
             self.wake();
@@ -242,8 +253,9 @@ impl Engine {
             self.drops.damaged.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let mad =
-            ud::accept(packet, QKEY).ok().and_then(|incoming| Mad::parse(incoming.payload).ok());
+        let mad = ud::accept(packet, QKEY, mad::LEN)
+            .ok()
+            .and_then(|incoming| Mad::parse(incoming.payload).ok());
         match mad {
             Some(mad) => self.connections.handle(self, socket, arrived.from.ip(), &mad, touched),
             None => {
@@ -266,6 +278,7 @@ impl Engine {
                 }
             }
             self.connections.run(&self, now, &mut touched);
+            self.services.run(now, &mut touched);
             touched.settle();
             drop(visit);
             if self.is_over() {
@@ -291,7 +304,8 @@ impl Engine {
     /// Sleeps until a packet arrives, until the next deadline, or until [`Engine::wake`].
     fn sleep(&self) {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let next = [self.timers.next(), self.connections.next()].into_iter().flatten().min();
+        let next = [self.timers.next(), self.connections.next(), self.services.next()];
+        let next = next.into_iter().flatten().min();
         let left = next.map(|at| Duration::from_micros(at.saturating_sub(self.now())));
         let mut fds: Vec<PollFd<'_>> = sockets
             .iter()
@@ -307,20 +321,27 @@ impl Engine {
 
 /// Queue pairs with work to be done when no lock is held.
 #[derive(Default)]
-pub(crate) struct Touched(Vec<Arc<RoceQp>>);
+pub(crate) struct Touched {
+    qps: Vec<Arc<dyn Served>>,
+    /// Events of datagram services, and who gets them.
+    events: Vec<(Arc<Ears>, ServiceEvent)>,
+}
 
 impl Touched {
-    pub(crate) fn add(&mut self, qp: Arc<RoceQp>) {
-        if !self.0.last().is_some_and(|last| Arc::ptr_eq(last, &qp)) {
-            self.0.push(qp);
+    pub(crate) fn add(&mut self, qp: Arc<dyn Served>) {
+        if !self.qps.last().is_some_and(|last| Arc::ptr_eq(last, &qp)) {
+            self.qps.push(qp);
         }
+    }
+
+    /// An event of a datagram service.
+    pub(crate) fn tell(&mut self, ears: &Arc<Ears>, event: ServiceEvent) {
+        self.events.push((ears.clone(), event));
     }
 
     /// Delivers notifications and events, and ends connections.
     pub(crate) fn settle(self) {
-        self.0.iter().for_each(|qp| qp.settle());
+        self.qps.iter().for_each(|qp| qp.settle());
+        self.events.into_iter().for_each(|(ears, event)| ears.tell(event));
     }
 }
-
-/// A queue pair as the table of numbers stores it.
-pub(crate) type Entry = Weak<RoceQp>;

@@ -5,8 +5,10 @@
 //! |---|---|
 //! | `provider`, `rnic`, `limits` | the adapter: privileged verbs |
 //! | `engine` | the process's sockets at port 4791, its queue pair numbers, timers, and the thread that serves them |
-//! | `cq`, `qp` | completion queues and queue pairs |
-//! | `cm` | the connection manager |
+//! | `cq`, `qp` | completion queues and connected queue pairs |
+//! | `ud`, `sources` | datagrams: queue pairs, address handles, sources of what was received |
+//! | `cm` | the connection manager, and the services of datagrams |
+//! | `path` | ports, GIDs and path MTUs |
 //! | `settings` | keys of the configuration |
 //! | `tuning` | tuning constants |
 //!
@@ -42,10 +44,13 @@ mod cm;
 mod cq;
 mod engine;
 mod limits;
+mod path;
 mod provider;
 mod qp;
 mod rnic;
 mod settings;
+mod sources;
 mod tuning;
+mod ud;
 
 pub use provider::{NAME, Roce};

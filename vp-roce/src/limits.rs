@@ -2,11 +2,13 @@
 //!
 //! Constants only. Each is a real limit: asking for the maximum works if there is memory.
 
-use roce_proto::cm::private;
+use roce_proto::cm::{private, reply};
 use vp_api::{
-    Capabilities, ConnectionModel, QpInit, RnicAttrs, Unready, VpError, VpResult, VpStatus,
+    Capabilities, ConnectionModel, DatagramAttrs, QpInit, RnicAttrs, UdQpInit, Unready, VpError,
+    VpResult, VpStatus,
 };
 use vp_soft::limits;
+use vp_soft::limits::{MAX_INLINE, MAX_OBJECTS, MAX_SGE, MAX_WR};
 
 /// Outstanding RDMA Reads and atomics, in each direction.
 const MAX_READS: u16 = 128;
@@ -41,7 +43,8 @@ pub(crate) fn attrs() -> RnicAttrs {
         | Capabilities::SEND_IMMEDIATE
         | Capabilities::CQ_OVERRUN_EVENT
         | Capabilities::CQ_RESIZE
-        | Capabilities::READ_SINK_LOCAL_WRITE;
+        | Capabilities::READ_SINK_LOCAL_WRITE
+        | Capabilities::UD;
     limits::set(&mut attrs, MAX_READS);
     attrs.max_message = MAX_MESSAGE;
     attrs.max_private_connect = PRIVATE_CONNECT;
@@ -61,4 +64,27 @@ pub(crate) fn check_qp(init: &QpInit) -> VpResult<()> {
         return Err(VpError::new(VpStatus::Unsupported, detail));
     }
     Ok(())
+}
+
+/// The queue key of rdma_cm's datagram services, which other providers may use alone.
+const USUAL_QKEY: u32 = 0x0123_4567;
+
+/// The limits of datagrams.
+pub(crate) fn datagrams() -> DatagramAttrs {
+    let mut attrs = DatagramAttrs::default();
+    attrs.max_ah = MAX_OBJECTS;
+    attrs.max_private_request = (reply::QUESTION - private::TRAILER) as u32;
+    attrs.max_private_reply = (reply::ROOM - reply::TRAILER) as u32;
+    attrs.usual_qkey = USUAL_QKEY;
+    attrs
+}
+
+/// Checks the sizes of a new QP for datagrams.
+pub(crate) fn check_ud(init: &UdQpInit) -> VpResult<()> {
+    let (wrs, sges) = (VpStatus::TooManyWrs, VpStatus::InvalidSgl);
+    limits::check("send depth", init.send_depth, 1, MAX_WR, wrs)?;
+    limits::check("receive depth", init.recv_depth, 1, MAX_WR, wrs)?;
+    limits::check("SGEs per send", init.max_send_sge, 1, MAX_SGE, sges)?;
+    limits::check("SGEs per receive", init.max_recv_sge, 1, MAX_SGE, sges)?;
+    limits::check("octets inline", init.max_inline, 0, MAX_INLINE, VpStatus::InvalidModifier)
 }

@@ -15,7 +15,8 @@
 mod host;
 mod queues;
 mod send;
-mod status;
+mod served;
+pub(crate) mod status;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -521,12 +522,15 @@ impl RoceQp {
 }
 
 /// Posts requests one after the other, and returns how many were posted.
-fn each<T>(wrs: &[T], mut post: impl FnMut(&T) -> Result<(), VpStatus>) -> Result<(), PostFailure> {
+pub(crate) fn each<T>(
+    wrs: &[T],
+    mut post: impl FnMut(&T) -> Result<(), VpStatus>,
+) -> Result<(), PostFailure> {
     let post = |(posted, wr)| post(wr).map_err(|status| PostFailure { posted, status });
     wrs.iter().enumerate().try_for_each(post)
 }
 
-const GONE: PostFailure = PostFailure { posted: 0, status: VpStatus::InvalidHandle };
+pub(crate) const GONE: PostFailure = PostFailure { posted: 0, status: VpStatus::InvalidHandle };
 
 impl Qp for RoceQp {
     fn id(&self) -> QpId {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use vp_api::{
-    Access, Addressing, AsyncHandler, Cq, CqId, CqInit, MrInfo, MrInit, MwId, MwInfo, MwKind,
-    NativeCm, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services, Srq, SrqId, SrqInit,
-    Stag, VpError, VpResult,
+    Access, Addressing, AsyncHandler, Cq, CqId, CqInit, Datagrams, MrInfo, MrInit, MwId, MwInfo,
+    MwKind, NativeCm, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services, Srq, SrqId,
+    SrqInit, Stag, VpError, VpResult, VpStatus,
 };
 use vp_soft::events::EventSink;
 use vp_soft::limits::MAX_OBJECTS;
@@ -27,6 +27,7 @@ use crate::engine::Engine;
 use crate::limits;
 use crate::qp::{QpParts, RoceQp};
 use crate::settings::Settings;
+use crate::ud::{RoceDatagrams, RoceUdQp};
 
 /// An open RNIC.
 pub(crate) struct RoceRnic {
@@ -36,17 +37,56 @@ pub(crate) struct RoceRnic {
     engine: Arc<Engine>,
     cm: Arc<RoceCm>,
     regions: Regions,
-    pds: Objects<PdId>,
-    cqs: Objects<RoceCq>,
+    datagrams: Arc<RoceDatagrams>,
+    pds: Arc<Objects<PdId>>,
+    cqs: Arc<Objects<RoceCq>>,
     srqs: Objects<SoftSrq>,
     qps: Arc<Objects<QpEntry>>,
 }
 
 /// A QP and references to the objects that it uses.
 pub(crate) struct QpEntry {
-    pub(crate) qp: Arc<RoceQp>,
-    windows: Arc<AtomicU32>,
-    _uses: Vec<InUse>,
+    pub(crate) qp: AnyQp,
+    /// Windows that are bound to it.
+    pub(crate) windows: Arc<AtomicU32>,
+    pub(crate) _uses: Vec<InUse>,
+}
+
+/// A QP of either service. Both have ids of one kind.
+pub(crate) enum AnyQp {
+    /// For connections.
+    Connected(Arc<RoceQp>),
+    /// For datagrams.
+    Datagrams(Arc<RoceUdQp>),
+}
+
+impl QpEntry {
+    /// The QP with this id, which must be one for connections.
+    pub(crate) fn connected(&self, id: QpId) -> VpResult<Arc<RoceQp>> {
+        match &self.qp {
+            AnyQp::Connected(qp) => Ok(qp.clone()),
+            AnyQp::Datagrams(_) => Err(other_service(id, "datagrams")),
+        }
+    }
+
+    /// The QP with this id, which must be one for datagrams.
+    pub(crate) fn datagrams(&self, id: QpId) -> VpResult<Arc<RoceUdQp>> {
+        match &self.qp {
+            AnyQp::Datagrams(qp) => Ok(qp.clone()),
+            AnyQp::Connected(_) => Err(other_service(id, "connections")),
+        }
+    }
+
+    pub(crate) fn destroy(&self) {
+        match &self.qp {
+            AnyQp::Connected(qp) => qp.destroy(),
+            AnyQp::Datagrams(qp) => qp.destroy(),
+        }
+    }
+}
+
+fn other_service(id: QpId, of: &str) -> VpError {
+    VpError::new(VpStatus::InvalidHandle, format!("queue pair {} is one for {of}", id.0))
 }
 
 impl RoceRnic {
@@ -54,6 +94,11 @@ impl RoceRnic {
         let table = Arc::new(StagTable::new()?);
         let engine = Engine::enter()?;
         let qps = Arc::new(Objects::new("queue pair", MAX_OBJECTS));
+        let pds = Arc::new(Objects::new("protection domain", MAX_OBJECTS));
+        let cqs = Arc::new(Objects::new("completion queue", MAX_OBJECTS));
+        let tables = (pds.clone(), cqs.clone(), qps.clone());
+        let datagrams =
+            RoceDatagrams::new(engine.clone(), table.clone(), tables.0, tables.1, tables.2);
         Ok(Self {
             attrs: limits::attrs(),
             settings,
@@ -61,8 +106,9 @@ impl RoceRnic {
             cm: Arc::new(RoceCm::new(engine.clone(), qps.clone())),
             engine,
             regions: Regions { table, services, probes: place::can_probe() },
-            pds: Objects::new("protection domain", MAX_OBJECTS),
-            cqs: Objects::new("completion queue", MAX_OBJECTS),
+            datagrams: Arc::new(datagrams),
+            pds,
+            cqs,
             srqs: Objects::new("shared receive queue", MAX_OBJECTS),
             qps,
         })
@@ -97,7 +143,7 @@ impl RoceRnic {
             settings: self.settings,
         };
         let qp = RoceQp::create(QpId(id), parts, init)?;
-        Ok(Arc::new(QpEntry { qp, windows, _uses: uses }))
+        Ok(Arc::new(QpEntry { qp: AnyQp::Connected(qp), windows, _uses: uses }))
     }
 }
 
@@ -151,13 +197,20 @@ impl Rnic for RoceRnic {
 
     fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>> {
         limits::check_qp(init)?;
-        let entry = self.qps.insert(|id| self.build_qp(id, init))?;
-        Ok(entry.qp.clone())
+        let mut id = QpId(0);
+        let entry = self.qps.insert(|new| {
+            id = QpId(new);
+            self.build_qp(new, init)
+        })?;
+        Ok(entry.connected(id)?)
     }
 
     fn destroy_qp(&self, qp: QpId) -> VpResult<()> {
-        let no_windows = |entry: &QpEntry| mw::check_none_bound(qp, &entry.windows);
-        self.qps.remove(qp.0, no_windows)?.qp.destroy();
+        let may = |entry: &QpEntry| {
+            entry.connected(qp)?;
+            mw::check_none_bound(qp, &entry.windows)
+        };
+        self.qps.remove(qp.0, may)?.destroy();
         Ok(())
     }
 
@@ -204,6 +257,10 @@ impl Rnic for RoceRnic {
         mw::deallocate(&self.regions.table, mw)
     }
 
+    fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
+        Some(self.datagrams.clone())
+    }
+
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         Some(self.cm.clone())
     }
@@ -213,8 +270,9 @@ impl Drop for RoceRnic {
     /// Close RNIC frees everything (RDMAC 9.2.1).
     fn drop(&mut self) {
         self.cm.close();
+        self.datagrams.close();
         for entry in self.qps.drain() {
-            entry.qp.destroy();
+            entry.destroy();
         }
         for cq in self.cqs.drain() {
             cq.destroy();

@@ -47,5 +47,13 @@ pub(crate) const CM_RETRIES: u8 = 15;
 /// management would otherwise allow.
 pub(crate) const CM_DECISION: u8 = 24;
 
+/// Code of half the time after which a request to a datagram service is repeated, 0.54 s, and how often. In all some
+/// nine seconds: the service's application must reply within that time.
+pub(crate) const SIDR_RESPONSE: u8 = 16;
+pub(crate) const SIDR_RETRIES: u8 = 15;
+
+/// Replies of datagram services that are kept, to be sent again if a request is repeated.
+pub(crate) const MAX_REPLIES: usize = 256;
+
 /// Maximum number of undecided requests of one listener.
 pub(crate) const MAX_BACKLOG: usize = 256;

@@ -72,6 +72,11 @@ impl<T> Objects<T> {
         Ok((entry.object.clone(), InUse { users: entry.users.clone() }))
     }
 
+    /// Returns the object, which may be removed meanwhile.
+    pub fn get(&self, id: u32) -> VpResult<Arc<T>> {
+        self.read().get(&id).map(|entry| entry.object.clone()).ok_or_else(|| self.unknown(id))
+    }
+
     /// Removes an object that is not in use, if `check` allows it.
     pub fn remove(&self, id: u32, check: impl FnOnce(&T) -> VpResult<()>) -> VpResult<Arc<T>> {
         let mut map = self.write();

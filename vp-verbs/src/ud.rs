@@ -6,12 +6,12 @@ mod ah;
 mod path;
 mod post;
 mod qp;
-mod reply;
 mod service;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use roce_proto::cm::reply;
 use vp_api::{
     AhId, AhInfo, DatagramAttrs, DatagramPath, Datagrams, PdId, QpId, RnicAttrs, ServiceHandler,
     ServiceRefusal, UdAddress, UdQp, UdQpInit, VpError, VpResult, VpStatus,

@@ -9,6 +9,7 @@ pub mod connection;
 pub mod mad;
 pub mod message;
 pub mod private;
+pub mod reply;
 pub mod sidr;
 
 /// The queue pair that receives messages.

@@ -77,6 +77,11 @@ pub enum Dropped {
         /// The key of the datagram.
         came: u32,
     },
+    /// Longer than the path MTU.
+    Length {
+        /// Octets of payload.
+        len: usize,
+    },
 }
 
 impl fmt::Display for Dropped {
@@ -84,19 +89,24 @@ impl fmt::Display for Dropped {
         match self {
             Self::Service => write!(f, "a packet of a connection at a queue pair for datagrams"),
             Self::Qkey { came } => write!(f, "queue key {came:#010x} is not the queue pair's"),
+            Self::Length { len } => write!(f, "{len} octets are more than the path MTU"),
         }
     }
 }
 
 impl core::error::Error for Dropped {}
 
-/// Accepts a packet for a queue pair with `qkey`.
-pub fn accept<'a>(packet: &Packet<'a>, qkey: u32) -> Result<Incoming<'a>, Dropped> {
+/// Accepts a packet of at most `mtu` octets of payload for a queue pair with `qkey`.
+pub fn accept<'a>(packet: &Packet<'a>, qkey: u32, mtu: usize) -> Result<Incoming<'a>, Dropped> {
     let Packet { headers: Headers { bth, extended }, payload } = packet;
     let Some(deth) = extended.deth else { return Err(Dropped::Service) };
     // [IBUD-01]
     if deth.qkey != qkey {
         return Err(Dropped::Qkey { came: deth.qkey });
+    }
+    // [IBUD-03]
+    if payload.len() > mtu {
+        return Err(Dropped::Length { len: payload.len() });
     }
     Ok(Incoming {
         source: deth.source,

@@ -37,7 +37,9 @@ impl ConnectionTable {
             | Message::Dreq { ids, .. }
             | Message::Drep { ids, .. } => ids.remote,
             Message::Rep(rep) => rep.ids.remote,
-            Message::SidrReq { .. } | Message::SidrRep { .. } => return,
+            Message::SidrReq { .. } | Message::SidrRep { .. } => {
+                return engine.services.handle(engine, socket, from, mad, &message, touched);
+            }
         };
         let mut inner = self.lock();
         let known = |one: &&mut Exchange| one.peer.ip() == from && Arc::ptr_eq(&one.socket, socket);
@@ -88,7 +90,7 @@ impl ConnectionTable {
         if !wire::path_mtu(socket.local()).is_ok_and(fits) {
             return refuse(RejectReason::INVALID_MTU);
         }
-        let (events, backlog) = (found.events.clone(), found.backlog);
+        let (events, backlog) = (found.owner.clone(), found.backlog);
         if inner.undecided(listener) >= backlog {
             return;
         }

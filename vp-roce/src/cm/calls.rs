@@ -20,20 +20,21 @@ use crate::engine::{Engine, Socket};
 use crate::qp::RoceQp;
 
 impl ConnectionTable {
-    pub(super) fn listen(&self, listener: Listener) -> VpResult<(u64, u16)> {
+    pub(super) fn listen(&self, listener: Listener<Arc<Events>>) -> VpResult<(u64, u16)> {
         self.lock().listeners.add(listener)
     }
 
     pub(super) fn unlisten(&self, listener: u64, events: &Arc<Events>) -> VpResult<()> {
         let mut inner = self.lock();
-        let removed = inner.listeners.remove(listener, events);
+        let removed =
+            inner.listeners.remove(|token, owner| token == listener && Arc::ptr_eq(owner, events));
         removed.then_some(()).ok_or_else(|| unknown("listener", listener))
     }
 
     /// Closes an RNIC: its listeners end, and its undecided requests are refused.
     pub(super) fn close(&self, engine: &Engine, events: &Arc<Events>) {
         let mut inner = self.lock();
-        inner.listeners.remove_all(events);
+        inner.listeners.remove(|_, owner| Arc::ptr_eq(owner, events));
         let now = engine.now();
         for one in inner.exchanges.values_mut().filter(|one| Arc::ptr_eq(&one.events, events)) {
             one.is_told = true;

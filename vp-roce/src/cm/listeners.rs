@@ -1,4 +1,4 @@
-//! Listeners of the process, and the choice of their ports.
+//! Listeners of the process, for connections or for datagram services, and the choice of their ports.
 //!
 //! Owner: the connection manager's table. The port numbers are rdma_cm's: two listeners of the process have one number
 //! only at different addresses. A listener holds its sockets open.
@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use vp_api::{VpError, VpResult, VpStatus};
 
-use super::Events;
 use crate::engine::Socket;
 
 /// First port of the range from which free ports are chosen.
 pub(super) const FIRST_PORT: u16 = 32_768;
 
 /// A listener.
-pub(super) struct Listener {
-    pub(super) events: Arc<Events>,
+pub(super) struct Listener<O> {
+    /// Who gets its requests.
+    pub(super) owner: O,
     pub(super) address: IpAddr,
     /// 0: a free port is chosen.
     pub(super) port: u16,
@@ -25,7 +25,7 @@ pub(super) struct Listener {
     pub(super) _sockets: Vec<Arc<Socket>>,
 }
 
-impl Listener {
+impl<O> Listener<O> {
     fn hears(&self, address: IpAddr, port: u16) -> bool {
         let here = self.address == address
             || (self.address.is_unspecified() && self.address.is_ipv4() == address.is_ipv4());
@@ -42,15 +42,20 @@ impl Listener {
 }
 
 /// The listeners, by token.
-#[derive(Default)]
-pub(super) struct Listeners {
+pub(super) struct Listeners<O> {
     last: u64,
-    all: BTreeMap<u64, Listener>,
+    all: BTreeMap<u64, Listener<O>>,
 }
 
-impl Listeners {
+impl<O> Default for Listeners<O> {
+    fn default() -> Self {
+        Self { last: 0, all: BTreeMap::new() }
+    }
+}
+
+impl<O> Listeners<O> {
     /// Adds a listener, and returns its token and its port.
-    pub(super) fn add(&mut self, mut listener: Listener) -> VpResult<(u64, u16)> {
+    pub(super) fn add(&mut self, mut listener: Listener<O>) -> VpResult<(u64, u16)> {
         let address = listener.address;
         let taken = |port| self.all.values().any(|one| one.overlaps(address, port));
         if listener.port == 0 {
@@ -69,19 +74,20 @@ impl Listeners {
         Ok((self.last, port))
     }
 
-    /// Removes a listener of the RNIC with these events; false if it has none with this token.
-    pub(super) fn remove(&mut self, token: u64, events: &Arc<Events>) -> bool {
-        let is_own = self.all.get(&token).is_some_and(|one| Arc::ptr_eq(&one.events, events));
-        is_own && self.all.remove(&token).is_some()
+    /// Removes the listeners with such a token and owner; false if there are none.
+    pub(super) fn remove(&mut self, is: impl Fn(u64, &O) -> bool) -> bool {
+        let before = self.all.len();
+        self.all.retain(|token, one| !is(*token, &one.owner));
+        self.all.len() != before
     }
 
-    /// Removes all listeners of an RNIC.
-    pub(super) fn remove_all(&mut self, events: &Arc<Events>) {
-        self.all.retain(|_, one| !Arc::ptr_eq(&one.events, events));
+    /// Whether there is a listener with such an owner.
+    pub(super) fn has(&self, is: impl Fn(&O) -> bool) -> bool {
+        self.all.values().any(|one| is(&one.owner))
     }
 
     /// The listener for a request to this address and port, with its token.
-    pub(super) fn find(&self, address: IpAddr, port: u16) -> Option<(u64, &Listener)> {
+    pub(super) fn find(&self, address: IpAddr, port: u16) -> Option<(u64, &Listener<O>)> {
         let found = self.all.iter().find(|(_, one)| one.hears(address, port));
         found.map(|(token, one)| (*token, one))
     }

@@ -43,7 +43,7 @@ pub(super) struct Exchange {
 
 #[derive(Default)]
 pub(super) struct Inner {
-    pub(super) listeners: Listeners,
+    pub(super) listeners: Listeners<Arc<Events>>,
     pub(super) exchanges: HashMap<u32, Exchange>,
 }
 

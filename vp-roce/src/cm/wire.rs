@@ -8,11 +8,11 @@ use roce_proto::cm::addresses::{Addresses, Pair};
 use roce_proto::cm::message::{Gid, Rep, Req};
 use roce_proto::psn::Psn;
 use roce_proto::rc::{Mtu, RcConfig, timeout};
-use vp_api::{NativeParams, VpError, VpResult, VpStatus};
-use vp_soft::ports::ports;
+use vp_api::{NativeParams, VpResult};
 
+use crate::path::{self, Port};
 use crate::settings::Settings;
-use crate::tuning::{ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, MTU, RETRIES, RNR_TIMER, WINDOW};
+use crate::tuning::{ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, RETRIES, RNR_TIMER, WINDOW};
 
 /// The GUID of this provider's adapters. Its first octets ("WARPL") tell a peer that the sender is this provider,
 /// which sends the IPv4 identification 0.
@@ -20,13 +20,6 @@ pub(super) const GUID: u64 = 0x5741_5250_4c00_0001;
 
 /// The default partition.
 const PKEY: u16 = 0xffff;
-
-pub(super) fn gid(address: IpAddr) -> Gid {
-    match address {
-        IpAddr::V4(v4) => Gid::of_ipv4(v4.octets()),
-        IpAddr::V6(v6) => Gid(v6.octets()),
-    }
-}
 
 /// The rdma_cm header of a request from `source` to `destination`; `None` if they are of two families.
 pub(super) fn addresses(source: SocketAddr, destination: IpAddr) -> Option<Addresses> {
@@ -44,18 +37,11 @@ pub(super) fn addresses(source: SocketAddr, destination: IpAddr) -> Option<Addre
 
 /// The largest path MTU that fits the interface of a local address.
 pub(super) fn path_mtu(local: IpAddr) -> VpResult<Mtu> {
-    let ports = ports().map_err(|error| VpError::os("listing the network interfaces", &error))?;
-    // Addresses of 127.0.0.0/8 that are not listed belong to the loopback.
-    let of = |port: &vp_api::PortInfo| {
-        let loopback = |address: &IpAddr| address.is_loopback() && local.is_loopback();
-        port.addresses.iter().any(|address| *address == local || loopback(address))
-    };
-    let link = ports.iter().find(|port| of(port)).map_or(1500, |port| port.mtu);
-    let fits = Mtu::of_link(link).ok_or_else(|| {
-        let detail = format!("the interface of {local} carries {link} octets; RoCE needs 340");
-        VpError::new(VpStatus::Unsupported, detail)
-    })?;
-    Ok(Mtu::from_code(fits.code().min(MTU.code())).unwrap_or(MTU))
+    const USUAL_LINK: u32 = 1500;
+    match Port::of(local)? {
+        Some(port) => port.mtu(),
+        None => path::mtu_of(USUAL_LINK, "its interface"),
+    }
 }
 
 fn small(reads: u16) -> u8 {
@@ -87,8 +73,8 @@ pub(super) fn request(ends: &Ends, qpn: u32, psn: Psn, mtu: Mtu, reads: (u16, u1
         mtu: mtu.code(),
         max_cm_retries: CM_RETRIES,
         srq: false,
-        local_gid: gid(ends.local),
-        remote_gid: gid(ends.peer.ip()),
+        local_gid: Gid(path::gid(ends.local)),
+        remote_gid: Gid(path::gid(ends.peer.ip())),
         flow_label: 0,
         rate: 0,
         traffic_class: 0,

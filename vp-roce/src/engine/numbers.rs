@@ -8,15 +8,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
-use super::Entry;
-use crate::qp::RoceQp;
+use super::Served;
 
 /// The table.
 #[derive(Default)]
 pub(crate) struct Numbers {
     key: RandomState,
     counter: AtomicU64,
-    all: RwLock<HashMap<u32, Entry>>,
+    all: RwLock<HashMap<u32, Weak<dyn Served>>>,
 }
 
 /// Reserved numbers: the management queue pairs, and multicast.
@@ -30,7 +29,7 @@ impl Numbers {
 
     /// Gives a queue pair a number that no other has. There are far fewer queue pairs than numbers, so one is
     /// found.
-    pub(crate) fn assign(&self, qp: Weak<RoceQp>) -> u32 {
+    pub(crate) fn assign(&self, qp: Weak<impl Served + 'static>) -> u32 {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         loop {
             let number = self.random() & 0xff_ffff;
@@ -47,7 +46,7 @@ impl Numbers {
     }
 
     /// The queue pair with this number.
-    pub(crate) fn find(&self, number: u32) -> Option<Arc<RoceQp>> {
+    pub(crate) fn find(&self, number: u32) -> Option<Arc<dyn Served>> {
         self.all.read().unwrap_or_else(PoisonError::into_inner).get(&number)?.upgrade()
     }
 }

@@ -15,7 +15,7 @@ use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::{QKEY, QPN};
 use roce_proto::icrc::{self, Envelope, Ip};
 use roce_proto::psn::Psn;
-use roce_proto::ud::Outgoing;
+use roce_proto::ud::{self, GRH_LEN, Outgoing};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use vp_api::{VpError, VpResult, VpStatus};
@@ -25,6 +25,9 @@ use crate::tuning::RECEIVE_BUFFER;
 
 /// The UDP port of RoCE v2 (InfiniBand annex A17).
 pub(crate) const PORT: u16 = 4791;
+
+/// Hop limit in the headers that precede received datagrams: the real one is not reported.
+pub(crate) const HOPS: u8 = 64;
 
 /// The socket.
 pub(crate) struct Socket {
@@ -132,6 +135,12 @@ impl Socket {
                 Err(_) => return None,
             }
         }
+    }
+
+    /// The octets that precede a datagram in its receive.
+    pub(crate) fn header(&self, arrived: &Arrived<'_>) -> Option<[u8; GRH_LEN]> {
+        let envelope = envelope(arrived.from.ip(), self.local, arrived.from.port())?;
+        Some(ud::grh(&envelope, arrived.datagram.len(), 0, HOPS))
     }
 
     /// Whether the invariant CRC is correct. `ours`: the sender is this provider, which sends the IPv4

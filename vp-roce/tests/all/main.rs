@@ -5,10 +5,13 @@
 
 mod alone;
 mod bits;
+mod datagrams;
 mod end;
 mod hostile;
 mod loss;
 mod peer;
 mod port;
 mod processes;
+mod services;
+mod ud_end;
 mod unready;

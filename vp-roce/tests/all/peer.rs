@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use roce_proto::cm::addresses::{Addresses, Pair};
 use roce_proto::cm::connection::{Connection, Event, Patience};
-use roce_proto::cm::mad::Mad;
+use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::message::{Gid, Message, Req};
 use roce_proto::cm::{QKEY, QPN, tcp_service};
 use roce_proto::icrc::{Envelope, Ip, of_datagram};
@@ -151,6 +151,28 @@ impl Peer {
         self.raw(&datagram);
     }
 
+    /// Sends a datagram with this payload.
+    pub(crate) fn send_datagram(&self, outgoing: Outgoing, payload: &[u8]) {
+        let mut datagram = outgoing.headers().emit().as_slice().to_vec();
+        datagram.extend(payload);
+        datagram.resize(datagram.len().next_multiple_of(4), 0);
+        self.seal(&mut datagram);
+        self.raw(&datagram);
+    }
+
+    /// The next message of the connection manager that arrives.
+    pub(crate) fn message(&self) -> Message {
+        let bound = Bound::new("a message");
+        let mut buffer = [0; 65_536];
+        loop {
+            bound.check();
+            let Ok(len) = self.udp.recv(&mut buffer) else { continue };
+            let packet = Packet::parse(&buffer[..len]).unwrap();
+            let incoming = ud::accept(&packet, QKEY, mad::LEN).unwrap();
+            return Message::parse(&Mad::parse(incoming.payload).unwrap()).unwrap();
+        }
+    }
+
     /// A request for `to`, as the provider sends it.
     pub(crate) fn request(&self, to: SocketAddr, id: u32, guid: u64) -> Req {
         let pair = Pair::V4 { source: self.here.octets(), destination: self.there.octets() };
@@ -197,7 +219,7 @@ impl Peer {
             }
             let Ok(len) = self.udp.recv(&mut buffer) else { continue };
             let packet = Packet::parse(&buffer[..len]).unwrap();
-            let mad = Mad::parse(ud::accept(&packet, QKEY).unwrap().payload).unwrap();
+            let mad = Mad::parse(ud::accept(&packet, QKEY, mad::LEN).unwrap().payload).unwrap();
             let event = machine.handle(&Message::parse(&mad).unwrap(), self.now());
             let Some(Event::Replied(rep)) = event else { continue };
             self.qp = Some(Qp::new(self.config(&rep, &req)).unwrap());

@@ -9,13 +9,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use roce_proto::cm::reply;
 use vp_api::{
     DatagramPath, ServiceEvent, ServiceHandler, ServiceRefusal, UdAddress, VpError, VpResult,
     VpStatus,
 };
 
 use super::path::Port;
-use super::reply;
 use crate::cm::id::{CmId, EventChannel, Seen};
 use crate::cm::{RESOLVE_MS, private, reason};
 use crate::device::Context;

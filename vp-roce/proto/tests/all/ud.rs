@@ -25,12 +25,35 @@ fn a_datagram_is_accepted_with_its_queue_key_only() {
         let packet = Packet::parse(&datagram).unwrap();
         assert_eq!(packet.headers.bth.destination, 0x22);
         let taken = Incoming { source: 0x11, immediate, solicited: true, payload: b"hello" };
-        assert_eq!(accept(&packet, 0x1111_1111), Ok(taken));
-        assert_eq!(accept(&packet, 1), Err(Dropped::Qkey { came: 0x1111_1111 }));
+        assert_eq!(accept(&packet, 0x1111_1111, 256), Ok(taken));
+        assert_eq!(accept(&packet, 1, 256), Err(Dropped::Qkey { came: 0x1111_1111 }));
     }
     let mut send = [0; 16];
     send[0] = 0x04;
-    assert_eq!(accept(&Packet::parse(&send).unwrap(), 0), Err(Dropped::Service));
+    assert_eq!(accept(&Packet::parse(&send).unwrap(), 0, 256), Err(Dropped::Service));
+}
+
+// [IBUD-03]
+#[test]
+fn a_datagram_longer_than_the_path_mtu_is_dropped() {
+    for (len, taken) in [(255, true), (256, true), (257, false)] {
+        let out = Outgoing {
+            destination: 0x22,
+            source: 0x11,
+            qkey: 7,
+            psn: Psn::new(5),
+            immediate: None,
+            solicited: false,
+            len,
+        };
+        let mut datagram = out.headers().emit().as_slice().to_vec();
+        datagram.resize(datagram.len() + len.next_multiple_of(4) as usize + 4, 0);
+        let accepted = accept(&Packet::parse(&datagram).unwrap(), 7, 256);
+        match accepted {
+            Ok(came) => assert!(taken && came.payload.len() == len as usize),
+            Err(why) => assert!(!taken && why == Dropped::Length { len: len as usize }),
+        }
+    }
 }
 
 // [IBUD-02]

@@ -2,7 +2,7 @@
 
 use crate::common::crc32;
 use roce_proto::cm::addresses::{Addresses, Pair};
-use roce_proto::cm::mad::Mad;
+use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::message::{Gid, Message};
 use roce_proto::cm::{QKEY, tcp_service};
 use roce_proto::icrc::{Envelope, Ip, identify, of_datagram};
@@ -120,7 +120,7 @@ fn a_connection_request_of_rdma_cm() {
     let envelope = v4(RXE, OURS, 0x8d84, 55_410);
     assert_eq!(of_datagram(crc32, &envelope, &datagram).unwrap(), datagram[276..]);
     let packet = Packet::parse(&datagram).unwrap();
-    let mad = Mad::parse(ud::accept(&packet, QKEY).unwrap().payload).unwrap();
+    let mad = Mad::parse(ud::accept(&packet, QKEY, mad::LEN).unwrap().payload).unwrap();
     let Message::Req(req) = Message::parse(&mad).unwrap() else { panic!("{mad:?}") };
     assert_eq!(
         (req.service, req.qpn, req.starting_psn),

@@ -159,4 +159,6 @@ impl SidrStatus {
     pub const REJECTED: Self = Self(2);
     /// The service has no queue pair.
     pub const NO_QP: Self = Self(3);
+    /// Another address offers the service.
+    pub const REDIRECTED: Self = Self(4);
 }

@@ -1,20 +1,22 @@
-//! Private data in a datagram service's replies. librdmacm passes on only the queue pair's number: it has one fixed
-//! key and one refusal. So a reply of this provider ends with a mark, the refusal, the key, and the length of the
-//! data, for a peer with this provider. Other peers find the data where they expect it, followed by padding.
+//! Private data of a datagram service's replies. librdmacm passes on only the queue pair's number: it has one fixed
+//! key and one refusal. So a reply of ours ends with a mark, the refusal, the key, and the length of the data, for our
+//! other end. Other peers find the data where they expect it, followed by padding.
 //!
-//! Pure functions.
+//! Owner of the state: none, pure functions. Any thread.
+
+use alloc::vec::Vec;
 
 /// Octets of private data in a request: InfiniBand's 216 octets less librdmacm's 36.
-pub(super) const QUESTION: usize = 180;
+pub const QUESTION: usize = 180;
 /// Octets of private data in a reply (InfiniBand, table 133).
-pub(super) const ROOM: usize = 136;
-/// Octets that follow the data.
-pub(super) const TRAILER: usize = 8;
+pub const ROOM: usize = 136;
+/// Octets that follow the data of a reply.
+pub const TRAILER: usize = 8;
 
 const MARK: [u8; 2] = *b"WD";
 
 /// Packs a reply's private data; `refusal` 0 means none.
-pub(super) fn pack(data: &[u8], refusal: u8, qkey: u32) -> Vec<u8> {
+pub fn pack(data: &[u8], refusal: u8, qkey: u32) -> Vec<u8> {
     let mut out = data.to_vec();
     out.resize(ROOM - TRAILER, 0);
     out.extend(MARK);
@@ -25,7 +27,7 @@ pub(super) fn pack(data: &[u8], refusal: u8, qkey: u32) -> Vec<u8> {
 }
 
 /// Unpacks the data, the refusal and the key. Data of a peer with another provider is returned unchanged.
-pub(super) fn unpack(mut octets: Vec<u8>) -> (Vec<u8>, Option<(u8, u32)>) {
+pub fn unpack(mut octets: Vec<u8>) -> (Vec<u8>, Option<(u8, u32)>) {
     let Some((_, &[a, b, refusal, k0, k1, k2, k3, len])) = octets.split_last_chunk::<TRAILER>()
     else {
         return (octets, None);
@@ -41,6 +43,8 @@ pub(super) fn unpack(mut octets: Vec<u8>) -> (Vec<u8>, Option<(u8, u32)>) {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     #[test]

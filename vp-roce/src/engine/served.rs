@@ -1,0 +1,28 @@
+//! What the engine and completion queues need of a queue pair, connected or for datagrams.
+
+use std::sync::Arc;
+
+use roce_proto::wire::packet::Packet;
+
+use super::socket::{Arrived, Socket};
+
+/// A queue pair as the engine sees it.
+pub(crate) trait Served: Send + Sync {
+    /// Handles a packet for its number. Returns our id of the exchange that the packet confirms, if any.
+    fn receive(
+        &self,
+        now: u64,
+        socket: &Arc<Socket>,
+        arrived: &Arrived<'_>,
+        packet: &Packet<'_>,
+    ) -> Option<u32>;
+
+    /// The timer that was set for `at` is due.
+    fn on_timer(&self, _at: u64, _now: u64) {}
+
+    /// Does the work that was deferred until no lock is held.
+    fn settle(&self);
+
+    /// Ends it from this end, with everything that is posted.
+    fn end(&self);
+}
