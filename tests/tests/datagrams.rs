@@ -1,4 +1,5 @@
-//! Tests of datagrams of `itapi` over the bridge to rdma-core, with the test double of its libraries.
+//! Tests of datagrams of `itapi`: over the bridge to rdma-core, with the test double of its libraries, and over RoCE on UDP
+//! sockets.
 //!
 //! The loader uses the environment of the process's start, so each test runs itself again, with the test double
 //! under the names of rdma-core.
@@ -11,17 +12,25 @@ use std::process::Command;
 use std::time::Duration;
 
 use itapi::*;
+use warpline_tests::skip;
 
 /// Time-out of waits, to fail instead of hang.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Set in the child.
+/// Set in the child: the adapter.
 const CHILD: &str = "WARPLINE_TEST_DATAGRAMS";
 
-/// True in the child, which has the test double; otherwise runs `test` there.
-fn over_the_stand_in(test: &str) -> bool {
-    if std::env::var_os(CHILD).is_some() {
-        return true;
+/// The adapter in the child; otherwise runs `test` there, over each adapter.
+fn over_each(test: &str) -> Option<String> {
+    if let Ok(adapter) = std::env::var(CHILD) {
+        return Some(adapter);
     }
+    over_the_stand_in(test);
+    over_roce(test);
+    None
+}
+
+/// Runs `test` with the test double of rdma-core's libraries.
+fn over_the_stand_in(test: &str) {
     let program = std::env::current_exe().unwrap();
     let dir = program.with_file_name(format!("{test}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -29,12 +38,33 @@ fn over_the_stand_in(test: &str) -> bool {
         symlink(program.with_file_name("libfake_verbs.so"), dir.join(soname)).unwrap();
     }
     let mut command = Command::new(&program);
-    command.args(["--exact", test, "--nocapture"]).env("LD_LIBRARY_PATH", &dir).env(CHILD, "1");
-    let output = command.output().unwrap();
+    command.env("LD_LIBRARY_PATH", &dir);
+    let done = passes(command, test, "fakeib0");
     std::fs::remove_dir_all(dir).unwrap();
-    let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{shown}{}", String::from_utf8_lossy(&output.stderr));
-    false
+    assert!(done, "over the test double");
+}
+
+/// Runs `test` with RoCE over UDP, in a network of its own: its port of an address belongs to one user of a network.
+fn over_roce(test: &str) {
+    let alone = ["--map-root-user", "--net"];
+    let can = Command::new("unshare").args(alone).arg("true").output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return skip(test, "no network namespaces here (unshare --map-root-user --net)");
+    }
+    let mut command = Command::new("unshare");
+    command.args(alone).args(["sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);
+    command.arg(std::env::current_exe().unwrap());
+    assert!(passes(command, test, "vp_roce"), "over RoCE");
+}
+
+/// Runs `test` over `adapter`; false if it failed, with its output.
+fn passes(mut command: Command, test: &str, adapter: &str) -> bool {
+    let output =
+        command.args(["--exact", test, "--nocapture"]).env(CHILD, adapter).output().unwrap();
+    for shown in [&output.stdout, &output.stderr] {
+        eprint!("{}", String::from_utf8_lossy(shown));
+    }
+    output.status.success()
 }
 
 /// An endpoint with its dispatcher.
@@ -46,8 +76,8 @@ struct Side {
 }
 
 impl Side {
-    fn new() -> Self {
-        let ia = Ia::builder().device("fakeib0").open().unwrap();
+    fn on(adapter: &str) -> Self {
+        let ia = Ia::builder().device(adapter).open().unwrap();
         let (pz, evd) = (ia.pz().unwrap(), ia.evd(64).unwrap());
         let ep = pz.ud(&evd).depth(8, 8).build().unwrap();
         Self { ia, pz, evd, ep }
@@ -97,10 +127,8 @@ fn resolve(here: &Side, there: &Side) -> (UdAddress, DatagramPath) {
 // [it_ud_service_request] [it_ud_service_reply] [it_ud_service_request_handle_create]
 #[test]
 fn a_service_resolves_to_an_endpoint_that_replies() {
-    if !over_the_stand_in("a_service_resolves_to_an_endpoint_that_replies") {
-        return;
-    }
-    let (here, there) = (Side::new(), Side::new());
+    let Some(adapter) = over_each("a_service_resolves_to_an_endpoint_that_replies") else { return };
+    let (here, there) = (Side::on(&adapter), Side::on(&adapter));
     let (address, path) = resolve(&here, &there);
     there.receive(64);
     here.send(&path, address, b"what is it like?");
@@ -117,10 +145,8 @@ fn a_service_resolves_to_an_endpoint_that_replies() {
 /// With every kind of dispatcher between the provider's queue and the application.
 #[test]
 fn every_kind_of_dispatcher_reports_the_source() {
-    if !over_the_stand_in("every_kind_of_dispatcher_reports_the_source") {
-        return;
-    }
-    let (here, there) = (Side::new(), Side::new());
+    let Some(adapter) = over_each("every_kind_of_dispatcher_reports_the_source") else { return };
+    let (here, there) = (Side::on(&adapter), Side::on(&adapter));
     let (address, path) = resolve(&here, &there);
     let qpn = here.ep.address().qpn;
     // Staged, since a quiet receive does not notify; the next one does.
@@ -156,11 +182,9 @@ fn every_kind_of_dispatcher_reports_the_source() {
 // [it_ud_service_reply] [it_ud_service_request_handle_free]
 #[test]
 fn a_service_refuses_with_a_reason() {
-    if !over_the_stand_in("a_service_refuses_with_a_reason") {
-        return;
-    }
+    let Some(adapter) = over_each("a_service_refuses_with_a_reason") else { return };
     use ServiceRefusal::{NoQueuePair, NotSupported, Redirected, Rejected};
-    let (here, there) = (Side::new(), Side::new());
+    let (here, there) = (Side::on(&adapter), Side::on(&adapter));
     let listen = there.ia.listen_datagrams("127.0.0.1:0").unwrap();
     let service = here.ia.ud_service(listen.address(), b"").unwrap();
     let refused = |with: &[u8]| match service.wait(PATIENCE).unwrap() {
@@ -200,10 +224,8 @@ fn a_service_refuses_with_a_reason() {
 // [it_address_handle_modify] [it_address_handle_query] [it_address_handle_free] [it_ep_reset]
 #[test]
 fn invalid_datagram_requests_are_refused() {
-    if !over_the_stand_in("invalid_datagram_requests_are_refused") {
-        return;
-    }
-    let (here, there) = (Side::new(), Side::new());
+    let Some(adapter) = over_each("invalid_datagram_requests_are_refused") else { return };
+    let (here, there) = (Side::on(&adapter), Side::on(&adapter));
     let (address, path) = resolve(&here, &there);
     let way = here.pz.address_handle(&path).unwrap();
     assert_eq!(way.path().unwrap().remote_gid, path.remote_gid);

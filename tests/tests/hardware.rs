@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use warpline_tests::c::{Kit, Language, root, run};
@@ -52,8 +52,21 @@ fn datagrams_go_both_ways_from_c() {
     for bindings in ["ITAPI_ENABLE_V21_BINDINGS", "ITAPI_ZRL_EXTENSIONS"] {
         let program = kit.program("ud", &["ud.c", "check.c"], Language::C99, &[bindings]);
         run(kit.command(&program).arg("fakeib0").env("LD_LIBRARY_PATH", &libraries));
+        over_roce(&kit, &program);
     }
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Runs the program with RoCE over UDP, in a network of its own.
+fn over_roce(kit: &Kit, program: &Path) {
+    let alone = ["--map-root-user", "--net"];
+    let can = Command::new("unshare").args(alone).arg("true").output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return skip("datagrams from C over RoCE", "no network namespaces here");
+    }
+    let mut command = kit.command(Path::new("unshare"));
+    command.args(alone).args(["sh", "-c", "ip link set lo up && exec \"$0\" vp_roce"]).arg(program);
+    run(&mut command);
 }
 
 /// A provider can be built with only the installed header and a C compiler.

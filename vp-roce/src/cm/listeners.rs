@@ -66,7 +66,7 @@ impl<O> Listeners<O> {
         } else if taken(listener.port) {
             let address = SocketAddr::new(address, listener.port);
             let detail = format!("another listener of this process has {address} for RoCE");
-            return Err(VpError::new(VpStatus::Os, detail));
+            return Err(VpError::new(VpStatus::InUse, detail));
         }
         let port = listener.port;
         self.last += 1;
