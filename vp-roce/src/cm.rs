@@ -34,7 +34,7 @@ use crate::qp::RoceQp;
 use crate::rnic::QpEntry;
 use crate::tuning::MAX_BACKLOG;
 
-use listeners::Listener;
+pub(crate) use listeners::Listener;
 pub(crate) use services::{Ears, Services};
 pub(crate) use table::ConnectionTable;
 
@@ -108,9 +108,9 @@ impl NativeCm for RoceCm {
             address: address.ip(),
             port: address.port(),
             backlog: (backlog as usize).clamp(1, MAX_BACKLOG),
-            _sockets: sockets,
+            sockets,
         };
-        let (token, port) = self.engine.connections.listen(listener)?;
+        let (token, port) = self.engine.connections.listen(&self.engine, listener)?;
         Ok((token, SocketAddr::new(address.ip(), port)))
     }
 

@@ -6,9 +6,12 @@
 //! their ends are in `qp` and `cm`. Numbers are random, so a number is reused only after 2^24 others, on average. A
 //! packet for an unused number is dropped without a reply. A child made by fork(2) has its own engine.
 
+mod holder;
+mod neighbours;
 mod numbers;
 mod served;
 mod socket;
+mod steering;
 mod timers;
 mod visits;
 
@@ -27,6 +30,7 @@ use roce_proto::wire::packet::Packet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vp_api::{ServiceEvent, VpError, VpResult, VpStatus};
 
+use self::neighbours::{Lock, Share, Slot};
 use self::numbers::Numbers;
 pub(crate) use self::served::Served;
 pub(crate) use self::socket::{Arrived, HOPS, PORT, Socket};
@@ -69,7 +73,10 @@ pub(crate) struct Drops {
 /// See the module's documentation.
 pub(crate) struct Engine {
     begun: Instant,
+    slot: Slot,
     sockets: RwLock<Vec<Arc<Socket>>>,
+    /// Held while a socket is opened or a listener added, with [`Lock`].
+    joining: Mutex<()>,
     pub(crate) numbers: Numbers,
     timers: Timers,
     pub(crate) connections: ConnectionTable,
@@ -112,10 +119,13 @@ impl Engine {
 
     fn start() -> std::io::Result<Arc<Self>> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let slot = Slot::take()?;
         let engine = Arc::new(Self {
             begun: Instant::now(),
             sockets: RwLock::default(),
-            numbers: Numbers::default(),
+            joining: Mutex::default(),
+            numbers: Numbers::new(slot.index),
+            slot,
             timers: Timers::default(),
             connections: ConnectionTable::default(),
             services: Services::default(),
@@ -136,16 +146,79 @@ impl Engine {
 
     /// The socket at port 4791 of a local address; opened if it does not exist.
     pub(crate) fn socket(&self, local: IpAddr) -> VpResult<Arc<Socket>> {
-        let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(socket) = sockets.iter().find(|socket| socket.local() == local) {
-            return Ok(socket.clone());
+        if let Some(socket) = self.find_socket(local) {
+            return Ok(socket);
         }
-        let socket = Arc::new(Socket::open(local)?);
+        let _joining = lock(&self.joining);
+        // Another thread may have opened it.
+        if let Some(socket) = self.find_socket(local) {
+            return Ok(socket);
+        }
+        let _lock = Lock::take().map_err(|error| VpError::os("joining RoCE's port", &error))?;
+        let (socket, shares) = Socket::open(local, &self.slot)?;
+        socket.steer(&self.services_at(local, &shares), &self.slot)?;
+        let socket = Arc::new(socket);
+        let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
         sockets.push(socket.clone());
         drop(sockets);
         // So that the engine's thread polls the new socket.
         self.wake();
         Ok(socket)
+    }
+
+    fn find_socket(&self, local: IpAddr) -> Option<Arc<Socket>> {
+        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
+        sockets.iter().find(|socket| socket.local() == local).cloned()
+    }
+
+    /// All services at an address, with the slots that listen for them.
+    fn services_at(&self, local: IpAddr, shares: &[Share]) -> Vec<(u32, u8)> {
+        let own = self.own_services(local).into_iter().map(|service| (service, self.slot.index));
+        let of =
+            |share: &Share| share.services.iter().map(|service| (*service, share.slot)).collect();
+        own.chain(shares.iter().flat_map(|share| -> Vec<(u32, u8)> { of(share) })).collect()
+    }
+
+    /// The services that this process listens for at an address: the lower halves of their ids.
+    fn own_services(&self, local: IpAddr) -> Vec<u32> {
+        let mut services = self.connections.services(local);
+        services.extend(self.services.services(local));
+        services
+    }
+
+    /// Has `add` add a listener at these sockets. Requests for it come to this process from then on. `add` gets which
+    /// services other processes listen for there. If that fails, `remove` removes the listener.
+    pub(crate) fn announce<T>(
+        &self,
+        sockets: &[Arc<Socket>],
+        add: impl FnOnce(&dyn Fn(u32) -> bool) -> VpResult<T>,
+        remove: impl FnOnce(T),
+    ) -> VpResult<T> {
+        let _joining = lock(&self.joining);
+        let os = |error| VpError::os("listening at RoCE's port", &error);
+        let _lock = Lock::take().map_err(os)?;
+        let ask = |socket: &Arc<Socket>| self.slot.ask(socket.local()).map_err(os);
+        let shares: Vec<Vec<Share>> = sockets.iter().map(ask).collect::<VpResult<_>>()?;
+        let is_taken = |service| shares.iter().flatten().any(|one| one.services.contains(&service));
+        let added = add(&is_taken)?;
+        let steered = sockets.iter().zip(&shares).try_for_each(|(socket, shares)| {
+            socket.steer(&self.services_at(socket.local(), shares), &self.slot)
+        });
+        match steered {
+            Ok(()) => Ok(added),
+            Err(error) => {
+                remove(added);
+                Err(error)
+            }
+        }
+    }
+
+    /// Replies to neighbours' questions.
+    fn serve_neighbours(&self) {
+        self.slot.serve(|address| {
+            let sockets = self.find_socket(address).and_then(|socket| socket.copies().ok());
+            (sockets.unwrap_or_default(), self.own_services(address))
+        });
     }
 
     /// Whether there is a socket of such an address.
@@ -281,6 +354,7 @@ impl Engine {
             self.services.run(now, &mut touched);
             touched.settle();
             drop(visit);
+            self.serve_neighbours();
             if self.is_over() {
                 return;
             }
@@ -310,7 +384,7 @@ impl Engine {
         let mut fds: Vec<PollFd<'_>> = sockets
             .iter()
             .map(|socket| socket.as_fd())
-            .chain([self.bell.as_fd()])
+            .chain([self.bell.as_fd(), self.slot.as_fd()])
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         // Signals are blocked in this thread. A failure is treated as a wake-up.

@@ -21,12 +21,13 @@ use vp_soft::objects::Objects;
 use self::ah::Ah;
 use self::qp::Parts;
 pub(crate) use self::qp::RoceUdQp;
-use crate::cm::{self, Ears};
+use crate::cm::{self, Ears, Listener};
 use crate::cq::RoceCq;
 use crate::engine::Engine;
 use crate::limits;
 use crate::path::Port;
 use crate::rnic::{AnyQp, QpEntry};
+use crate::tuning::MAX_BACKLOG;
 
 /// The datagrams of an RNIC.
 pub(crate) struct RoceDatagrams {
@@ -124,8 +125,15 @@ impl Datagrams for RoceDatagrams {
     }
 
     fn listen(&self, token: u64, address: SocketAddr, backlog: u32) -> VpResult<SocketAddr> {
-        let sockets = cm::sockets(&self.engine, address.ip())?;
-        self.engine.services.listen(&self.ears, token, address, backlog, sockets)
+        let listener = Listener {
+            owner: (self.ears.clone(), token),
+            address: address.ip(),
+            port: address.port(),
+            backlog: (backlog as usize).clamp(1, MAX_BACKLOG),
+            sockets: cm::sockets(&self.engine, address.ip())?,
+        };
+        let port = self.engine.services.listen(&self.engine, &self.ears, token, listener)?;
+        Ok(SocketAddr::new(address.ip(), port))
     }
 
     fn unlisten(&self, token: u64) -> VpResult<()> {

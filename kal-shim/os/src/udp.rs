@@ -16,3 +16,38 @@ pub fn accept_zero_checksum(socket: impl AsFd) -> io::Result<()> {
     let result = unsafe { libc::setsockopt(fd, libc::SOL_UDP, UDP_NO_CHECK6_RX, place, len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// An instruction of a classic BPF program (linux/filter.h).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Instruction {
+    /// Operation.
+    pub code: u16,
+    /// How many instructions to skip if a comparison is true.
+    pub if_true: u8,
+    /// How many if it is false.
+    pub if_false: u8,
+    /// Operand.
+    pub operand: u32,
+}
+
+/// Has the kernel choose by this program which socket of a group gets a datagram (socket(7),
+/// `SO_ATTACH_REUSEPORT_CBPF`): the one with the index that the program returns. Needs no right.
+pub fn steer(socket: impl AsFd, program: &[Instruction]) -> io::Result<()> {
+    let mut filter: Vec<libc::sock_filter> = program
+        .iter()
+        .map(|one| libc::sock_filter {
+            code: one.code,
+            jt: one.if_true,
+            jf: one.if_false,
+            k: one.operand,
+        })
+        .collect();
+    let len = libc::c_ushort::try_from(filter.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
+    let (fd, size) = (socket.as_fd().as_raw_fd(), size_of_val(&program) as libc::socklen_t);
+    let (option, place) = (libc::SO_ATTACH_REUSEPORT_CBPF, (&raw const program).cast());
+    // SAFETY: the descriptor is open while `socket` is borrowed; `place` has `size` octets, and points to `len`
+    // instructions, which live until the end of this function. The kernel copies them.
+    let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, place, size) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

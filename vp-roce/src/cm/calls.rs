@@ -2,12 +2,12 @@
 //!
 //! They run on the caller's thread, with the table locked. Messages are sent under that lock, which keeps their order.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use roce_proto::cm::connection::Connection;
 use roce_proto::cm::message::{Private, RejectReason, Rep, Req};
-use roce_proto::cm::private;
+use roce_proto::cm::{private, tcp_service};
 use roce_proto::psn::Psn;
 use roce_proto::rc::Mtu;
 use vp_api::{NativeParams, VpError, VpResult, VpStatus};
@@ -20,8 +20,23 @@ use crate::engine::{Engine, Socket};
 use crate::qp::RoceQp;
 
 impl ConnectionTable {
-    pub(super) fn listen(&self, listener: Listener<Arc<Events>>) -> VpResult<(u64, u16)> {
-        self.lock().listeners.add(listener)
+    pub(super) fn listen(
+        &self,
+        engine: &Engine,
+        listener: Listener<Arc<Events>>,
+    ) -> VpResult<(u64, u16)> {
+        let sockets = listener.sockets.clone();
+        let add = |is_taken: &dyn Fn(u32) -> bool| {
+            self.lock().listeners.add(listener, |port| is_taken(tcp_service(port) as u32))
+        };
+        engine.announce(&sockets, add, |(token, _)| {
+            self.lock().listeners.remove(|own, _| own == token);
+        })
+    }
+
+    /// The services that have a listener at an address: the lower halves of their ids.
+    pub(crate) fn services(&self, address: IpAddr) -> Vec<u32> {
+        self.lock().listeners.ports(address).map(|port| tcp_service(port) as u32).collect()
     }
 
     pub(super) fn unlisten(&self, listener: u64, events: &Arc<Events>) -> VpResult<()> {

@@ -15,14 +15,14 @@ use crate::engine::Socket;
 pub(super) const FIRST_PORT: u16 = 32_768;
 
 /// A listener.
-pub(super) struct Listener<O> {
+pub(crate) struct Listener<O> {
     /// Who gets its requests.
-    pub(super) owner: O,
-    pub(super) address: IpAddr,
+    pub(crate) owner: O,
+    pub(crate) address: IpAddr,
     /// 0: a free port is chosen.
-    pub(super) port: u16,
-    pub(super) backlog: usize,
-    pub(super) _sockets: Vec<Arc<Socket>>,
+    pub(crate) port: u16,
+    pub(crate) backlog: usize,
+    pub(crate) sockets: Vec<Arc<Socket>>,
 }
 
 impl<O> Listener<O> {
@@ -54,10 +54,15 @@ impl<O> Default for Listeners<O> {
 }
 
 impl<O> Listeners<O> {
-    /// Adds a listener, and returns its token and its port.
-    pub(super) fn add(&mut self, mut listener: Listener<O>) -> VpResult<(u64, u16)> {
+    /// Adds a listener, and returns its token and its port. `elsewhere`: whether another process has a port.
+    pub(super) fn add(
+        &mut self,
+        mut listener: Listener<O>,
+        elsewhere: impl Fn(u16) -> bool,
+    ) -> VpResult<(u64, u16)> {
         let address = listener.address;
-        let taken = |port| self.all.values().any(|one| one.overlaps(address, port));
+        let taken =
+            |port| self.all.values().any(|one| one.overlaps(address, port)) || elsewhere(port);
         if listener.port == 0 {
             let free = (FIRST_PORT..=u16::MAX).find(|port| !taken(*port));
             listener.port = free.ok_or_else(|| {
@@ -65,7 +70,7 @@ impl<O> Listeners<O> {
             })?;
         } else if taken(listener.port) {
             let address = SocketAddr::new(address, listener.port);
-            let detail = format!("another listener of this process has {address} for RoCE");
+            let detail = format!("another listener of this user has {address} for RoCE");
             return Err(VpError::new(VpStatus::InUse, detail));
         }
         let port = listener.port;
@@ -84,6 +89,14 @@ impl<O> Listeners<O> {
     /// Whether there is a listener with such an owner.
     pub(super) fn has(&self, is: impl Fn(&O) -> bool) -> bool {
         self.all.values().any(|one| is(&one.owner))
+    }
+
+    /// The ports for which requests to this address have a listener.
+    pub(super) fn ports(&self, address: IpAddr) -> impl Iterator<Item = u16> {
+        self.all
+            .values()
+            .map(|one| one.port)
+            .filter(move |port| self.find(address, *port).is_some())
     }
 
     /// The listener for a request to this address and port, with its token.

@@ -20,7 +20,7 @@ use super::services::{Asked, Asking, Ears, Inner, Services};
 use super::wire;
 use crate::engine::{Engine, HOPS, PORT, Socket, Touched};
 use crate::path::{self, Port};
-use crate::tuning::{MAX_BACKLOG, MAX_REPLIES, SIDR_RESPONSE, SIDR_RETRIES};
+use crate::tuning::{MAX_REPLIES, SIDR_RESPONSE, SIDR_RETRIES};
 
 /// Where a message came from, and the message.
 struct Arrival<'a> {
@@ -112,12 +112,29 @@ impl Inner {
 impl Services {
     pub(crate) fn listen(
         &self,
+        engine: &Engine,
         ears: &Arc<Ears>,
         token: u64,
-        address: SocketAddr,
-        backlog: u32,
-        sockets: Vec<Arc<Socket>>,
-    ) -> VpResult<SocketAddr> {
+        listener: Listener<(Arc<Ears>, u64)>,
+    ) -> VpResult<u16> {
+        let sockets = listener.sockets.clone();
+        let add = |is_taken: &dyn Fn(u32) -> bool| {
+            let is_elsewhere = |port| is_taken(udp_service(port) as u32);
+            self.add(ears, token, listener, is_elsewhere)
+        };
+        let remove = |(id, _)| {
+            lock(&self.0).listeners.remove(|own, _| own == id);
+        };
+        engine.announce(&sockets, add, remove).map(|(_, port)| port)
+    }
+
+    fn add(
+        &self,
+        ears: &Arc<Ears>,
+        token: u64,
+        listener: Listener<(Arc<Ears>, u64)>,
+        is_elsewhere: impl Fn(u16) -> bool,
+    ) -> VpResult<(u64, u16)> {
         let mut inner = lock(&self.0);
         if ears.is_closed() {
             return Err(VpError::new(VpStatus::InvalidHandle, "the device was closed"));
@@ -125,14 +142,12 @@ impl Services {
         if inner.listeners.has(|(owner, own)| Arc::ptr_eq(owner, ears) && *own == token) {
             return Err(taken(token));
         }
-        let (_, port) = inner.listeners.add(Listener {
-            owner: (ears.clone(), token),
-            address: address.ip(),
-            port: address.port(),
-            backlog: (backlog as usize).clamp(1, MAX_BACKLOG),
-            _sockets: sockets,
-        })?;
-        Ok(SocketAddr::new(address.ip(), port))
+        inner.listeners.add(listener, is_elsewhere)
+    }
+
+    /// The services that have a listener at an address: the lower halves of their ids.
+    pub(crate) fn services(&self, address: IpAddr) -> Vec<u32> {
+        lock(&self.0).listeners.ports(address).map(|port| udp_service(port) as u32).collect()
     }
 
     pub(crate) fn unlisten(&self, ears: &Arc<Ears>, token: u64) -> VpResult<()> {
@@ -167,7 +182,7 @@ impl Services {
             return Err(taken(token));
         }
         let id = loop {
-            let id = engine.numbers.random();
+            let id = engine.numbers.id();
             if !inner.asking.contains_key(&id) {
                 break id;
             }

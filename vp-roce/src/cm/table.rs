@@ -63,7 +63,7 @@ pub(super) fn patience() -> Patience {
 impl Inner {
     pub(super) fn free_id(&self, engine: &Engine) -> u32 {
         loop {
-            let id = engine.numbers.random();
+            let id = engine.numbers.id();
             if id != 0 && !self.exchanges.contains_key(&id) {
                 return id;
             }

@@ -1,4 +1,4 @@
-//! Queue pair numbers (QPN) of this process, by which peers address its queue pairs: 24 random bits.
+//! Queue pair numbers (QPN) of this process, by which peers address its queue pairs: 4 bits of its slot, 20 random ones.
 //!
 //! Owner: the engine. Each connection of a queue pair has its own number. Lookups are on the data path, under a
 //! shared lock.
@@ -8,11 +8,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
-use super::Served;
+use super::{Served, steering};
 
 /// The table.
-#[derive(Default)]
 pub(crate) struct Numbers {
+    slot: u8,
     key: RandomState,
     counter: AtomicU64,
     all: RwLock<HashMap<u32, Weak<dyn Served>>>,
@@ -22,6 +22,16 @@ pub(crate) struct Numbers {
 const RESERVED: [u32; 3] = [0, 1, 0xff_ffff];
 
 impl Numbers {
+    /// For the process with this slot.
+    pub(super) fn new(slot: u8) -> Self {
+        Self { slot, key: RandomState::new(), counter: AtomicU64::new(0), all: RwLock::default() }
+    }
+
+    /// A random id of an exchange or a lookup, by which the kernel finds this process.
+    pub(crate) fn id(&self) -> u32 {
+        steering::id(self.slot, self.random())
+    }
+
     /// A random number.
     pub(crate) fn random(&self) -> u32 {
         self.key.hash_one(self.counter.fetch_add(1, Ordering::Relaxed)) as u32
@@ -32,7 +42,7 @@ impl Numbers {
     pub(crate) fn assign(&self, qp: Weak<impl Served + 'static>) -> u32 {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let number = self.random() & 0xff_ffff;
+            let number = steering::number(self.slot, self.random());
             if !RESERVED.contains(&number) && !all.contains_key(&number) {
                 all.insert(number, qp);
                 return number;

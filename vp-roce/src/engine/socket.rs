@@ -1,16 +1,17 @@
 //! A UDP socket at port 4791 of one local address.
 //!
-//! Owner: the engine; connections keep references. Any thread sends, one thread receives. A socket is never
+//! Owner: the engine; connections keep references. Processes of one user share the port: see `neighbours`. Any thread sends, one thread receives. A socket is never
 //! connected. It is bound to one address, with path MTU discovery: then the kernel sends each packet with the IPv4
 //! identification 0 and with DF set, as the invariant CRC requires. Full: if the receive buffer has no room, the
 //! kernel drops the packet; if the send buffer has none, the packet is dropped here. The transport repeats it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kal_os::fork::Descriptors;
+use kal_os::fork::{Descriptors, Ours};
+use kal_os::sync::Patience;
 use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::{QKEY, QPN};
 use roce_proto::icrc::{self, Envelope, Ip};
@@ -18,9 +19,13 @@ use roce_proto::psn::Psn;
 use roce_proto::ud::{self, GRH_LEN, Outgoing};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use vp_api::{VpError, VpResult, VpStatus};
 
 use super::RoceFds;
+use super::holder::{Holder, holder};
+use super::neighbours::{Share, Slot};
+use super::steering::{self, SLOTS};
 use crate::tuning::RECEIVE_BUFFER;
 
 /// The UDP port of RoCE v2 (InfiniBand annex A17).
@@ -31,6 +36,9 @@ pub(crate) const HOPS: u8 = 64;
 
 /// The socket.
 pub(crate) struct Socket {
+    /// The address's sockets, by slot.
+    group: Vec<Ours<RoceFds, OwnedFd>>,
+    /// That of this process's slot.
     udp: UdpSocket,
     local: IpAddr,
     /// The PSN of the next message of the connection manager; receivers ignore it.
@@ -46,6 +54,14 @@ pub(crate) struct Arrived<'a> {
 /// A packet is too long for the path.
 pub(crate) struct TooLong;
 
+fn taken(local: IpAddr, holder: Holder) -> VpError {
+    let detail = format!(
+        "UDP port {PORT} of {local} is taken by {holder}: use another local address (any of 127.0.0.0/8, or an alias), \
+         or a network namespace of your own"
+    );
+    VpError::new(VpStatus::Os, detail)
+}
+
 fn crc32(crc: u32, octets: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(crc);
     hasher.update(octets);
@@ -53,25 +69,51 @@ fn crc32(crc: u32, octets: &[u8]) -> u32 {
 }
 
 impl Socket {
-    /// Opens the socket of a local address.
-    pub(crate) fn open(local: IpAddr) -> VpResult<Self> {
-        let udp = Self::bind(local).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => VpError::new(
-                VpStatus::Os,
-                format!(
-                    "UDP port {PORT} of {local} is taken by another process, or by the kernel's rxe, which takes it \
-                     of all addresses: use another local address (any of 127.0.0.0/8, or an alias), or a network \
-                     namespace of your own"
-                ),
-            ),
-            _ => VpError::os(&format!("opening UDP port {PORT} of {local}"), &error),
-        })?;
-        Ok(Self { udp, local, sequence: AtomicU32::new(0) })
+    /// Joins the sockets of a local address, or makes them. Returns what the neighbours have there, too. Called under
+    /// [`super::neighbours::Lock`].
+    pub(super) fn open(local: IpAddr, slot: &Slot) -> VpResult<(Self, Vec<Share>)> {
+        let attempt = format!("joining UDP port {PORT} of {local}");
+        let os = |error: io::Error| VpError::os(&attempt, &error);
+        let mut patience = Patience::default();
+        loop {
+            let mut shares = slot.ask(local).map_err(os)?;
+            let whole = |share: &&mut Share| share.sockets.len() == usize::from(SLOTS);
+            let shared =
+                shares.iter_mut().find(whole).map(|share| std::mem::take(&mut share.sockets));
+            let made = match shared {
+                Some(group) => Ok(group),
+                None => Self::make(local),
+            };
+            match made {
+                Ok(group) => {
+                    let socket = Self::of(group, local, slot).map_err(os)?;
+                    return Ok((socket, shares));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    let holder = holder(local);
+                    // A neighbour that ends has left its slot, and its sockets in a moment.
+                    if holder != Holder::Own || !patience.wait() {
+                        return Err(taken(local, holder));
+                    }
+                }
+                Err(error) => return Err(os(error)),
+            }
+        }
     }
 
-    fn bind(local: IpAddr) -> io::Result<UdpSocket> {
-        let udp = Descriptors::make::<RoceFds, _>(|| UdpSocket::bind((local, PORT)))?;
-        udp.set_nonblocking(true)?;
+    /// Makes the sockets of a local address that nobody has.
+    fn make(local: IpAddr) -> io::Result<Vec<Ours<RoceFds, OwnedFd>>> {
+        // Sockets that share the port can be bound beside those of an unknown process of this user; this one cannot.
+        drop(Descriptors::make::<RoceFds, _>(|| UdpSocket::bind((local, PORT)))?);
+        (0..SLOTS).map(|_| Ours::make(|| Self::bind(local))).collect()
+    }
+
+    fn bind(local: IpAddr) -> io::Result<OwnedFd> {
+        let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let udp = net::socket_with(family, SocketType::DGRAM, flags, None)?;
+        sockopt::set_socket_reuseport(&udp, true)?;
+        net::bind(&udp, &SocketAddr::new(local, PORT))?;
         sockopt::set_socket_recv_buffer_size(&udp, RECEIVE_BUFFER)?;
         match local {
             IpAddr::V4(_) => sockopt::set_ip_mtu_discover(&udp, Ipv4PathMtuDiscovery::DO)?,
@@ -82,6 +124,32 @@ impl Socket {
             }
         }
         Ok(udp)
+    }
+
+    fn of(group: Vec<Ours<RoceFds, OwnedFd>>, local: IpAddr, slot: &Slot) -> io::Result<Self> {
+        let own = &group[usize::from(slot.index)];
+        let udp = Descriptors::make::<RoceFds, _>(|| Ok(UdpSocket::from(own.try_clone()?)))?;
+        let socket = Self { group, udp, local, sequence: AtomicU32::new(0) };
+        // Packets for the slot's earlier owner.
+        let mut octets = [0; 1];
+        while socket.receive(&mut octets).is_some() {}
+        Ok(socket)
+    }
+
+    /// Has requests for these services go to the slots that listen for them, and others to this process.
+    pub(super) fn steer(&self, services: &[(u32, u8)], slot: &Slot) -> VpResult<()> {
+        let program = steering::program(services, slot.index);
+        kal_os::udp::steer(&self.udp, &program).map_err(|error| {
+            VpError::os(
+                &format!("steering the packets of UDP port {PORT} of {}", self.local),
+                &error,
+            )
+        })
+    }
+
+    /// Copies of the address's sockets, for a neighbour.
+    pub(super) fn copies(&self) -> io::Result<Vec<OwnedFd>> {
+        self.group.iter().map(|one| one.try_clone()).collect()
     }
 
     /// The local address.

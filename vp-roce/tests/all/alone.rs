@@ -44,7 +44,16 @@ pub(crate) struct Other {
 
 /// Starts this program again to play `part` of `test`.
 pub(crate) fn other(test: &str, part: &str) -> Other {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    start(Command::new(std::env::current_exe().unwrap()), test, part)
+}
+
+/// Has `command` play a part.
+pub(crate) fn plays<'a>(command: &'a mut Command, part: &str) -> &'a mut Command {
+    command.env(PART, part)
+}
+
+/// The same as [`other`] by a command that ends with this program.
+pub(crate) fn start(mut command: Command, test: &str, part: &str) -> Other {
     command.args(["--exact", test, "--nocapture"]).env(PART, part);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap()).lines();

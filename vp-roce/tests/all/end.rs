@@ -82,6 +82,13 @@ impl End {
         Self { cm: rnic.native_cm().unwrap(), cq, qp, region, stag, events, _rnic: rnic }
     }
 
+    /// An end on the same RNIC, with the same listeners.
+    pub(crate) fn renewed(self) -> Self {
+        assert_eq!(self.qp.modify(QpChange::Idle), Ok(()));
+        while self.cq.poll(&mut [WorkCompletion::BLANK]).unwrap() != 0 {}
+        self
+    }
+
     pub(crate) fn sge(&self, at: usize, len: usize) -> Sge {
         Sge { stag: self.stag, len: len as u32, to: self.region.addr() + at as u64 }
     }

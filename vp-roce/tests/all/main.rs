@@ -13,5 +13,6 @@ mod peer;
 mod port;
 mod processes;
 mod services;
+mod sharing;
 mod ud_end;
 mod unready;

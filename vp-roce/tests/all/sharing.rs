@@ -1,0 +1,188 @@
+//! Several processes of one user on one address: they find one another's sockets, each gets its own packets, and one that
+//! is killed, at whatever point, disturbs no other.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use vp_api::*;
+
+use crate::alone::{Other, alone, other, part};
+use crate::end::{End, pattern};
+use crate::ud_end::UdEnd;
+
+const HERE: &str = "127.0.0.1:0";
+
+/// Another process: serves connections one after the other, each with one Send that comes back. It stops at the
+/// point that its part names, to be killed there.
+#[test]
+fn serves() {
+    let point = match part() {
+        Some(part) if part.starts_with("serve") => part,
+        _ => return,
+    };
+    let at = |here: &str| {
+        if point == format!("serve until {here}") {
+            println!("there");
+            loop {
+                std::thread::park();
+            }
+        }
+    };
+    let mut end = End::new(4096);
+    at("opened");
+    let (ud, service) = UdEnd::listening(HERE);
+    at("joined");
+    let address = end.listen(HERE);
+    println!("listening {address} {service}");
+    at("listening");
+    loop {
+        end.recv(1, end.sge(0, 64));
+        end.accept().unwrap();
+        at("accepted");
+        assert_eq!(end.done().wr_id, 1);
+        end.send(2, end.sge(0, 64));
+        end.done();
+        at("replied");
+        assert!(matches!(end.event(), NativeEvent::Disconnected { .. }));
+        ud.recv(3, 0, 64);
+        ud.answer();
+        at("resolved");
+        assert_eq!(ud.completion().0.wr_id, 3);
+        println!("arrived");
+        end = end.renewed();
+    }
+}
+
+/// A process with its two addresses.
+struct Server {
+    process: Other,
+    connections: SocketAddr,
+    datagrams: SocketAddr,
+}
+
+fn server(part: &str) -> Server {
+    let mut process = other("sharing::serves", part);
+    let said = process.says("listening");
+    let (connections, datagrams) = said.split_once(' ').unwrap();
+    let (connections, datagrams) = (connections.parse().unwrap(), datagrams.parse().unwrap());
+    Server { process, connections, datagrams }
+}
+
+/// A connection and a datagram reach that process, and no other.
+fn reach(server: &mut Server, seed: u8) {
+    let end = End::new(4096);
+    end.recv(1, end.sge(1024, 64));
+    end.connect(server.connections);
+    end.region.write_at(0, &pattern(64, seed)).unwrap();
+    end.send(2, end.sge(0, 64));
+    let mut ids = [end.done().wr_id, end.done().wr_id];
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2]);
+    assert_eq!(end.read(1024, 64), pattern(64, seed));
+    end.cm.disconnect(end.qp.id()).unwrap();
+    let ud = UdEnd::new();
+    let way = ud.resolve(server.datagrams);
+    ud.send(4, way, ud.sge(0, 64), None);
+    server.process.says("arrived");
+}
+
+#[test]
+fn four_processes_share_an_address() {
+    alone("sharing::four_processes_share_an_address", || {
+        let mut servers: Vec<Server> = (0..3).map(|_| server("serve")).collect();
+        for round in 0..3 {
+            servers.iter_mut().for_each(|server| reach(server, round));
+        }
+        // A port that another process has is taken.
+        let end = End::new(64);
+        let taken = end.cm.listen(servers[1].connections, 1).unwrap_err();
+        assert_eq!(taken.status, VpStatus::InUse);
+        // The process that made the sockets ends, then another; the rest goes on, and others join.
+        for gone in [0, 1] {
+            servers[gone].process.kill();
+            servers[gone] = server("serve");
+            servers.iter_mut().for_each(|server| reach(server, 9));
+        }
+        // A port is free again when its process is gone.
+        let free = servers[2].connections;
+        servers[2].process.kill();
+        end.cm.listen(free, 1).unwrap();
+    });
+}
+
+#[test]
+fn a_process_that_is_killed_at_any_point_disturbs_no_other() {
+    alone("sharing::a_process_that_is_killed_at_any_point_disturbs_no_other", || {
+        let mut lasting = server("serve");
+        for point in ["opened", "joined"] {
+            let mut process = other("sharing::serves", &format!("serve until {point}"));
+            process.says("there");
+            process.kill();
+            reach(&mut lasting, 1);
+        }
+        for point in ["listening", "accepted", "replied", "resolved"] {
+            let mut killed = server(&format!("serve until {point}"));
+            let (end, ud) = (End::new(4096), UdEnd::new());
+            end.recv(1, end.sge(1024, 64));
+            if point != "listening" {
+                end.connect(killed.connections);
+            }
+            if point == "replied" || point == "resolved" {
+                end.send(2, end.sge(0, 64));
+                end.done();
+                end.done();
+            }
+            if point == "resolved" {
+                end.cm.disconnect(end.qp.id()).unwrap();
+                ud.resolve(killed.datagrams);
+            }
+            killed.process.says("there");
+            killed.process.kill();
+            reach(&mut lasting, 2);
+            let mut next = server("serve");
+            reach(&mut next, 3);
+            next.process.kill();
+        }
+    });
+}
+
+/// A process of another user has the port.
+#[test]
+fn holds() {
+    if part().as_deref() != Some("hold") {
+        return;
+    }
+    let end = End::new(64);
+    println!("holding {}", end.listen(HERE));
+    std::thread::park();
+}
+
+#[test]
+fn the_user_who_has_an_address_is_named() {
+    const TEST: &str = "sharing::the_user_who_has_an_address_is_named";
+    let strange = ["--reuid", "65534", "--clear-groups"];
+    if part().is_none() {
+        let mut command = Command::new("unshare");
+        let can = command.args(["--net", "setpriv"]).args(strange).arg("true").output();
+        if !can.is_ok_and(|output| output.status.success()) {
+            return warpline_skip::skip(TEST, "needs root, to run a process as another user");
+        }
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);
+        command.arg(std::env::current_exe().unwrap()).args(["--exact", TEST, "--nocapture"]);
+        let output = crate::alone::plays(&mut command, "main").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(strange).arg(std::env::current_exe().unwrap());
+    let mut stranger = crate::alone::start(command, "sharing::holds", "hold");
+    stranger.says("holding");
+    let end = End::new(64);
+    let error = end.cm.listen(HERE.parse().unwrap(), 1).unwrap_err();
+    for part in ["4791", "127.0.0.1", "user 65534", "namespace"] {
+        assert!(error.detail.contains(part), "{error}");
+    }
+    stranger.kill();
+    end.listen(HERE);
+}
