@@ -13,7 +13,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use state_page::layout::{flag, state};
+use state_page::layout::{DROP_REASONS, flag, state};
 use state_page::read::QueuePair;
 use ual::CmCounters;
 
@@ -84,6 +84,10 @@ fn process(seen: &Seen) -> Value {
             .iter()
             .zip(device.cm)
             .map(|(name, count)| (name.to_string(), count.into()));
+        let dropped = DROP_REASONS
+            .iter()
+            .zip(device.dropped)
+            .map(|(reason, count)| (reason.to_string(), count.into()));
         json!({
             "index": index,
             "name": device.name,
@@ -95,6 +99,7 @@ fn process(seen: &Seen) -> Value {
             "queue_pairs": device.qps,
             "sleeps": device.sleeps,
             "engine_served": device.engine_served,
+            "dropped": dropped.collect::<serde_json::Map<String, Value>>(),
             "connection_management": cm.collect::<serde_json::Map<String, Value>>(),
         })
     });

@@ -20,6 +20,10 @@ pub const SLOTS_AT: usize = 12 << 10;
 /// Counters of connection management in a [`Device`].
 pub const CM_COUNTERS: usize = 16;
 
+/// Why an adapter drops packets: malformed, or of no queue pair, key or peer; with a wrong invariant CRC; a datagram for
+/// which no receive was posted that is long enough.
+pub const DROP_REASONS: [&str; 3] = ["stray", "damaged", "unready"];
+
 /// A field of a record, as an atomic for writers and a plain value for readers.
 pub trait Field {
     /// The plain value.
@@ -239,6 +243,8 @@ record! {
         sleeps: AtomicU64,
         /// Times that the engine's own thread served a stream.
         engine_served: AtomicU64,
+        /// Packets that arrived and were dropped, in the order of [`DROP_REASONS`].
+        dropped: [AtomicU64; DROP_REASONS.len()],
     }
 }
 
@@ -395,7 +401,8 @@ impl Device {
                 &self.sleeps,
                 &self.engine_served,
             ];
-            counts.into_iter().chain(&self.cm).for_each(|count| count.store(0, Relaxed));
+            let lists = self.cm.iter().chain(&self.dropped);
+            counts.into_iter().chain(lists).for_each(|count| count.store(0, Relaxed));
         });
     }
 }
@@ -491,7 +498,8 @@ mod tests {
                 ("cqs", 288),
                 ("qps", 296),
                 ("sleeps", 304),
-                ("engine_served", 312)
+                ("engine_served", 312),
+                ("dropped", 320)
             ]
         );
         let slot = Slot::places();

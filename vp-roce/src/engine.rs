@@ -6,6 +6,7 @@
 //! their ends are in `qp` and `cm`. Numbers are random, so a number is reused only after 2^24 others, on average. A
 //! packet for an unused number is dropped without a reply. A child made by fork(2) has its own engine.
 
+mod drops;
 mod holder;
 mod neighbours;
 mod numbers;
@@ -17,7 +18,6 @@ mod visits;
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use roce_proto::wire::packet::Packet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vp_api::{ServiceEvent, VpError, VpResult, VpStatus};
 
+pub(crate) use self::drops::{Drops, Reason};
 use self::neighbours::{Lock, Share, Slot};
 use self::numbers::Numbers;
 pub(crate) use self::served::Served;
@@ -58,17 +59,6 @@ struct Shared {
 }
 
 static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
-
-/// Datagrams that were dropped.
-#[derive(Default, Debug)]
-pub(crate) struct Drops {
-    /// Malformed, for an unknown queue pair, or from another address than the connection's.
-    pub(crate) stray: AtomicU64,
-    /// The invariant CRC is wrong.
-    pub(crate) damaged: AtomicU64,
-    /// For a queue pair for datagrams: without a receive that is long enough.
-    pub(crate) unready: AtomicU64,
-}
 
 /// See the module's documentation.
 pub(crate) struct Engine {
@@ -298,9 +288,7 @@ impl Engine {
     }
 
     fn dispatch(&self, socket: &Arc<Socket>, arrived: &Arrived<'_>, touched: &mut Touched) {
-        let stray = || {
-            self.drops.stray.fetch_add(1, Ordering::Relaxed);
-        };
+        let stray = || self.drops.count(Reason::Stray);
         let Ok(packet) = Packet::parse(arrived.datagram) else { return stray() };
         let number = packet.headers.bth.destination;
         if number == QPN {
@@ -323,17 +311,14 @@ impl Engine {
         touched: &mut Touched,
     ) {
         if !socket.is_whole(arrived, false) {
-            self.drops.damaged.fetch_add(1, Ordering::Relaxed);
-            return;
+            return self.drops.count(Reason::Damaged);
         }
         let mad = ud::accept(packet, QKEY, mad::LEN)
             .ok()
             .and_then(|incoming| Mad::parse(incoming.payload).ok());
         match mad {
             Some(mad) => self.connections.handle(self, socket, arrived.from.ip(), &mad, touched),
-            None => {
-                self.drops.stray.fetch_add(1, Ordering::Relaxed);
-            }
+            None => self.drops.count(Reason::Stray),
         }
     }
 

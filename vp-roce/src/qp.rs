@@ -34,7 +34,7 @@ use vp_soft::memory::stag_table::StagTable;
 use vp_soft::queue::srq::SoftSrq;
 
 use crate::cq::RoceCq;
-use crate::engine::{Arrived, Engine, Socket};
+use crate::engine::{Arrived, Engine, Reason, Socket};
 use crate::settings::Settings;
 use crate::tuning::PROBE_AFTER_US;
 use host::View;
@@ -240,11 +240,11 @@ impl RoceQp {
         // Only packets with the peer's address are served. A peer's address can be forged.
         let expected = link.number == number && link.peer == arrived.from.ip();
         if !expected || !Arc::ptr_eq(&link.socket, socket) {
-            self.engine.drops.stray.fetch_add(1, Ordering::Relaxed);
+            self.engine.drops.count(Reason::Stray);
             return None;
         }
         if !socket.is_whole(arrived, link.ours) {
-            self.engine.drops.damaged.fetch_add(1, Ordering::Relaxed);
+            self.engine.drops.count(Reason::Damaged);
             return None;
         }
         link.heard = now;

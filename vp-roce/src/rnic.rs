@@ -3,13 +3,13 @@
 //! Owner: the access layer. An RNIC closes when its last reference is dropped, and its connections end. Privileged
 //! verbs run on the application's threads and are never on the data path. QPs handle the death of a peer.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
 
 use vp_api::{
-    Access, Addressing, AsyncHandler, Cq, CqId, CqInit, Datagrams, MrInfo, MrInit, MwId, MwInfo,
-    MwKind, NativeCm, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services, Srq, SrqId,
-    SrqInit, Stag, VpError, VpResult, VpStatus,
+    Access, Addressing, AsyncHandler, Cq, CqId, CqInit, Datagrams, DeviceRef, MrInfo, MrInit, MwId,
+    MwInfo, MwKind, NativeCm, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services, Srq,
+    SrqId, SrqInit, Stag, VpError, VpResult, VpStatus,
 };
 use vp_soft::events::EventSink;
 use vp_soft::limits::MAX_OBJECTS;
@@ -38,6 +38,8 @@ pub(crate) struct RoceRnic {
     cm: Arc<RoceCm>,
     regions: Regions,
     datagrams: Arc<RoceDatagrams>,
+    /// Its record in the process's state page.
+    record: OnceLock<DeviceRef>,
     pds: Arc<Objects<PdId>>,
     cqs: Arc<Objects<RoceCq>>,
     srqs: Objects<SoftSrq>,
@@ -107,6 +109,7 @@ impl RoceRnic {
             engine,
             regions: Regions { table, services, probes: place::can_probe() },
             datagrams: Arc::new(datagrams),
+            record: OnceLock::new(),
             pds,
             cqs,
             srqs: Objects::new("shared receive queue", MAX_OBJECTS),
@@ -257,6 +260,12 @@ impl Rnic for RoceRnic {
         mw::deallocate(&self.regions.table, mw)
     }
 
+    fn publish(&self, record: DeviceRef) {
+        if self.record.set(record.clone()).is_ok() {
+            self.engine.drops.publish(record);
+        }
+    }
+
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
         Some(self.datagrams.clone())
     }
@@ -279,6 +288,9 @@ impl Drop for RoceRnic {
         }
         for srq in self.srqs.drain() {
             srq.destroy();
+        }
+        if let Some(record) = self.record.get() {
+            self.engine.drops.forget(record);
         }
         self.engine.leave();
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use state_page::layout::state;
+use state_page::layout::{DROP_REASONS, state};
 use state_page::read::{DeviceState, QueuePair};
 use ual::CmCounters;
 
@@ -180,6 +180,19 @@ fn devices(out: &mut String, snapshot: &Snapshot) {
     for (labels, device) in all() {
         for (outcome, count) in CmCounters::NAMES.iter().zip(device.cm) {
             sample(out, name, "counter", &format!("{labels},outcome=\"{outcome}\""), count);
+        }
+    }
+    drops(out, all());
+}
+
+/// Only of adapters that receive packets themselves, and have dropped some.
+fn drops<'a>(out: &mut String, all: impl Iterator<Item = (String, &'a DeviceState)>) {
+    let name = "warpline_packets_dropped";
+    head(out, name, "counter", "", "Packets that arrived and were dropped, by reason.");
+    for (labels, device) in all {
+        let counts = DROP_REASONS.iter().zip(device.dropped).filter(|(_, count)| *count != 0);
+        for (reason, count) in counts {
+            sample(out, name, "counter", &format!("{labels},reason=\"{reason}\""), count);
         }
     }
 }

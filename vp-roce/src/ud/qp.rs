@@ -6,7 +6,6 @@
 //! pair exists. Full: posts are refused, and datagrams that find no receive, or one that is too short, are dropped and
 //! counted; such a receive stays posted.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use kal_os::lock;
@@ -27,7 +26,7 @@ use vp_soft::queue::wq::{RecvRing, RecvWqe, pieces};
 
 use super::ah::Ah;
 use crate::cq::{Pushed, RoceCq};
-use crate::engine::{Arrived, Engine, HOPS, Served, Socket};
+use crate::engine::{Arrived, Engine, HOPS, Reason, Served, Socket};
 use crate::path::{self, Port};
 use crate::qp::{GONE, each, status};
 
@@ -369,24 +368,24 @@ impl Served for RoceUdQp {
     ) -> Option<u32> {
         let drops = &self.parts.engine.drops;
         if !self.parts.port.has(socket.local()) {
-            drops.stray.fetch_add(1, Ordering::Relaxed);
+            drops.count(Reason::Stray);
             return None;
         }
         if !socket.is_whole(arrived, false) {
-            drops.damaged.fetch_add(1, Ordering::Relaxed);
+            drops.count(Reason::Damaged);
             return None;
         }
         // [IBUD-01] [IBUD-02]
         let accepted = ud::accept(packet, self.parts.qkey, self.parts.mtu.octets() as usize);
         let (Ok(incoming), Some(header)) = (accepted, socket.header(arrived)) else {
-            drops.stray.fetch_add(1, Ordering::Relaxed);
+            drops.count(Reason::Stray);
             return None;
         };
         let mut state = lock(&self.state);
         let need = (GRH_OCTETS + incoming.payload.len()) as u32;
         let served = !state.destroyed && !state.failed && state.hold_receive();
         if !served || state.current.capacity() < need {
-            drops.unready.fetch_add(1, Ordering::Relaxed);
+            drops.count(Reason::Unready);
             return None;
         }
         let path = Some(self.way_back(socket, arrived));

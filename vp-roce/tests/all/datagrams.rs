@@ -1,6 +1,7 @@
 //! Datagrams between processes, and what a peer may send to a queue pair for datagrams.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
 
 use roce_proto::psn::Psn;
 use roce_proto::ud::Outgoing;
@@ -120,5 +121,11 @@ fn only_what_is_whole_and_has_the_key_and_fits_arrives() {
         assert_eq!((header[20], header[29]), (0x45, 17));
         assert_eq!(header[32..], [127, 0, 0, 3, 127, 0, 0, 1]);
         assert_eq!(end.read(GRH_OCTETS, 20), [6; 20]);
+        // Each is counted: one without a receive and one longer than it; and the damaged ones, of which those with
+        // another number reached no queue pair.
+        let [stray, damaged, unready] =
+            end.record.dropped.each_ref().map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(unready, 2);
+        assert!(stray >= 26 && damaged >= 30, "{stray} {damaged}");
     });
 }

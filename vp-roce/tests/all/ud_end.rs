@@ -29,6 +29,8 @@ pub(crate) struct UdEnd {
     pub(crate) region: Region,
     stag: Stag,
     events: Receiver<ServiceEvent>,
+    /// Its counters.
+    pub(crate) record: DeviceRef,
     _rnic: Arc<dyn Rnic>,
 }
 
@@ -44,6 +46,8 @@ impl UdEnd {
 
     fn made(address: Option<&str>) -> (Self, SocketAddr) {
         let rnic = open();
+        let record = DeviceRef::default();
+        rnic.publish(record.clone());
         let (pd, ud) = (rnic.alloc_pd().unwrap(), rnic.datagrams().unwrap());
         let (to, events) = channel();
         ud.set_service_handler(Some(Arc::new(Ears(Mutex::new(to)))));
@@ -54,7 +58,7 @@ impl UdEnd {
         let (range, addressing) = (region.mem_range(), Addressing::Absolute);
         let init = MrInit { pd, range, addressing, access: Access::LOCAL, key: 1, pin: false };
         let stag = rnic.register_mr(&init).unwrap();
-        let end = Self { ud, pd, cq, qp, region, stag, events, _rnic: rnic };
+        let end = Self { ud, pd, cq, qp, region, stag, events, record, _rnic: rnic };
         (end, service.unwrap_or_else(|| "127.0.0.1:0".parse().unwrap()))
     }
 
