@@ -111,6 +111,11 @@ impl State {
         self.held
     }
 
+    /// Whether [`Served::settle`] has something to do.
+    fn must_notify(&self) -> bool {
+        !self.sent.is_empty() || !self.received.is_empty()
+    }
+
     /// Receives that are posted and not completed.
     fn receives(&self) -> u32 {
         self.receives.posted() + u32::from(self.held)
@@ -425,15 +430,18 @@ impl UdQp for RoceUdQp {
     fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure> {
         let mut state = self.alive().map_err(|_| GONE)?;
         let posted = each(wrs, |wr| self.send_one(&mut state, wr));
+        let settles = state.must_notify();
         drop(state);
-        self.settle();
+        if settles {
+            self.settle();
+        }
         posted
     }
 
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         let mut state = self.alive().map_err(|_| GONE)?;
         let posted = each(wrs, |wr| self.receive_one(&mut state, wr));
-        let settles = !state.received.is_empty();
+        let settles = state.must_notify();
         drop(state);
         if settles {
             self.settle();

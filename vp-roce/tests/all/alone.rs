@@ -71,6 +71,10 @@ impl Other {
         line.unwrap_or_else(|| panic!("the other process ended before it said {word}"))
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it at once.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use roce_proto::cm::addresses::{Addresses, Pair};
+use roce_proto::cm::mad::Mad;
 use roce_proto::cm::message::{Message, SidrStatus};
 use roce_proto::cm::udp_service;
 use vp_api::*;
@@ -109,5 +110,54 @@ fn a_service_that_nobody_has_fails_in_bounded_time() {
         end.ud.resolve(3, "127.0.0.9:7".parse().unwrap(), b"").unwrap();
         let ServiceEvent::Failed { token: 3, reason } = end.event() else { panic!() };
         assert!(reason.contains("127.0.0.9 does not reply"), "{reason}");
+    });
+}
+
+/// Messages of any meaning, and datagrams of any content, at a service and its queue pair.
+#[test]
+fn garbage_disturbs_no_service() {
+    alone("services::garbage_disturbs_no_service", || {
+        let (end, at) = UdEnd::listening("127.0.0.1:0");
+        let mut peer = Peer::new(HERE, at.ip());
+        let UdAddress { qpn, .. } = end.qp.address();
+        for round in 0..3000u32 {
+            if round % 2 == 0 {
+                // Whole messages of SIDR with a few octets changed. Not the service's port: a request for it is no
+                // garbage.
+                let (request, pkey) = (round, 0xffff);
+                let service = udp_service(at.port()) ^ 1;
+                let message = match round % 4 {
+                    0 => Message::SidrReq { request, pkey, service, private: Default::default() },
+                    _ => {
+                        let (status, qpn, qkey) = (SidrStatus(round as u8), round, round);
+                        let private = Default::default();
+                        Message::SidrRep { request, status, qpn, service, qkey, private }
+                    }
+                };
+                let mut octets = message.emit(round.into()).emit();
+                for _ in 0..4 {
+                    // Behind the service.
+                    let at = 40 + peer.random.next() as usize % 200;
+                    octets[at] = peer.random.next() as u8;
+                }
+                if let Ok(mad) = Mad::parse(&octets) {
+                    peer.send_mad(&mad);
+                }
+            } else {
+                let len = 12 + peer.random.next() as usize % 400;
+                let mut datagram: Vec<u8> = (0..len).map(|_| peer.random.next() as u8).collect();
+                datagram[4..8].copy_from_slice(&qpn.to_be_bytes());
+                peer.seal(&mut datagram);
+                peer.raw(&datagram);
+            }
+            if round % 300 == 1 {
+                let asker = UdEnd::new();
+                asker.ud.resolve(2, at, b"where").unwrap();
+                end.answer();
+                assert!(matches!(asker.event(), ServiceEvent::Resolved { token: 2, .. }));
+            }
+        }
+        assert!(end.is_quiet());
+        assert_eq!(end.qp.query().unwrap().state, UdState::Operational);
     });
 }

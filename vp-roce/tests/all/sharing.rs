@@ -7,7 +7,7 @@ use std::process::Command;
 use vp_api::*;
 
 use crate::alone::{Other, alone, other, part};
-use crate::end::{End, pattern};
+use crate::end::{End, open_with, pattern};
 use crate::ud_end::UdEnd;
 
 const HERE: &str = "127.0.0.1:0";
@@ -143,6 +143,44 @@ fn a_process_that_is_killed_at_any_point_disturbs_no_other() {
             reach(&mut next, 3);
             next.process.kill();
         }
+    });
+}
+
+/// A process that is stopped keeps its slot; who must ask it gets an error that names it, in bounded time.
+#[test]
+fn a_process_that_does_not_reply_is_named() {
+    alone("sharing::a_process_that_does_not_reply_is_named", || {
+        let mut stopped = server("serve");
+        let end = End::new(64);
+        end.listen(HERE);
+        let process = stopped.process.id();
+        let signal = |name: &str| {
+            let sent = Command::new("kill").args([name, &process.to_string()]).status().unwrap();
+            assert!(sent.success());
+        };
+        signal("-STOP");
+        let error = end.cm.listen(HERE.parse().unwrap(), 1).unwrap_err();
+        assert!(error.detail.contains(&format!("process {process},")), "{error}");
+        signal("-CONT");
+        end.listen(HERE);
+        reach(&mut stopped, 1);
+    });
+}
+
+#[test]
+fn a_process_more_than_there_are_slots_is_refused() {
+    alone("sharing::a_process_more_than_there_are_slots_is_refused", || {
+        let mut all: Vec<Other> = (0..16)
+            .map(|_| {
+                let mut process = other("sharing::serves", "serve until opened");
+                process.says("there");
+                process
+            })
+            .collect();
+        let error = open_with(&[]).err().unwrap();
+        assert!(error.detail.contains("16 processes of this user"), "{error}");
+        all[7].kill();
+        open_with(&[]).unwrap();
     });
 }
 
