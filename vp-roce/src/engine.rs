@@ -352,7 +352,8 @@ impl Engine {
         let mut shared = lock(SHARED.get::<RoceFds>());
         let over = shared.users == 0 && self.connections.is_empty();
         if over {
-            // Under the lock, so that the next engine finds the port free.
+            // Under the lock, so that the next engine finds the port and the slot free.
+            self.slot.leave();
             self.connections.clear();
             self.sockets.write().unwrap_or_else(PoisonError::into_inner).clear();
             shared.engine = None;
@@ -366,10 +367,12 @@ impl Engine {
         let next = [self.timers.next(), self.connections.next(), self.services.next()];
         let next = next.into_iter().flatten().min();
         let left = next.map(|at| Duration::from_micros(at.saturating_sub(self.now())));
+        let listener = self.slot.listener();
         let mut fds: Vec<PollFd<'_>> = sockets
             .iter()
             .map(|socket| socket.as_fd())
-            .chain([self.bell.as_fd(), self.slot.as_fd()])
+            .chain([self.bell.as_fd()])
+            .chain(listener.as_deref().map(|listener| listener.as_fd()))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         // Signals are blocked in this thread. A failure is treated as a wake-up.

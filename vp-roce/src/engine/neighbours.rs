@@ -15,10 +15,11 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kal_os::fork::Ours;
-use kal_os::timespec;
+use kal_os::{lock, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -42,7 +43,8 @@ const REPLY: usize = 4 * MAX_SERVICES;
 /// This process's slot.
 pub(crate) struct Slot {
     pub(crate) index: u8,
-    listener: Ours<RoceFds, OwnedFd>,
+    /// `None`: the slot is left.
+    listener: Mutex<Option<Arc<Ours<RoceFds, OwnedFd>>>>,
 }
 
 /// What a neighbour has at an address.
@@ -135,6 +137,7 @@ impl Slot {
                 Ok(()) => {
                     net::listen(&*listener, SLOTS.into())?;
                     rustix::io::ioctl_fionbio(&*listener, true)?;
+                    let listener = Mutex::new(Some(Arc::new(listener)));
                     return Ok(Self { index, listener });
                 }
                 Err(Errno::ADDRINUSE) => {}
@@ -145,13 +148,21 @@ impl Slot {
         Err(io::Error::other(detail))
     }
 
-    /// To be polled; when it is readable, [`Slot::serve`] is to be called.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+    /// To be polled until the slot is left; when it is readable, [`Slot::serve`] is to be called.
+    pub(crate) fn listener(&self) -> Option<Arc<Ours<RoceFds, OwnedFd>>> {
+        lock(&self.listener).clone()
+    }
+
+    /// Leaves the slot, because nobody will serve it any more. Objects of the application may keep the engine alive.
+    pub(crate) fn leave(&self) {
+        *lock(&self.listener) = None;
     }
 
     /// Asks all neighbours for what they have at an address.
     pub(crate) fn ask(&self, address: IpAddr) -> io::Result<Vec<Share>> {
+        if self.listener().is_none() {
+            return Err(io::Error::other("the device was closed"));
+        }
         let mut shares = Vec::new();
         for slot in (0..SLOTS).filter(|slot| *slot != self.index) {
             shares.extend(ask(slot, address)?);
@@ -161,10 +172,9 @@ impl Slot {
 
     /// Replies to questions: `what` gives the sockets and services at an address.
     pub(crate) fn serve(&self, what: impl Fn(IpAddr) -> (Vec<OwnedFd>, Vec<u32>)) {
+        let Some(listener) = self.listener() else { return };
         let accept = || {
-            Ours::<RoceFds, _>::make(|| {
-                Ok(net::accept_with(&*self.listener, SocketFlags::CLOEXEC)?)
-            })
+            Ours::<RoceFds, _>::make(|| Ok(net::accept_with(&**listener, SocketFlags::CLOEXEC)?))
         };
         while let Ok(asker) = accept() {
             if is_own(asker.as_fd()) && readable(asker.as_fd(), QUESTION) {

@@ -1,10 +1,11 @@
 //! Several processes of one user on one address: they find one another's sockets, each gets its own packets, and one that
 //! is killed, at whatever point, disturbs no other.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 
 use vp_api::*;
+use warpline_patience::until;
 
 use crate::alone::{Other, alone, other, part};
 use crate::end::{End, open_with, pattern};
@@ -159,11 +160,30 @@ fn a_process_that_does_not_reply_is_named() {
             assert!(sent.success());
         };
         signal("-STOP");
+        until("all threads to be stopped", || {
+            let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+            let stat =
+                |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("stat"));
+            threads.map(Result::unwrap).map(stat).all(|stat| stat.unwrap().contains(") T "))
+        });
         let error = end.cm.listen(HERE.parse().unwrap(), 1).unwrap_err();
         assert!(error.detail.contains(&format!("process {process},")), "{error}");
         signal("-CONT");
         end.listen(HERE);
         reach(&mut stopped, 1);
+    });
+}
+
+/// A queue pair that the application still has keeps no slot that nobody serves.
+#[test]
+fn a_closed_device_leaves_its_slot() {
+    alone("sharing::a_closed_device_leaves_its_slot", || {
+        let end = End::new(64);
+        end.listen(HERE);
+        let _kept = (end.cm.clone(), end.qp.clone());
+        drop(end);
+        until("the port to be free", || UdpSocket::bind("127.0.0.1:4791").is_ok());
+        reach(&mut server("serve"), 1);
     });
 }
 
