@@ -144,7 +144,9 @@ impl Server {
     fn event(&self, core: Arc<ChannelEnd>) -> Option<Event> {
         let mut state = core.state();
         state.listed = false;
-        if state.up && !state.reported {
+        // What a client sent may come before the event that it is connected.
+        let connected = state.up || state.has_message() || state.is_at_end();
+        if connected && !state.reported {
             state.reported = true;
             self.hub.list(&core, &mut state);
             drop(state);
@@ -154,6 +156,10 @@ impl Server {
         let (reported, more) = (state.reported, matches!(taken, Ok(Some(Some(_)))));
         if more {
             self.hub.list(&core, &mut state);
+        }
+        if matches!(taken, Err(_) | Ok(Some(None))) {
+            // One that ended before it was reported is not reported as connected later.
+            state.reported = true;
         }
         drop(state);
         match taken {

@@ -3,30 +3,36 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use warpline_channel::{Channel, Error, Listener};
+use warpline_channel::{Channel, Error, Event, Listener, Server};
 
-use crate::pair::{TIGHT, message, open};
+use crate::pair::{HANG, TIGHT, message, open};
 
-/// The address at which a process that was started for it listens.
-const PLAY: &str = "WARPLINE_CHANNEL_TEST_SERVER";
+/// Set for a process that is started as the server.
+const SERVER: &str = "WARPLINE_CHANNEL_TEST_SERVER";
+/// For a process that is started as a client: the server's address.
+const CLIENT: &str = "WARPLINE_CHANNEL_TEST_CLIENT";
+
+/// Message `n`: every fourth is large.
+fn nth(n: u64) -> Vec<u8> {
+    message(n, if n % 4 == 3 { 3000 } else { 30 })
+}
 
 /// Sends messages of both lengths without end, and receives as many.
 fn talk(channel: &Channel) -> Result<u64, Error> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0.. {
-                let len = if n % 4 == 3 { 3000 } else { 30 };
-                if channel.send(message(n, len)).is_err() {
+                if channel.send(nth(n)).is_err() {
                     return;
                 }
             }
         });
         for n in 0.. {
-            let len = if n % 4 == 3 { 3000 } else { 30 };
             match channel.recv()? {
-                Some(got) => assert!(got[..] == message(n, len), "message {n}"),
+                Some(got) => assert!(got[..] == nth(n), "message {n}"),
                 None => return Ok(n),
             }
         }
@@ -37,7 +43,7 @@ fn talk(channel: &Channel) -> Result<u64, Error> {
 /// Not a test by itself: the other process, which accepts one channel, sends and receives.
 #[test]
 fn other_process() {
-    if std::env::var_os(PLAY).is_none() {
+    if std::env::var_os(SERVER).is_none() {
         return;
     }
     let listener = Listener::bind_with(&open(), "127.0.0.1:0", TIGHT).unwrap();
@@ -49,12 +55,36 @@ fn other_process() {
     }
 }
 
+/// Sends a message and receives it back.
+fn call(channel: &Channel, n: u64) {
+    channel.send(nth(n)).unwrap();
+    assert!(channel.recv().unwrap().unwrap()[..] == nth(n), "message {n}");
+}
+
+/// Not a test by itself: the other process, which connects, and calls without end.
+#[test]
+fn other_client() {
+    let Ok(server) = std::env::var(CLIENT) else { return };
+    let channel = Channel::connect_with(&open(), &server, TIGHT).unwrap();
+    for n in 0.. {
+        call(&channel, n);
+        if n == 0 {
+            // The server has accepted it: it has replied.
+            println!("\nconnected from {}", channel.ends().unwrap().local);
+        }
+    }
+}
+
 struct Other(Child, BufReader<std::process::ChildStdout>);
 
 impl Other {
-    fn start() -> Self {
+    fn server() -> Self {
+        Self::start("killed::other_process", SERVER, "1")
+    }
+
+    fn start(role: &str, variable: &str, value: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "killed::other_process", "--nocapture"]).env(PLAY, "1");
+        command.args(["--exact", role, "--nocapture"]).env(variable, value);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Self(child, output)
@@ -85,7 +115,7 @@ impl Drop for Other {
 fn the_peers_process_is_killed_at_any_point() {
     let ia = open();
     for round in 0..8u64 {
-        let mut other = Other::start();
+        let mut other = Other::server();
         let address = other.line("listening at ");
         let channel = Channel::connect_with(&ia, &address, TIGHT).unwrap();
         let error = std::thread::scope(|scope| {
@@ -110,18 +140,54 @@ fn the_peers_process_is_killed_at_any_point() {
 
 #[test]
 fn a_client_may_disconnect_at_any_point_and_the_listener_accepts_the_next() {
-    let mut other = Other::start();
+    let mut other = Other::server();
     let address = other.line("listening at ");
     let ia = open();
     for round in 0..8u64 {
         let channel = Channel::connect_with(&ia, &address, TIGHT).unwrap();
         for n in 0..round * 5 {
-            let len = if n % 4 == 3 { 3000 } else { 30 };
-            channel.send(message(n, len)).unwrap();
-            assert!(channel.recv().unwrap().unwrap()[..] == message(n, len));
+            call(&channel, n);
         }
         drop(channel);
         let printed = other.line("ended: ");
         assert!(printed.contains("127.0.0.1"), "{printed}");
     }
+}
+
+#[test]
+fn a_client_is_killed_at_any_point_and_the_other_is_served() {
+    let ia = open();
+    // There is room for the next client only once the killed one is gone.
+    let server = Server::bind_with(&ia, "127.0.0.1:0", TIGHT, 2).unwrap();
+    let address = server.address();
+    let (gone, ends) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            loop {
+                match server.next_timeout(HANG).unwrap().expect("an event") {
+                    Event::Message(peer, message) => match peer.send(&message) {
+                        Ok(()) | Err(Error::Lost(_)) => {}
+                        Err(error) => panic!("{error}"),
+                    },
+                    Event::Gone(_, Err(error)) => gone.send(error).unwrap(),
+                    Event::Gone(_, Ok(())) => return,
+                    _ => {}
+                }
+            }
+        });
+        let good = Channel::connect_with(&ia, address, TIGHT).unwrap();
+        for round in 0..8u64 {
+            let mut other = Other::start("killed::other_client", CLIENT, &address.to_string());
+            let killed = other.line("connected from ");
+            // Its progress meanwhile is random.
+            (0..round * round).for_each(|n| call(&good, n));
+            other.0.kill().unwrap();
+            (0..20).for_each(|n| call(&good, n));
+            let error = ends.recv_timeout(HANG);
+            let error = error.unwrap_or_else(|_| panic!("round {round}: {killed} is not reported"));
+            assert!(matches!(error, Error::Lost(Some(_))), "{error}");
+            assert!(error.to_string().contains(&killed), "{error}: not {killed}");
+        }
+        good.close().unwrap();
+    });
 }
