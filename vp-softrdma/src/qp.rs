@@ -358,6 +358,12 @@ impl Member for SoftQp {
         self.unlock_and_serve(inner);
     }
 
+    fn poll_as_other(&self) -> bool {
+        let before = self.context.recv_cq.arrivals();
+        self.poll();
+        self.context.recv_cq.arrivals() != before
+    }
+
     fn stays_unregistered(&self, back_off: Option<u32>) -> bool {
         let inner = match back_off {
             Some(_) => self.inner.try_lock(),

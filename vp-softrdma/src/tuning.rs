@@ -51,13 +51,14 @@ pub(crate) const DIRECT_QPS: usize = 4;
 /// *Measured*: 8: 1.00, 2048: 1.00.
 pub(crate) const SERVE_ALL_EVERY: u32 = 128;
 
-/// So many polls serve them each time after they had work: for longer than a near peer takes to follow up.
+/// So many polls serve the one that had work, each time after it: for longer than a near peer takes to follow up.
 ///
 /// *Measured* with `ib_read_lat -R`, whose server polls another CQ (`benches/perftest --only "read lat"`), as ratio to
-/// `warpline perf local`: 0: 5.3; from every poll to every 128th in seven steps: 1.22; 1024: 1.06.
+/// `warpline perf local`: 0: 5.3; from every poll to every 128th in seven steps: 1.22; 1024: 1.06 by `epoll_wait`, 0.98
+/// by reading its socket directly.
 pub(crate) const EAGER_POLLS: u32 = 1024;
 
-/// One in so many of these polls serves the QPs of the polled CQ, too: a system call for each.
+/// One in so many of these polls serves the QPs of the polled CQ, and all others: a system call for each.
 ///
 /// *Measured* like [`EAGER_POLLS`], on a busy machine: 1: 1.08; 2, 4 and 8: 1.03 to 1.05.
 pub(crate) const OWN_EVERY: u32 = 4;

@@ -57,6 +57,10 @@ pub(crate) trait Member: Send + Sync {
     fn stays_unregistered(&self, _back_off: Option<u32>) -> bool {
         false
     }
+    /// A thread polls for it. True: there was work.
+    fn poll_as_other(&self) -> bool {
+        false
+    }
 }
 
 /// The readiness of a socket besides being readable.
@@ -372,11 +376,27 @@ impl Engine {
         self.serve(Some(Duration::ZERO), &|| {}, By::Other, |_| {});
     }
 
-    /// The same; true if some of it was not the caller's own.
-    pub(crate) fn poll_others(&self, is_own: impl Fn(u32) -> bool) -> bool {
-        let mut others = false;
-        self.serve(Some(Duration::ZERO), &|| {}, By::Other, |id| others |= !is_own(id));
-        others
+    /// The same; returns one that was served and is not the caller's own.
+    pub(crate) fn poll_others(&self, is_own: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut other = None;
+        self.serve(Some(Duration::ZERO), &|| {}, By::Other, |id| {
+            if !is_own(id) {
+                other = Some(id);
+            }
+        });
+        other
+    }
+
+    /// Serves one member, if it still exists; true if there was work.
+    pub(crate) fn poll_member(&self, id: u32) -> bool {
+        self.member(id).is_some_and(|member| member.poll_as_other())
+    }
+
+    /// A member is no longer polled: its socket is registered again, if it was not.
+    pub(crate) fn watch_again(&self, id: u32) {
+        if let Some(member) = self.member(id) {
+            member.stays_unregistered(None);
+        }
     }
 
     /// A consumer relies on notifications: from now on the engine's thread watches without back-off,

@@ -294,9 +294,9 @@ impl SoftCq {
     fn progress(&self) {
         self.engine.mark_polled();
         let serve = self.others.next();
-        if serve == Serve::Others {
+        if let Serve::Other(id) | Serve::LastOther(id) = serve {
             self.flush_all();
-            return self.poll_others();
+            return self.poll_other(id, serve == Serve::LastOther(id));
         }
         let (mut stalled, mut local) = (false, 0);
         let few = self.each_of_few(|qp| match qp.poll() {
@@ -316,8 +316,24 @@ impl SoftCq {
     /// Serves the QPs that complete elsewhere. Not inlined, as [`Self::progress_and_pop`].
     #[inline(never)]
     fn poll_others(&self) {
-        if self.engine.poll_others(|id| self.has_member(id)) {
-            self.others.had_work();
+        if let Some(id) = self.engine.poll_others(|id| self.has_member(id)) {
+            self.other_had_work(id);
+        }
+    }
+
+    /// Serves one QP that completes elsewhere; `last`: it is not polled again for now.
+    #[inline(never)]
+    fn poll_other(&self, id: u32, last: bool) {
+        if self.engine.poll_member(id) {
+            self.other_had_work(id);
+        } else if last {
+            self.engine.watch_again(id);
+        }
+    }
+
+    fn other_had_work(&self, id: u32) {
+        if let Some(before) = self.others.had_work(id) {
+            self.engine.watch_again(before);
         }
     }
 
@@ -379,9 +395,9 @@ impl SoftCq {
             if done() {
                 return true;
             }
-            let before = self.arrivals.load(Ordering::Relaxed);
+            let before = self.arrivals();
             self.progress();
-            let received = self.arrivals.load(Ordering::Relaxed) != before;
+            let received = self.arrivals() != before;
             if received && renewals != 0 && !most().is_zero() {
                 renewals -= 1;
                 spin = self.spinner.begin(most());
@@ -389,6 +405,11 @@ impl SoftCq {
                 return done();
             }
         }
+    }
+
+    /// How often its QPs received, about.
+    pub(crate) fn arrivals(&self) -> u32 {
+        self.arrivals.load(Ordering::Relaxed)
     }
 
     /// A QP of this CQ received.
