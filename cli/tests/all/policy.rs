@@ -125,11 +125,11 @@ fn rping_and_its_user_get_the_rule_that_refuses_it() {
         command.args([side, "-a", "127.0.0.1", "-p", &port.to_string(), "-C", "1"]);
         with_rules(command, rules)
     };
-    // Behind the error it waits for a thread of its own, so it is killed.
     let mut client = start("-c", &deny("connect"));
     let mut errors = client.stderr();
     line_with(&mut errors, |line| line.contains(REFUSES));
-    line_with(&mut errors, |line| line.contains("rdma_connect: Permission denied"));
+    line_with(&mut errors, |line| line.contains("RDMA_CM_EVENT_REJECTED, error -13"));
+    assert_ne!(client.code(), Some(0));
     let mut server = start("-s", &deny("accept"));
     warpline_patience::until("rping to listen", || waits_for_a_client(port));
     let mut client = start("-c", "");

@@ -46,7 +46,14 @@ impl Id {
             // An earlier attempt was refused, and released the address.
             None => adapter.cm().connect(&party.connectee(), params),
         };
-        self.begun(&party, started.map_err(Errno::from), State::RouteResolved)
+        match started {
+            // An event, as if the peer refused: rping would wait for one without end.
+            Err(denied @ ual_cm::Error::Denied(_)) => {
+                party.refuse(denied.into());
+                Ok(())
+            }
+            started => self.begun(&party, started.map_err(Errno::from), State::RouteResolved),
+        }
     }
 
     /// Accepts the request onto a queue pair; an event reports the result.

@@ -69,6 +69,14 @@ impl IdEndpoint {
         Ok(self.adapter.cm().disconnect(&self.connectee(), how)?)
     }
 
+    /// The attempt to connect ended before the manager began it; an event follows.
+    pub(super) fn refuse(&self, why: Errno) {
+        self.qp.ended(self.life, false);
+        if let Some(id) = self.id.upgrade() {
+            id.was_refused(why);
+        }
+    }
+
     /// The identifier is destroyed, and no more events are delivered: ends the connection.
     pub(super) fn detach(self: &Arc<Self>) {
         if self.connection.state() == ConnState::Connected && self.is_open() {

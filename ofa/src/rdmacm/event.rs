@@ -68,6 +68,8 @@ fn established(made: Established) -> Conn {
 fn failed(reason: &FailReason) -> (u32, i32) {
     match reason {
         FailReason::Refused => (RDMA_CM_EVENT_REJECTED, libc::ECONNREFUSED),
+        // A rule of this end.
+        FailReason::Denied(_) => (RDMA_CM_EVENT_REJECTED, libc::EACCES),
         FailReason::PeerClosed { .. } => (RDMA_CM_EVENT_REJECTED, libc::ECONNRESET),
         FailReason::Unreachable(_)
         | FailReason::ConnectTimeout(_)

@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ibv_sys::{RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, rdma_cm_id};
+use ibv_sys::{
+    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_REJECTED, rdma_cm_id,
+};
 use kal_os::lock;
 use ual_cm::{Bound, ConnEvent};
 
@@ -205,6 +207,15 @@ impl Id {
         inner.state = next;
         // Under the lock, so that no event is queued before it.
         self.queue_event(Event::of(event, inner.asked.is_some()));
+    }
+
+    /// Its attempt to connect was refused at this end.
+    pub(super) fn was_refused(self: &Arc<Self>, why: Errno) {
+        let mut inner = lock(&self.inner);
+        if inner.state == State::Pending {
+            inner.state = State::Over;
+            self.queue_event(Event::failed(RDMA_CM_EVENT_REJECTED, why.0));
+        }
     }
 
     /// Its queue pair is destroyed, and the connection with it.

@@ -274,6 +274,8 @@ pub(super) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Errno> {
     let given = unsafe { &*event };
     match (given.event, given.status) {
         (_, 0) => Ok(()),
+        // A rule of this end.
+        (RDMA_CM_EVENT_REJECTED, status) if status == -libc::EACCES => Err(Errno(libc::EACCES)),
         (RDMA_CM_EVENT_REJECTED, _) => Err(Errno(libc::ECONNREFUSED)),
         (_, status) => Err(Errno(status.abs())),
     }
