@@ -7,8 +7,9 @@
 use std::process::Command;
 
 use verbs_programs::process::{Process, free_port, is_listening};
+use verbs_programs::run::Seen;
 use verbs_programs::survivor::BOUND;
-use verbs_programs::{Libraries, libraries, run, skip};
+use verbs_programs::{Libraries, libraries, programs, run, skip};
 
 /// valgrind's exit status if it found an error.
 const FOUND: i32 = 99;
@@ -51,8 +52,7 @@ const FURTHER: [[&str; 3]; 3] = [
 #[test]
 fn programs_run_under_memcheck() {
     let libraries = Libraries::build();
-    let all = std::env::var_os("WARPLINE_MEMCHECK").is_some_and(|text| text == "all");
-    let further = if all { &FURTHER[..] } else { &[] };
+    let further = if wants_all() { &FURTHER[..] } else { &[] };
     for [package, server, client] in PROGRAMS.iter().chain(further) {
         let name = client.split(' ').next().unwrap();
         for (program, package) in [("valgrind", "valgrind"), (name, *package)] {
@@ -63,6 +63,40 @@ fn programs_run_under_memcheck() {
         }
         pair(&libraries, server, client);
     }
+}
+
+/// Each rank of Open MPI under its own memcheck.
+#[test]
+fn ranks_run_under_memcheck() {
+    if !wants_all() {
+        return;
+    }
+    if libraries::find("valgrind").is_none() {
+        return skip("Open MPI under memcheck", "package valgrind is not installed");
+    }
+    let two = |program: &programs::Program| program.name == "Open MPI over libfabric, 2 ranks";
+    let mut mpi = programs::all().into_iter().find(two).unwrap();
+    let checked = format!("valgrind {} {{program}}", options().join(" "));
+    mpi.client = mpi.client.replace("{program}", &checked);
+    match run::once(&Libraries::build(), &mpi) {
+        Seen::Works => {}
+        Seen::Fails(why) => panic!("{why}"),
+        Seen::Missing(why) => skip("Open MPI under memcheck", &why),
+    }
+}
+
+fn wants_all() -> bool {
+    std::env::var_os("WARPLINE_MEMCHECK").is_some_and(|text| text == "all")
+}
+
+/// Of valgrind.
+fn options() -> [String; 3] {
+    let known = libraries::root().join("tests/verbs/valgrind.supp");
+    [
+        "-q".into(),
+        format!("--error-exitcode={FOUND}"),
+        format!("--suppressions={}", known.display()),
+    ]
 }
 
 fn pair(libraries: &Libraries, server: &str, client: &str) {
@@ -82,10 +116,8 @@ fn pair(libraries: &Libraries, server: &str, client: &str) {
 
 fn checked(libraries: &Libraries, line: &str, port: u16) -> Command {
     let program = run::command(libraries, line, port, None);
-    let known = libraries::root().join("tests/verbs/valgrind.supp");
     let mut command = libraries.command("valgrind");
-    command.args(["-q", &format!("--error-exitcode={FOUND}")]);
-    command.arg(format!("--suppressions={}", known.display()));
+    command.args(options());
     command.arg(program.get_program()).args(program.get_args());
     command
 }
