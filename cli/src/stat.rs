@@ -3,6 +3,7 @@
 
 pub(crate) mod absent;
 mod args;
+pub(crate) mod id;
 mod openmetrics;
 pub(crate) mod pages;
 pub(crate) mod rates;

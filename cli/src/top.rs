@@ -23,9 +23,9 @@ pub(crate) use args::TopArgs;
 use crate::error::{CliError, CliResult, Exit};
 use crate::explain;
 use crate::stat::absent;
+use crate::stat::id::Id;
 use crate::stat::pages::{Seen, Snapshot};
 use keys::Then;
-use rows::Id;
 use screen::Screen;
 use view::View;
 

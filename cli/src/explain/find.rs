@@ -1,7 +1,5 @@
 //! Finds the connection to explain among the pages of a process, and reports the cause if there is none.
 
-use std::path::PathBuf;
-
 use state_page::layout::state;
 use state_page::place;
 use state_page::read::QueuePair;
@@ -9,6 +7,7 @@ use state_page::read::QueuePair;
 use super::args::Which;
 use crate::error::{CliError, CliResult, Exit};
 use crate::stat::absent;
+use crate::stat::id::Id;
 use crate::stat::pages::{Seen, Snapshot, directory};
 
 /// The pages of the process; it has several if it has several copies of the library.
@@ -35,9 +34,7 @@ pub(super) fn chosen(which: Which, before: &[Seen]) -> CliResult<(Seen, QueuePai
     let moved = |seen: &Seen, of: &QueuePair| {
         let chosen = Chosen::new(seen, of);
         let sum = |of: &QueuePair| of.octets_sent.wrapping_add(of.octets_received);
-        let before = before.iter().find(|before| before.socket == seen.socket);
-        let before = before.and_then(|before| chosen.within(before));
-        before.map_or(0, |before| sum(of).wrapping_sub(sum(before)))
+        chosen.among(before).map_or(0, |(_, before)| sum(of).wrapping_sub(sum(before)))
     };
     let all = now.iter().flat_map(|seen| seen.page.queue_pairs.iter().map(move |qp| (seen, qp)));
     let wanted = all.filter(|(_, qp)| which.qp.is_none_or(|number| number == qp.qp));
@@ -67,28 +64,23 @@ fn failed(what: String) -> CliError {
 
 /// One stream of a queue pair, to find it again.
 pub(super) struct Chosen {
-    socket: PathBuf,
-    device: u32,
-    qp: u32,
+    id: Id,
     began: u64,
 }
 
 impl Chosen {
     pub(super) fn new(seen: &Seen, of: &QueuePair) -> Self {
-        Self { socket: seen.socket.clone(), device: of.device, qp: of.qp, began: of.began }
+        Self { id: Id::queue_pair(seen, of), began: of.began }
     }
 
     /// The stream in a new sample. `None`: the process, the queue pair or the stream has ended.
     pub(super) fn again(&self, which: Which) -> Option<(Seen, QueuePair)> {
         let all = pages(which).ok()?;
-        let seen = all.into_iter().find(|seen| seen.socket == self.socket)?;
-        let qp = self.within(&seen)?.clone();
-        Some((seen, qp))
+        let (seen, qp) = self.among(&all)?;
+        Some((seen.clone(), qp.clone()))
     }
 
-    fn within<'a>(&self, seen: &'a Seen) -> Option<&'a QueuePair> {
-        let same =
-            |of: &&QueuePair| (of.device, of.qp, of.began) == (self.device, self.qp, self.began);
-        seen.page.queue_pairs.iter().find(same)
+    fn among<'a>(&self, all: &'a [Seen]) -> Option<(&'a Seen, &'a QueuePair)> {
+        self.id.find(all).filter(|(_, qp)| qp.began == self.began)
     }
 }

@@ -1,5 +1,7 @@
 //! Reads the state pages of this machine at one moment. Removes files of dead processes.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use state_page::place::{self, Outcome, Unusable};
@@ -11,7 +13,7 @@ use crate::error::CliResult;
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// Path of its socket.
-    pub(crate) socket: std::path::PathBuf,
+    pub(crate) socket: Arc<Path>,
     pub(crate) page: Page,
 }
 
@@ -79,7 +81,7 @@ impl Snapshot {
         let path = found.path;
         let trouble = match found.outcome {
             Outcome::Alive(page) => {
-                let socket = path.with_extension(place::SOCKET);
+                let socket = path.with_extension(place::SOCKET).into();
                 self.processes.push(Seen { socket, page: *page });
                 return;
             }

@@ -1,14 +1,11 @@
 //! Changes of a connection between two snapshots, per second. Plain numbers.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use state_page::read::QueuePair;
 
+use super::id::Id;
 use super::pages::{Seen, Snapshot};
-
-/// Identifies a queue pair among all processes: page, start of its process, adapter, number, and generation.
-type Name<'a> = (&'a Path, u64, u32, u32, u64);
 
 /// Per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,20 +27,22 @@ impl std::ops::AddAssign for Rate {
 
 /// The earlier snapshot, to compare with.
 pub(crate) struct Earlier<'a> {
-    queue_pairs: HashMap<Name<'a>, &'a QueuePair>,
+    queue_pairs: HashMap<Id, &'a QueuePair>,
     seconds: f64,
 }
 
 impl<'a> Earlier<'a> {
     pub(crate) fn new(before: &'a Snapshot, snapshot: &Snapshot) -> Self {
-        let of = |seen: &'a Seen| seen.page.queue_pairs.iter().map(move |qp| (name(seen, qp), qp));
-        let queue_pairs = before.processes.iter().flat_map(of).collect();
+        let all = |seen: &'a Seen| {
+            seen.page.queue_pairs.iter().map(move |qp| (Id::queue_pair(seen, qp), qp))
+        };
+        let queue_pairs = before.processes.iter().flat_map(all).collect();
         Self { queue_pairs, seconds: super::between(before, snapshot).as_secs_f64() }
     }
 
     /// The rates of a connection; zeros if it is new.
     pub(crate) fn rate(&self, seen: &Seen, now: &QueuePair) -> Rate {
-        let Some(before) = self.queue_pairs.get(&name(seen, now)) else {
+        let Some(before) = self.queue_pairs.get(&Id::queue_pair(seen, now)) else {
             return Rate::default();
         };
         let per_second = |now: u64, before: u64| now.wrapping_sub(before) as f64 / self.seconds;
@@ -56,8 +55,4 @@ impl<'a> Earlier<'a> {
             stalls: per_second(stalls(now), stalls(before)),
         }
     }
-}
-
-fn name<'a>(seen: &'a Seen, qp: &QueuePair) -> Name<'a> {
-    (&seen.socket, seen.page.process.start, qp.device, qp.qp, qp.generation)
 }

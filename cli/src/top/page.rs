@@ -4,8 +4,8 @@
 use state_page::layout::{flag, state};
 use state_page::read::QueuePair;
 
-use super::rows::Id;
 use crate::output::{folded, table};
+use crate::stat::id::Id;
 use crate::stat::pages::{Seen, Snapshot, face};
 use crate::stat::rates::{Earlier, Rate};
 use crate::stat::table::octets;
@@ -38,7 +38,7 @@ impl Page {
     }
 
     pub(super) fn update(&mut self, before: &Snapshot, snapshot: &Snapshot) {
-        match self.id.find(snapshot) {
+        match self.id.find(&snapshot.processes) {
             Some((seen, qp)) => {
                 self.rate = Earlier::new(before, snapshot).rate(seen, qp);
                 (self.seen, self.qp) = (seen.clone(), qp.clone());

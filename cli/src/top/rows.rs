@@ -2,43 +2,14 @@
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
-use std::path::PathBuf;
 
 use clap::ValueEnum;
 use state_page::layout::state;
 use state_page::read::QueuePair;
 
+use crate::stat::id::Id;
 use crate::stat::pages::{Seen, Snapshot};
 use crate::stat::rates::{Earlier, Rate};
-
-/// A process, or one of its queue pairs; a number that is used again is another one.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Id {
-    page: PathBuf,
-    start: u64,
-    /// Adapter, number and generation.
-    queue_pair: Option<(u32, u32, u64)>,
-}
-
-impl Id {
-    fn process(seen: &Seen) -> Self {
-        Self { page: seen.socket.clone(), start: seen.page.process.start, queue_pair: None }
-    }
-
-    pub(super) fn queue_pair(seen: &Seen, qp: &QueuePair) -> Self {
-        let queue_pair = Some((qp.device, qp.qp, qp.generation));
-        Self { queue_pair, ..Self::process(seen) }
-    }
-
-    /// The queue pair in a snapshot.
-    pub(super) fn find<'a>(&self, snapshot: &'a Snapshot) -> Option<(&'a Seen, &'a QueuePair)> {
-        let is_of =
-            |seen: &&Seen| seen.socket == self.page && seen.page.process.start == self.start;
-        let seen = snapshot.processes.iter().find(is_of)?;
-        let is_it = |qp: &&QueuePair| self.queue_pair == Some((qp.device, qp.qp, qp.generation));
-        Some((seen, seen.page.queue_pairs.iter().find(is_it)?))
-    }
-}
 
 /// What rows are sorted by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -8,7 +8,8 @@ use state_page::read::QueuePair;
 
 use super::args::TopArgs;
 use super::page::Page;
-use super::rows::{Id, Order, Row, rows};
+use super::rows::{Order, Row, rows};
+use crate::stat::id::Id;
 use crate::stat::pages::{Seen, Snapshot};
 
 pub(super) struct View {
