@@ -39,6 +39,9 @@ fn a_repeated_request_is_one_request() {
         let peer = Peer::new(HERE, at.ip());
         ask(&peer, 77, at);
         ask(&peer, 77, at);
+        // A service that does not exist is refused at once, and behind both requests.
+        ask(&peer, 78, SocketAddr::new(at.ip(), at.port() + 1));
+        assert_eq!(reply(&peer), (78, SidrStatus::UNSUPPORTED_SERVICE, 0));
         let ServiceEvent::Request { request, peer: from, .. } = end.event() else { panic!() };
         assert_eq!(from, SocketAddr::new(HERE.into(), 9));
         end.ud.accept(request, UdAddress { qpn: 5, qkey: 6 }, b"").unwrap();
@@ -46,9 +49,6 @@ fn a_repeated_request_is_one_request() {
         // The reply may be lost: it is sent again.
         ask(&peer, 77, at);
         assert_eq!(reply(&peer), (77, SidrStatus::VALID, 5));
-        // A service that does not exist is refused at once.
-        ask(&peer, 78, SocketAddr::new(at.ip(), at.port() + 1));
-        assert_eq!(reply(&peer), (78, SidrStatus::UNSUPPORTED_SERVICE, 0));
         assert!(end.is_quiet());
     });
 }
