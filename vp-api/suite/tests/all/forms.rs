@@ -136,6 +136,7 @@ fn a_library_built_with_the_first_header() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// Its `Cargo.lock` has versions of the workspace's only, so that all of them were downloaded before.
 #[test]
 fn an_out_of_tree_crate() {
     let manifest = build::root().join("examples/vendor-provider-rust/Cargo.toml");
