@@ -24,11 +24,11 @@ vm_kernel_release() {
     apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: linux-image-//p' | head -n 1
 }
 
-# The packages named linux-* that $1 needs, with itself.
+# The packages named linux-* that $1 needs, with itself; not those of another architecture that dpkg may have.
 vm_linux_packages() {
     echo "$1"
     apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks \
-        --no-replaces --no-enhances "$1" | sed -n 's/^\(linux-[^ ]*\)$/\1/p'
+        --no-replaces --no-enhances "$1" | sed -n 's/^\(linux-[^ :]*\)$/\1/p'
 }
 
 vm_download() {
@@ -43,12 +43,14 @@ vm_download() {
 }
 
 vm_unpack() { # DIRECTORY PACKAGE...
-    local to=$1 package
+    local to=$1 package architecture
+    architecture=$(dpkg --print-architecture)
     shift
     mkdir -p "$to"
     for package; do
         # The newest one if the cache has several versions.
-        dpkg -x "$(find "$VM_DEBS" -name "${package}_*.deb" | sort -V | tail -n 1)" "$to"
+        dpkg -x "$(find "$VM_DEBS" -name "${package}_*_$architecture.deb" -o -name "${package}_*_all.deb" |
+            sort -V | tail -n 1)" "$to"
     done
 }
 
