@@ -218,13 +218,12 @@ impl Queues {
         self.receiving = false;
         self.receives_lost += u32::from(completion.status != WcStatus::Success);
         let completion = WorkCompletion { wr_id: self.current.wr_id, qp: context.id, ..completion };
-        let place = match self.silent {
-            true => None,
-            false => context.recv_cq.push(&completion, &mut self.deferred.recv_cq),
-        };
+        let silent = self.silent;
+        let deferred = &mut self.deferred.recv_cq;
+        let mut push = || if silent { None } else { context.recv_cq.push(&completion, deferred) };
         match &context.srq {
-            Some(srq) => srq.completed(context.recv_cq.id(), place),
-            None => self.untaken_receives.add_signalled(place),
+            Some(srq) => srq.complete(context.recv_cq.id(), push),
+            None => self.untaken_receives.add_signalled(push()),
         }
     }
 

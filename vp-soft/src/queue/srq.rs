@@ -253,10 +253,12 @@ impl SoftSrq {
         }
     }
 
-    /// A receive that a QP took completed at this position of the CQ. `None` if it has no completion, because the
-    /// QP was destroyed or the CQ is overrun.
-    pub fn completed(&self, cq: CqId, place: Option<u64>) {
+    /// A receive that a QP took completes. `push` queues the completion and returns its position in the CQ; `None`
+    /// if there is none, because the QP was destroyed or the CQ is overrun. It is called under this queue's lock, so
+    /// that who polls the completion can post a receive in its place.
+    pub fn complete(&self, cq: CqId, push: impl FnOnce() -> Option<u64>) {
         let mut state = lock(&self.state);
+        let place = push();
         let Some(state) = state.as_mut() else { return };
         state.begun = state.begun.saturating_sub(1);
         state.untaken.extend(place.map(|place| (cq, place)));

@@ -84,7 +84,7 @@ fn a_receive_that_a_qp_fills_occupies_its_slot() {
     assert_eq!([post(), post()], [Ok(()), Ok(())]);
     assert!(take(&srq));
     assert_eq!(post(), Err(VpStatus::TooManyWrs));
-    srq.completed(CqId(1), None);
+    srq.complete(CqId(1), || None);
     assert_eq!(post(), Ok(()));
 }
 

@@ -193,13 +193,12 @@ impl Queues {
     #[inline(always)] // most of a short Send's way
     pub(crate) fn push_receive(&mut self, context: &Context, completion: &WorkCompletion) {
         self.lost.receives += u32::from(completion.status != WcStatus::Success);
-        let place = match self.silent {
-            true => None,
-            false => context.recv_cq.push(completion, &mut self.deferred.recv_cq),
-        };
+        let silent = self.silent;
+        let deferred = &mut self.deferred.recv_cq;
+        let mut push = || if silent { None } else { context.recv_cq.push(completion, deferred) };
         match &context.srq {
-            Some(srq) => srq.completed(context.recv_cq.id(), place),
-            None => self.untaken_receives.add_signalled(place),
+            Some(srq) => srq.complete(context.recv_cq.id(), push),
+            None => self.untaken_receives.add_signalled(push()),
         }
     }
 
