@@ -81,11 +81,53 @@ pub unsafe fn with<'a, H: Handle>(handle: *mut H) -> Result<&'a Arc<H::Private>,
     Ok(&object.private)
 }
 
+/// As [`with`]; EINVAL also for a handle that was given to [`retire`].
+///
+/// # Safety
+/// As [`with`], but it may have been given to [`retire`].
+pub unsafe fn unless_retired<'a, H: Handle>(handle: *mut H) -> Result<&'a Arc<H::Private>, Errno> {
+    if handle.is_null() {
+        return Err(EINVAL);
+    }
+    let object = handle.wrapping_byte_sub(H::OFFSET).cast::<Object<H>>();
+    // SAFETY: the caller's promise; `retire` does not free it.
+    let alive = unsafe { &(*object).alive };
+    if alive.load(Ordering::Acquire) == DEAD {
+        return Err(EINVAL);
+    }
+    // SAFETY: the caller's promise: it was not destroyed otherwise.
+    unsafe { with(handle) }
+}
+
+/// Destroys a handle of which a thread of the program may know nothing yet, and returns its private part. Its
+/// memory stays.
+///
+/// # Safety
+/// As [`with`]; it is used later by [`unless_retired`] only.
+pub unsafe fn retire<H: Handle>(handle: *mut H) -> Result<Arc<H::Private>, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { end(handle) }.map(|(_, private)| private)
+}
+
 /// Destroys a handle, and returns its private part; EINVAL for NULL.
 ///
 /// # Safety
 /// As [`with`]; the handle is not used at the same time or later.
 pub unsafe fn destroy<H: Handle>(handle: *mut H) -> Result<Arc<H::Private>, Errno> {
+    // SAFETY: the caller's promise.
+    let (object, private) = unsafe { end(handle) }?;
+    if !cfg!(debug_assertions) {
+        // SAFETY: a box of `new`, given up here; `private` is taken and not dropped by it.
+        drop(unsafe { Box::from_raw(object) });
+    }
+    Ok(private)
+}
+
+/// Marks a handle as destroyed, and takes its private part.
+///
+/// # Safety
+/// As [`with`].
+unsafe fn end<H: Handle>(handle: *mut H) -> Result<(*mut Object<H>, Arc<H::Private>), Errno> {
     if handle.is_null() {
         return Err(EINVAL);
     }
@@ -99,11 +141,7 @@ pub unsafe fn destroy<H: Handle>(handle: *mut H) -> Result<Arc<H::Private>, Errn
     let private = unsafe { &mut (*object).private };
     // SAFETY: as above, so it is taken once.
     let private = unsafe { ManuallyDrop::take(private) };
-    if !cfg!(debug_assertions) {
-        // SAFETY: a box of `new`, given up here; `private` is taken and not dropped by it.
-        drop(unsafe { Box::from_raw(object) });
-    }
-    Ok(private)
+    Ok((object, private))
 }
 
 #[cold]

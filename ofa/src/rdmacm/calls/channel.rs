@@ -50,13 +50,21 @@ pub extern "C" fn warpline_rdma_create_event_channel() -> *mut rdma_event_channe
     errno::pointer(id::any_device().and_then(|()| make()).map(|(_, handle)| handle))
 }
 
+/// A thread of rping may fetch its next event when the channel is destroyed already: the structure stays, so
+/// that this call is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: the caller's channel, which it gives up.
-    let private = unsafe { object::destroy(channel) };
+    let private = unsafe { object::retire(channel) };
     if private.as_ref().is_ok_and(|private| private.queue().is_waited_at()) {
         std::mem::forget(private);
     }
+}
+
+/// The private channel of an identifier ends with it.
+pub(super) unsafe fn destroy_own(channel: *mut rdma_event_channel) {
+    // SAFETY: the caller's channel, which it gives up; no other call has it.
+    drop(unsafe { object::destroy(channel) });
 }
 
 #[unsafe(no_mangle)]
@@ -78,7 +86,7 @@ pub unsafe extern "C-unwind" fn warpline_rdma_get_cm_event(
 /// The next event; waits for it unless the descriptor is nonblocking. A cancellation point.
 pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Errno> {
     // SAFETY: the caller's channel.
-    let private = unsafe { object::with(channel) }?;
+    let private = unsafe { object::unless_retired(channel) }?;
     loop {
         let Pending { id, event } = private.queue().take(|_, _| Err(VpStatus::Unsupported))?;
         match event {

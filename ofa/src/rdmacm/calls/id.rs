@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ibv_sys::*;
 
-use super::channel::{self, warpline_rdma_ack_cm_event, warpline_rdma_destroy_event_channel};
+use super::channel::{self, warpline_rdma_ack_cm_event};
 use super::device::served;
 use crate::device;
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn warpline_rdma_destroy_id(id: *mut rdma_cm_id) -> c_int 
         drop(unsafe { object::destroy(id) });
         if synchronous {
             // SAFETY: its own.
-            unsafe { warpline_rdma_destroy_event_channel(channel) };
+            unsafe { channel::destroy_own(channel) };
         }
         if !saved.is_null() {
             // SAFETY: a box of `rdma_create_ep`, owned by the identifier.
@@ -249,7 +249,7 @@ unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Result<()
     let old = std::mem::replace(unsafe { &mut (*id).channel }, handle);
     if was_synchronous {
         // SAFETY: its own.
-        unsafe { warpline_rdma_destroy_event_channel(old) };
+        unsafe { channel::destroy_own(old) };
     }
     Ok(())
 }
