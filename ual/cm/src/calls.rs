@@ -30,21 +30,22 @@ impl Cm {
     /// Connects from an address that was bound before and that is released if this fails; the local
     /// address and port in `params` are ignored.
     /// [`Error::InvalidArgument`]: it is of another family, or several addresses are bound. Providers
-    /// with a connection manager of their own refuse ([`Error::Verb`]).
+    /// with a connection manager of their own choose the address and the port themselves.
     pub fn connect_from(
         &self,
         party: &Arc<dyn Connectee>,
         mut bound: Bound,
         mut params: ConnectParams,
     ) -> Result<()> {
+        if self.native().is_some() {
+            params.local_port = 0;
+            return self.start_connecting(party, params, None);
+        }
         let (Some(socket), true) = (bound.sockets.pop(), bound.sockets.is_empty()) else {
-            return Err(match self.native() {
-                Some(_) => Error::unsupported("connect from a bound address"),
-                None => Error::InvalidArgument(format!(
-                    "to connect from, one address must be bound; there are {:?}",
-                    bound.addresses
-                )),
-            });
+            return Err(Error::InvalidArgument(format!(
+                "to connect from, one address must be bound; there are {:?}",
+                bound.addresses
+            )));
         };
         params.local = Some(socket.address.ip());
         params.local_port = socket.address.port();

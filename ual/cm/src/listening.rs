@@ -1,7 +1,7 @@
 //! Calls that bind and listen, in the caller's thread: sockets first, so that errors are returned to the
 //! caller; then the table.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -42,15 +42,22 @@ impl Cm {
     }
 
     /// Binds one address for connections, which others may share as `sharing` allows; errors as for
-    /// [`Cm::bind`]. Providers with a connection manager of their own refuse ([`Error::Verb`]).
+    /// [`Cm::bind`]. At a provider with a connection manager of its own the address is reserved by
+    /// listening, and any free port is one that is free for TCP, too, which is held until then.
     pub fn bind_shared(&self, address: SocketAddr, sharing: Sharing) -> Result<Bound> {
-        if self.native().is_some() {
-            return Err(Error::unsupported("share a bound address"));
+        let any_port = address.port() == 0;
+        let serves = Serves::Connections;
+        if self.native().is_some() && !any_port {
+            let addresses = everywhere(address, sharing);
+            return Ok(Bound { addresses, serves, sockets: Vec::new(), any_port });
         }
         let attempt = format!("bind to {address}");
         let socket = sock::bind(address, sharing).map_err(Error::busy_or_os(attempt))?;
-        let (addresses, any_port) = (vec![socket.address], address.port() == 0);
-        Ok(Bound { addresses, serves: Serves::Connections, sockets: vec![socket], any_port })
+        let addresses = match self.native() {
+            Some(_) => everywhere(socket.address, sharing),
+            None => vec![socket.address],
+        };
+        Ok(Bound { addresses, serves, sockets: vec![socket], any_port })
     }
 
     /// Lets peers connect to bound addresses; their requests wait until [`Cm::serve`].
@@ -187,6 +194,13 @@ fn listen_native(
         }
     }
     Ok(listening)
+}
+
+/// An address, and that of IPv4 beside the unspecified one of IPv6, which includes it for sockets.
+fn everywhere(address: SocketAddr, sharing: Sharing) -> Vec<SocketAddr> {
+    let both = address.is_ipv6() && address.ip().is_unspecified() && !sharing.v6_only;
+    let v4 = both.then(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())));
+    std::iter::once(address).chain(v4).collect()
 }
 
 fn list(addresses: &[SocketAddr]) -> String {

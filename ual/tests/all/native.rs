@@ -111,6 +111,31 @@ fn the_managers_events_report_the_outcome_of_connect() {
     }
 }
 
+/// A server may listen anew between two connections: a policy can have attempts repeated.
+#[test]
+fn an_attempt_that_fails_early_is_repeated_if_the_policy_says_so() {
+    let (side, manager) = side(policy());
+    let ep = side.ep();
+    let again = Policy { refused_for: Duration::from_secs(60), ..policy() };
+    let to = |policy| ConnectParams { policy: Some(policy), ..ConnectParams::new(peer()) };
+    ep.connect(to(again)).unwrap();
+    let first = manager.asked();
+    manager.report(NativeEvent::Failed { qp: ep.id(), reason: "no listener".into() });
+    assert_eq!(manager.asked(), first);
+    manager.report(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"") });
+    side.established();
+    manager.report(NativeEvent::Disconnected { qp: ep.id() });
+    assert!(matches!(side.conn_event(), ConnEvent::Disconnected { by_peer: true, .. }));
+    ep.reset().unwrap();
+
+    // Not if its time is over.
+    let soon = Policy { refused_for: Duration::from_nanos(1), ..policy() };
+    ep.connect(to(soon)).unwrap();
+    manager.asked();
+    manager.report(NativeEvent::Failed { qp: ep.id(), reason: "no listener".into() });
+    assert!(matches!(side.conn_event(), ConnEvent::Failed(_)));
+}
+
 #[test]
 fn requests_are_accepted_rejected_and_die_with_time() {
     let (side, manager) = side(Policy { answer_timeout: Duration::from_secs(20), ..policy() });

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vp_api::{NativeParams, Role};
 
@@ -58,6 +58,18 @@ impl UnmatchedRequests {
     }
 }
 
+/// An attempt to connect that is repeated if it fails early: a server may listen anew between two connections.
+pub(crate) struct Again {
+    pub(crate) remote: SocketAddr,
+    pub(crate) wishes: NativeParams,
+    /// Later failures are final.
+    pub(crate) until: Instant,
+    /// The end of the whole attempt.
+    pub(crate) deadline: Instant,
+    /// It failed, and waits to be repeated.
+    pub(crate) paused: bool,
+}
+
 /// A connection that the provider is making.
 pub(crate) enum Pending {
     /// For this endpoint.
@@ -67,6 +79,7 @@ pub(crate) enum Pending {
         role: Role,
         policy: Policy,
         timeout: Duration,
+        again: Option<Box<Again>>,
     },
     /// The application has the request.
     Request {

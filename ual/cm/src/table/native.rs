@@ -27,7 +27,8 @@ use crate::policy::{LocalStreams, Policy, RuleRole};
 use crate::private::PrivateData;
 use crate::requests::{self, Native, Waiting};
 use crate::ruled::Admission;
-use crate::startup::native::{NativeRequest, Pending};
+use crate::startup::native::{Again, NativeRequest, Pending};
+use crate::tuning::REFUSED_PAUSE;
 use crate::types::{
     AcceptParams, ConnEvent, ConnRequest, ConnectParams, Established, FailReason, ListenerId,
     RequestId,
@@ -65,8 +66,16 @@ impl ConnectionTable {
         }
         let (ird, ord) = party.connection().ird_ord();
         let wishes = NativeParams { private_data: params.private_data, ird, ord };
-        match native.connect(id_of(&**party), params.remote, wishes) {
-            Ok(()) => self.expect(party, ends, Role::Initiator, policy, params.timeout),
+        match native.connect(id_of(&**party), params.remote, wishes.clone()) {
+            Ok(()) => {
+                let timeout = params.timeout.unwrap_or(usual_timeout(&policy));
+                let again = (!policy.refused_for.is_zero()).then(|| {
+                    let (until, deadline) = (after(policy.refused_for), after(timeout));
+                    let remote = params.remote;
+                    Box::new(Again { remote, wishes, until, deadline, paused: false })
+                });
+                self.expect(party, ends, Role::Initiator, policy, timeout, again);
+            }
             Err(error) => self.fail(party, ends, FailReason::Native(error.to_string())),
         }
     }
@@ -78,16 +87,15 @@ impl ConnectionTable {
         ends: Ends,
         role: Role,
         policy: Policy,
-        timeout: Option<Duration>,
+        timeout: Duration,
+        again: Option<Box<Again>>,
     ) {
         party.connection().link().ends = Some(ends.clone());
         let token = self.new_token();
         self.by_qp.insert(id_of(&**party), token);
-        // TCP and the exchange that follows, unless the application set a limit.
-        let timeout = timeout.unwrap_or(policy.connect_timeout.saturating_mul(2));
         self.reactor.set_timer(token, after(timeout));
         let pending =
-            Pending::Endpoint { party: Arc::downgrade(party), ends, role, policy, timeout };
+            Pending::Endpoint { party: Arc::downgrade(party), ends, role, policy, timeout, again };
         self.entries.insert(token, Entry::Native(Box::new(pending)));
     }
 
@@ -114,7 +122,10 @@ impl ConnectionTable {
             ord: params.ord.unwrap_or(most_ord).min(most_ord),
         };
         match native.accept(request, id_of(&**party), wishes) {
-            Ok(()) => self.expect(party, ends, Role::Responder, policy, None),
+            Ok(()) => {
+                let timeout = usual_timeout(&policy);
+                self.expect(party, ends, Role::Responder, policy, timeout, None);
+            }
             Err(error) => {
                 // Nothing else replies to the peer; the provider may have done so already.
                 let _ = native.reject(request, &[]);
@@ -141,7 +152,21 @@ impl ConnectionTable {
         }
     }
 
-    pub(super) fn expire_native(&mut self, token: u64, pending: Pending) {
+    pub(super) fn expire_native(&mut self, token: u64, mut pending: Pending) {
+        if let Pending::Endpoint { party, ends, again: Some(again), .. } = &mut pending
+            && std::mem::take(&mut again.paused)
+            && let (Some(party), Some(native)) = (open(party), &self.native)
+        {
+            self.reactor.set_timer(token, again.deadline);
+            let attempt = native.connect(id_of(&*party), again.remote, again.wishes.clone());
+            return match attempt {
+                Ok(()) => drop(self.entries.insert(token, Entry::Native(Box::new(pending)))),
+                Err(error) => {
+                    let reason = FailReason::Native(error.to_string());
+                    self.give_up_native(&party, ends.clone(), reason);
+                }
+            };
+        }
         match &pending {
             Pending::Endpoint { party, ends, timeout, .. } => {
                 if let Some(party) = open(party) {
@@ -203,6 +228,7 @@ impl ConnectionTable {
                     );
                 }
             }
+            NativeEvent::Failed { qp, .. } if self.pause_attempt(qp, number) => {}
             NativeEvent::Failed { qp, reason } => {
                 if let Some((party, ends, ..)) = self.finish_pending(qp, number) {
                     self.fail(&party, ends, FailReason::Native(reason));
@@ -215,6 +241,22 @@ impl ConnectionTable {
             }
             other => tracing::warn!("unknown event of the provider: {other:?}"),
         }
+    }
+
+    /// An attempt failed: has it repeated soon, if it may be. Returns whether it will be.
+    fn pause_attempt(&mut self, qp: QpId, number: u64) -> bool {
+        if self.of_present_stream(qp, number).is_none() {
+            return false;
+        }
+        let Some(token) = self.by_qp.get(&qp).copied() else { return false };
+        let Some(Entry::Native(pending)) = self.entries.get_mut(&token) else { return false };
+        let Pending::Endpoint { again: Some(again), .. } = &mut **pending else { return false };
+        let next = after(REFUSED_PAUSE);
+        again.paused = next < again.until.min(again.deadline);
+        if again.paused {
+            self.reactor.set_timer(token, next);
+        }
+        again.paused
     }
 
     /// Takes out what an endpoint waits for, unless the event with this number is about an earlier
@@ -363,6 +405,11 @@ impl ConnectionTable {
         self.counters.established.add();
         self.queue_event(party, ConnEvent::Established(established));
     }
+}
+
+/// TCP and the exchange that follows, unless the application set a limit.
+fn usual_timeout(policy: &Policy) -> Duration {
+    policy.connect_timeout.saturating_mul(2)
 }
 
 /// The address of this end as the queue pair reports it, for providers whose events do not.
