@@ -8,7 +8,8 @@
 //!    are named by ids; the objects with a fast path ([`Cq`], [`Srq`], [`Qp`]) are trait objects.
 //! 3. Connections. [`ConnectionModel::LlpStream`]: the access layer brings an established TCP stream
 //!    and calls [`Qp::modify`] with [`QpChange::Rts`]. [`ConnectionModel::Native`]: the provider
-//!    brings its own connection manager, [`NativeCm`].
+//!    brings its own connection manager, [`NativeCm`], and may let consumers bring up queue pairs without it:
+//!    [`Rnic::paths`].
 //! 4. Data: [`Qp::post_send`], [`Qp::post_recv`], [`Cq::poll`], [`Cq::arm`] may be called from any
 //!    thread; they are the only calls on the data path.
 //! 5. Datagrams, where the transport has them: [`Rnic::datagrams`].
@@ -29,6 +30,7 @@ pub mod error;
 pub mod event;
 pub mod ids;
 pub mod mem;
+pub mod path;
 pub mod provider;
 pub mod room;
 pub mod services;
@@ -46,6 +48,7 @@ pub use error::{PostFailure, Unavailable, VpError, VpResult, VpStatus};
 pub use event::{AsyncEvent, AsyncHandler, CqHandler, EventSource, Shortage};
 pub use ids::{CqId, MwId, PdId, QpId, SrqId, Stag};
 pub use mem::MemRange;
+pub use path::{PathSender, Paths, PeerPath};
 pub use provider::{Cq, NativeCm, Provider, Qp, Rnic, Srq};
 pub use services::{LogLevel, Services, no_settings};
 pub use state_page::{self, DeviceRef, SlotRef};

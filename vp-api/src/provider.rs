@@ -98,6 +98,11 @@ pub trait Rnic: Send + Sync {
         None
     }
 
+    /// Bringing up queue pairs by path, without a connection manager. `None` if the provider does not support it.
+    fn paths(&self) -> Option<Arc<dyn Paths>> {
+        None
+    }
+
     /// Unreliable datagrams, with [`Capabilities::UD`].
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
         None

@@ -211,6 +211,11 @@ impl<H: Hook> Rnic for HookedRnic<H> {
         self.cm.clone()
     }
 
+    /// Bring-up by path is directly the provider's: no hook sees it.
+    fn paths(&self) -> Option<Arc<dyn Paths>> {
+        self.inner.paths()
+    }
+
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
         self.datagrams.clone()
     }

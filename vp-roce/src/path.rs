@@ -37,6 +37,15 @@ pub(crate) fn mtu_of(link: u32, whose: &str) -> VpResult<Mtu> {
     Ok(Mtu::from_code(fits.code().min(MTU.code())).unwrap_or(MTU))
 }
 
+/// The largest path MTU on the link of a local address.
+pub(crate) fn mtu_of_local(local: IpAddr) -> VpResult<Mtu> {
+    const USUAL_LINK: u32 = 1500;
+    match Port::of(local)? {
+        Some(port) => port.mtu(),
+        None => mtu_of(USUAL_LINK, "its interface"),
+    }
+}
+
 /// A port.
 pub(crate) struct Port {
     pub(crate) index: u32,

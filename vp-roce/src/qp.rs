@@ -8,11 +8,13 @@
 //! # Life cycle
 //!
 //! In Idle, receives can be posted. The connection manager begins a connection ([`RoceQp::begin`]); from then on
-//! packets of the peer are served. The QP is in RTS once the peer is known to be ready ([`RoceQp::ready`]).
+//! packets of the peer are served. The QP is in RTS once the peer is known to be ready ([`RoceQp::ready`]). Without the
+//! connection manager the consumer does both steps (`paths`).
 //! InfiniBand has no orderly close of its own: every end of a connection flushes, and the connection manager tells
 //! the peer.
 
 mod host;
+mod paths;
 mod queues;
 mod send;
 mod served;
@@ -38,6 +40,7 @@ use crate::engine::{Arrived, Engine, Reason, Socket};
 use crate::settings::Settings;
 use crate::tuning::PROBE_AFTER_US;
 use host::View;
+pub(crate) use paths::RocePaths;
 use queues::{Context, Deferred, Pending, Queues};
 
 /// The parts of a queue pair, apart from its sizes.
@@ -72,6 +75,8 @@ struct State {
     claimed: bool,
     ird: u16,
     ord: u16,
+    /// The number for bring-up by path, which is its until it is destroyed.
+    path_number: Option<u32>,
     link: Option<Link>,
     queues: Queues,
     ended: Option<AsyncEvent>,
@@ -89,6 +94,8 @@ struct Link {
     ours: bool,
     /// Our id of the exchange whose last message has not arrived. A packet of the peer counts as that message.
     unconfirmed: Option<u32>,
+    /// Whether this end probes an idle peer.
+    probes: bool,
     /// When the last packet of the peer arrived.
     heard: u64,
     /// A probe is outstanding.
@@ -107,6 +114,7 @@ pub(crate) struct Path {
     pub(crate) peer: IpAddr,
     pub(crate) ours: bool,
     pub(crate) unconfirmed: Option<u32>,
+    pub(crate) probes: bool,
 }
 
 /// The slot number of a probe; no request of the consumer has it.
@@ -124,6 +132,7 @@ impl RoceQp {
             claimed: false,
             ird: init.ird,
             ord: init.ord,
+            path_number: None,
             link: None,
             queues,
             ended: None,
@@ -194,7 +203,7 @@ impl RoceQp {
             vp_api::room::none::<u64>("requests of a connection", path.config.send_depth as usize)
         })?;
         let now = self.engine.now();
-        let Path { number, socket, peer, ours, unconfirmed, .. } = path;
+        let Path { number, socket, peer, ours, unconfirmed, probes, .. } = path;
         let (probing, timer, datagram) = (false, None, Vec::new());
         state.link = Some(Link {
             core,
@@ -203,6 +212,7 @@ impl RoceQp {
             peer,
             ours,
             unconfirmed,
+            probes,
             heard: now,
             probing,
             timer,
@@ -261,7 +271,7 @@ impl RoceQp {
         let Some(link) = state.link.as_mut().filter(|link| link.timer == Some(at)) else { return };
         link.timer = None;
         link.core.handle_timeout(now);
-        if established && !link.probing && link.heard + PROBE_AFTER_US <= now {
+        if established && link.probes && !link.probing && link.heard + PROBE_AFTER_US <= now {
             // A zero-length Write needs no key.
             let op = SendOp::Write { address: 0, rkey: 0, immediate: None };
             let probe = rc::Post { slot: PROBE, op, len: 0, solicited: false };
@@ -368,7 +378,8 @@ impl RoceQp {
 
     /// Sets a timer, unless one is set that fires early enough.
     fn set_timer(&self, link: &mut Link, now: u64) {
-        let probe = if link.probing { None } else { Some(link.heard + PROBE_AFTER_US) };
+        let waits = link.probes && !link.probing;
+        let probe = waits.then_some(link.heard + PROBE_AFTER_US);
         let Some(at) = [link.core.deadline(), probe].into_iter().flatten().min() else { return };
         if link.timer.is_none_or(|timer| at < timer) {
             let at = at.max(now);
@@ -383,7 +394,9 @@ impl RoceQp {
             link.core.flush();
         }
         self.take_completions(state);
-        if let Some(link) = state.link.take() {
+        if let Some(link) = state.link.take()
+            && Some(link.number) != state.path_number
+        {
             self.engine.numbers.release(link.number);
         }
         state.queues.flush(&self.context);
@@ -457,6 +470,9 @@ impl RoceQp {
         state.destroyed = true;
         state.queues.silent = true;
         self.finish(&mut state, None);
+        if let Some(number) = state.path_number {
+            self.engine.numbers.release(number);
+        }
         drop(state);
         self.engine.connections.forget(&self.engine, self);
         self.settle();

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use vp_api::{
     Access, Addressing, AsyncHandler, Cq, CqId, CqInit, Datagrams, DeviceRef, MrInfo, MrInit, MwId,
-    MwInfo, MwKind, NativeCm, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services, Srq,
-    SrqId, SrqInit, Stag, VpError, VpResult, VpStatus,
+    MwInfo, MwKind, NativeCm, Paths, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services,
+    Srq, SrqId, SrqInit, Stag, VpError, VpResult, VpStatus,
 };
 use vp_soft::events::EventSink;
 use vp_soft::limits::MAX_OBJECTS;
@@ -25,7 +25,7 @@ use crate::cm::RoceCm;
 use crate::cq::RoceCq;
 use crate::engine::Engine;
 use crate::limits;
-use crate::qp::{QpParts, RoceQp};
+use crate::qp::{QpParts, RocePaths, RoceQp};
 use crate::settings::Settings;
 use crate::ud::{RoceDatagrams, RoceUdQp};
 
@@ -264,6 +264,10 @@ impl Rnic for RoceRnic {
         if self.record.set(record.clone()).is_ok() {
             self.engine.drops.publish(record);
         }
+    }
+
+    fn paths(&self) -> Option<Arc<dyn Paths>> {
+        Some(Arc::new(RocePaths { engine: self.engine.clone(), qps: self.qps.clone() }))
     }
 
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {

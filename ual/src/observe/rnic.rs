@@ -248,6 +248,10 @@ impl Rnic for ObservedRnic {
         self.inner.native_cm()
     }
 
+    fn paths(&self) -> Option<Arc<dyn Paths>> {
+        self.inner.paths()
+    }
+
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
         self.inner.datagrams()
     }

@@ -121,6 +121,21 @@ pub struct RcConfig {
     pub send_depth: u32,
 }
 
+/// The part of a connection's parameters that concerns our own requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sending {
+    /// See [`RcConfig::send_psn`].
+    pub psn: Psn,
+    /// See [`RcConfig::retry_count`].
+    pub retry_count: u8,
+    /// See [`RcConfig::rnr_retry`].
+    pub rnr_retry: u8,
+    /// See [`RcConfig::ack_timeout`].
+    pub ack_timeout: Option<u64>,
+    /// See [`RcConfig::initiator_depth`].
+    pub initiator_depth: u8,
+}
+
 /// Source of the payload of a packet to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
@@ -215,6 +230,22 @@ impl Qp {
     pub fn new(config: RcConfig) -> Result<Self, TryReserveError> {
         let (requester, responder) = (Requester::new(&config)?, Responder::new(&config)?);
         Ok(Self { config, requester, responder })
+    }
+
+    /// Sets the parameters of our own requests: for connections that serve the peer's before these are known. Only
+    /// before the first post.
+    pub fn set_sending(&mut self, sending: Sending) -> Result<(), TryReserveError> {
+        let config = RcConfig {
+            send_psn: sending.psn,
+            retry_count: sending.retry_count,
+            rnr_retry: sending.rnr_retry,
+            ack_timeout: sending.ack_timeout,
+            initiator_depth: sending.initiator_depth,
+            ..self.config
+        };
+        self.requester = Requester::new(&config)?;
+        self.config = config;
+        Ok(())
     }
 
     /// Posts a request. Its octets must stay until its completion.

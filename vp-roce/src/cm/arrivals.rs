@@ -17,6 +17,7 @@ use vp_api::{NativeEvent, NativeParams};
 use super::table::{ConnectionTable, Exchange, patience};
 use super::wire;
 use crate::engine::{Engine, Socket, Touched};
+use crate::path;
 
 impl ConnectionTable {
     /// Handles a message of a peer.
@@ -87,7 +88,7 @@ impl ConnectionTable {
             return refuse(RejectReason::INVALID_TRANSPORT);
         }
         let fits = |own: Mtu| Mtu::from_code(req.mtu).is_some_and(|mtu| mtu.code() <= own.code());
-        if !wire::path_mtu(socket.local()).is_ok_and(fits) {
+        if !path::mtu_of_local(socket.local()).is_ok_and(fits) {
             return refuse(RejectReason::INVALID_MTU);
         }
         let (events, backlog) = (found.owner.clone(), found.backlog);

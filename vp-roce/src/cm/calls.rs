@@ -17,6 +17,7 @@ use super::listeners::{FIRST_PORT, Listener};
 use super::table::{ConnectionTable, Exchange, patience, unknown};
 use super::wire::{self, Ends};
 use crate::engine::{Engine, Socket};
+use crate::path;
 use crate::qp::RoceQp;
 
 impl ConnectionTable {
@@ -72,7 +73,7 @@ impl ConnectionTable {
         params: NativeParams,
     ) -> VpResult<()> {
         let local = socket.local();
-        let mtu = wire::path_mtu(local)?;
+        let mtu = path::mtu_of_local(local)?;
         let mut inner = self.lock();
         let id = inner.free_id(engine);
         // The rdma_cm port of this end; no peer connects to it.

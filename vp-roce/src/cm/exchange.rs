@@ -143,6 +143,7 @@ impl Exchange {
             peer: self.peer.ip(),
             ours: guid == wire::GUID,
             unconfirmed,
+            probes: true,
         }
     }
 

@@ -63,7 +63,7 @@ fn way(local: IpAddr, peer: IpAddr) -> VpResult<DatagramPath> {
         port: port.as_ref().map_or(0, |port| port.index),
         local_gid: path::gid(local),
         remote_gid: path::gid(peer),
-        mtu_code: wire::path_mtu(local)?.code(),
+        mtu_code: path::mtu_of_local(local)?.code(),
         hop_limit: HOPS,
         ..DatagramPath::default()
     })

@@ -8,9 +8,9 @@ use roce_proto::cm::addresses::{Addresses, Pair};
 use roce_proto::cm::message::{Gid, Rep, Req};
 use roce_proto::psn::Psn;
 use roce_proto::rc::{Mtu, RcConfig, timeout};
-use vp_api::{NativeParams, VpResult};
+use vp_api::NativeParams;
 
-use crate::path::{self, Port};
+use crate::path;
 use crate::settings::Settings;
 use crate::tuning::{ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, RETRIES, RNR_TIMER, WINDOW};
 
@@ -33,15 +33,6 @@ pub(super) fn addresses(source: SocketAddr, destination: IpAddr) -> Option<Addre
         _ => return None,
     };
     Some(Addresses { source_port: source.port(), pair })
-}
-
-/// The largest path MTU that fits the interface of a local address.
-pub(super) fn path_mtu(local: IpAddr) -> VpResult<Mtu> {
-    const USUAL_LINK: u32 = 1500;
-    match Port::of(local)? {
-        Some(port) => port.mtu(),
-        None => path::mtu_of(USUAL_LINK, "its interface"),
-    }
 }
 
 fn small(reads: u16) -> u8 {

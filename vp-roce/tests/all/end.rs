@@ -58,7 +58,7 @@ pub(crate) struct End {
     pub(crate) region: Region,
     pub(crate) stag: Stag,
     events: Arc<Events>,
-    _rnic: Arc<dyn Rnic>,
+    rnic: Arc<dyn Rnic>,
 }
 
 impl End {
@@ -79,7 +79,11 @@ impl End {
         let addressing = Addressing::Absolute;
         let init = MrInit { pd, range, addressing, access, key: 0x5a, pin: false };
         let stag = rnic.register_mr(&init).unwrap();
-        Self { cm: rnic.native_cm().unwrap(), cq, qp, region, stag, events, _rnic: rnic }
+        Self { cm: rnic.native_cm().unwrap(), cq, qp, region, stag, events, rnic }
+    }
+
+    pub(crate) fn paths(&self) -> Arc<dyn Paths> {
+        self.rnic.paths().unwrap()
     }
 
     /// An end on the same RNIC, with the same listeners.

@@ -9,6 +9,7 @@ mod datagrams;
 mod end;
 mod hostile;
 mod loss;
+mod paths;
 mod peer;
 mod port;
 mod processes;

@@ -1,0 +1,53 @@
+//! Queue pairs that the consumer connects itself: both ends exchange numbers, GIDs and first packet sequence numbers
+//! (PSN) in a way of their own, and no connection manager takes part. InfiniBand and RoCE have this; iWARP does not.
+//!
+//! An end first receives ([`Paths::receive`], InfiniBand's Ready to Receive) and then also sends ([`Paths::send`],
+//! Ready to Send). In between it serves the peer's requests, so that the ends need not do these steps at the same time.
+//! There is no orderly close: each end changes its queue pair to Error, and the peer notices when a request of its own
+//! is not acknowledged.
+
+use crate::{QpId, VpResult};
+
+/// The bring-up of queue pairs by path, of an open RNIC: [`crate::Rnic::paths`].
+pub trait Paths: Send + Sync {
+    /// The number by which peers address a queue pair, from the first call until the queue pair is destroyed.
+    fn number(&self, qp: QpId) -> VpResult<u32>;
+    /// Idle, and not being connected: serves the requests of this peer from now on. The queue pair stays Idle.
+    fn receive(&self, qp: QpId, peer: &PeerPath) -> VpResult<()>;
+    /// After [`Paths::receive`]: to RTS. No event follows.
+    fn send(&self, qp: QpId, sender: &PathSender) -> VpResult<()>;
+}
+
+/// The peer of a queue pair, and how its requests are served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerPath {
+    /// GID of the local port.
+    pub local_gid: [u8; 16],
+    /// GID of the peer's port.
+    pub remote_gid: [u8; 16],
+    /// Number of the peer's queue pair.
+    pub qpn: u32,
+    /// PSN of the peer's first request.
+    pub psn: u32,
+    /// Largest packet, in InfiniBand's code (1: 256 octets, 5: 4096); the same at both ends.
+    pub mtu_code: u8,
+    /// Maximum outstanding inbound reads and atomics, up to the value at creation.
+    pub ird: u16,
+    /// Code of the time after which the peer repeats a Send that found no receive.
+    pub min_rnr_timer: u8,
+}
+
+/// How a queue pair sends its own requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathSender {
+    /// PSN of the first request.
+    pub psn: u32,
+    /// Code of the least time after which unacknowledged packets are repeated; 0: never. A provider may wait longer.
+    pub ack_timeout: u8,
+    /// How often they are repeated without progress, 0 to 7.
+    pub retry_count: u8,
+    /// How often a Send that found no receive is repeated, 0 to 7; 7: as long as the provider allows.
+    pub rnr_retry: u8,
+    /// Maximum outstanding outbound reads and atomics, up to the value at creation.
+    pub ord: u16,
+}

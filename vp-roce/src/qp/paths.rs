@@ -1,0 +1,150 @@
+//! Bringing up queue pairs by path: the consumer names the peer, and no connection manager takes part.
+//!
+//! Owner: [`RocePaths`] belongs to the RNIC; the number of a queue pair that is brought up by path to the queue pair,
+//! until it is destroyed. If the peer dies, nobody notices before a request of this end is not acknowledged: there is
+//! no probe. Reuse: a queue pair that was reset keeps its number, and has a new core.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use roce_proto::psn::Psn;
+use roce_proto::rc::{Mtu, RcConfig, Sending, timeout};
+use vp_api::{PathSender, Paths, PeerPath, QpId, QpState, VpError, VpResult, VpStatus};
+use vp_soft::objects::Objects;
+
+use super::{Path, RoceQp};
+use crate::engine::{Engine, PORT};
+use crate::path::{self, mtu_of_local};
+use crate::rnic::QpEntry;
+use crate::tuning::{ACK_TIMEOUT, WINDOW};
+
+/// The bring-up by path of an RNIC.
+pub(crate) struct RocePaths {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) qps: Arc<Objects<QpEntry>>,
+}
+
+impl RocePaths {
+    fn qp(&self, qp: QpId) -> VpResult<Arc<RoceQp>> {
+        self.qps.hold(qp.0)?.0.connected(qp)
+    }
+}
+
+impl Paths for RocePaths {
+    fn number(&self, qp: QpId) -> VpResult<u32> {
+        self.qp(qp)?.path_number()
+    }
+
+    fn receive(&self, qp: QpId, peer: &PeerPath) -> VpResult<()> {
+        let qp = self.qp(qp)?;
+        let (local, to) = (path::address(peer.local_gid), path::address(peer.remote_gid));
+        check_addresses(local, to)?;
+        let mtu = check_mtu(local, peer.mtu_code)?;
+        let number = qp.path_number()?;
+        let responder_resources = reads(peer.ird, qp.init.ird)?;
+        let socket = self.engine.socket(local)?;
+        qp.claim()?;
+        let config = RcConfig {
+            destination: peer.qpn,
+            mtu,
+            send_psn: Psn::new(0),
+            receive_psn: Psn::new(peer.psn),
+            retry_count: 0,
+            rnr_retry: 0,
+            rnr_limit: Some(qp.settings.rnr_limit()),
+            ack_timeout: None,
+            min_rnr_timer: peer.min_rnr_timer,
+            initiator_depth: 0,
+            responder_resources,
+            window: WINDOW,
+            send_depth: qp.init.send_depth,
+        };
+        // Whether the peer is this provider is not known.
+        let path = Path {
+            config,
+            number,
+            socket,
+            peer: to,
+            ours: false,
+            unconfirmed: None,
+            probes: false,
+        };
+        qp.begin(path).inspect_err(|_| qp.disclaim())
+    }
+
+    fn send(&self, qp: QpId, sender: &PathSender) -> VpResult<()> {
+        let qp = self.qp(qp)?;
+        let sending = Sending {
+            psn: Psn::new(sender.psn),
+            retry_count: sender.retry_count,
+            rnr_retry: sender.rnr_retry,
+            // Shorter ones would end connections on busy machines.
+            ack_timeout: timeout(sender.ack_timeout)
+                .map(|after| after.max(timeout(ACK_TIMEOUT).unwrap_or(after))),
+            initiator_depth: reads(sender.ord, qp.init.ord)?,
+        };
+        qp.begin_sending(sending, sender.ord)
+    }
+}
+
+impl RoceQp {
+    /// Its number, by which peers address it without a connection manager.
+    fn path_number(&self) -> VpResult<u32> {
+        let mut state = self.alive()?;
+        let assign = || self.engine.numbers.assign(self.me.clone());
+        Ok(*state.path_number.get_or_insert_with(assign))
+    }
+
+    /// To RTS.
+    fn begin_sending(&self, sending: Sending, ord: u16) -> VpResult<()> {
+        let mut state = self.alive()?;
+        let (phase, number) = (state.phase, state.path_number);
+        let received = |link: &&mut super::Link| Some(link.number) == number;
+        let Some(link) = state.link.as_mut().filter(received).filter(|_| phase == QpState::Idle)
+        else {
+            let detail = format!("queue pair {} does not receive by path", self.context.id.0);
+            return Err(VpError::new(VpStatus::InvalidState, detail));
+        };
+        link.core.set_sending(sending).map_err(|_| {
+            let depth = self.init.send_depth as usize;
+            vp_api::room::none::<u64>("requests of a connection", depth)
+        })?;
+        let ends = (link.socket.local(), link.peer);
+        (state.local, state.remote) = (Some((ends.0, PORT).into()), Some((ends.1, PORT).into()));
+        (state.phase, state.ord) = (QpState::Rts, ord);
+        Ok(())
+    }
+}
+
+/// Both ends of a path, in one family.
+fn check_addresses(local: IpAddr, to: IpAddr) -> VpResult<()> {
+    let wrong = |detail| Err(VpError::new(VpStatus::InvalidModifier, detail));
+    if to.is_unspecified() || to.is_multicast() {
+        return wrong(format!("queue pairs cannot be connected to {to}"));
+    }
+    match local.is_ipv4() == to.is_ipv4() {
+        true => Ok(()),
+        false => wrong(format!("{to} cannot be reached from {local}")),
+    }
+}
+
+/// The path MTU with this code, if the link of a local address carries it.
+fn check_mtu(local: IpAddr, code: u8) -> VpResult<Mtu> {
+    let most = mtu_of_local(local)?;
+    Mtu::from_code(code).filter(|mtu| mtu.octets() <= most.octets()).ok_or_else(|| {
+        let detail = format!(
+            "a path MTU with the code {code} does not fit: the interface of {local} carries {}",
+            most.octets()
+        );
+        VpError::new(VpStatus::InvalidModifier, detail)
+    })
+}
+
+/// A number of reads, up to that at creation.
+fn reads(wanted: u16, most: u16) -> VpResult<u8> {
+    let fits = u8::try_from(wanted).ok().filter(|_| wanted <= most);
+    fits.ok_or_else(|| {
+        let detail = format!("this queue pair was created for {most} reads, not {wanted}");
+        VpError::new(VpStatus::InvalidIrdOrd, detail)
+    })
+}
