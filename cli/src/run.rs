@@ -1,5 +1,5 @@
 //! `warpline run`: starts a program with Warpline's libibverbs and librdmacm instead of rdma-core's, so that an
-//! unmodified verbs program runs on SoftRDMA. No state: the program replaces this process (exec).
+//! unmodified verbs program runs on SoftRDMA, or on RoCE over UDP. No state: the program replaces this process (exec).
 //!
 //! It first reports on standard error why the program would not load the libraries, or which devices it will not
 //! see. It starts the program nevertheless: a shell, or a static program, may start others.
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &RunArgs) -> CliResult<()> {
     let path = program::find(name)?;
     let environment = environment::of(args, &libraries)?;
     let mut notes = obstacles::of(&path, &libraries, args.preload);
-    notes.extend(adapters::hidden());
+    notes.extend(adapters::hidden(args.roce));
     for note in notes {
         note.at("run").print();
     }

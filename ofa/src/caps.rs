@@ -2,7 +2,8 @@
 //! works.
 
 use ibv_sys::*;
-use vp_api::{Capabilities, PortInfo, RnicAttrs};
+use ual::gid::Gids;
+use vp_api::{Capabilities, PortInfo, RnicAttrs, Transport};
 
 use crate::adapter::Adapter;
 
@@ -16,6 +17,8 @@ pub(crate) const FLAGS: u32 = IBV_DEVICE_CURR_QP_STATE_MOD
 const MAX_READS: i32 = 128;
 /// Of `vendor_id`: the prefix of locally administered addresses.
 const VENDOR: u32 = 0x02_0000;
+/// The longest headers of a RoCE packet, with its invariant CRC: IPv6, UDP, BTH, RETH and ImmDt.
+const ROCE_HEADERS: u32 = 40 + 8 + 12 + 16 + 4 + 4;
 
 fn int(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)
@@ -67,7 +70,7 @@ pub(crate) fn device(adapter: &Adapter) -> ibv_device_attr {
         max_mcast_grp: 0,
         max_mcast_qp_attach: 0,
         max_total_mcast_qp_attach: 0,
-        max_ah: 0,
+        max_ah: adapter.rnic().datagrams().map_or(0, |datagrams| int(datagrams.attrs().max_ah)),
         max_fmr: 0,
         max_map_per_fmr: 0,
         max_srq: if has(Capabilities::SRQ) { int(attrs.max_srq) } else { 0 },
@@ -84,18 +87,26 @@ fn mtu(link: u32) -> u32 {
     (1..=5).rev().find(|code| 128 << code <= link).unwrap_or(IBV_MTU_256)
 }
 
+/// Octets of a link for payload, and on RoCE without its headers.
+fn room(adapter: &Adapter, port: &PortInfo) -> u32 {
+    match adapter.device().transport() {
+        Transport::InfiniBand => port.mtu.saturating_sub(ROCE_HEADERS),
+        _ => port.mtu,
+    }
+}
+
 /// ibv_query_port of the one port.
 pub(crate) fn port(adapter: &Adapter, ports: &[PortInfo]) -> ibv_port_attr {
     let online = |port: &&PortInfo| port.online && !port.addresses.is_empty();
     let loopback = |port: &&PortInfo| port.addresses.iter().all(|address| address.is_loopback());
     let used = ports.iter().filter(online);
     let main = used.clone().find(|port| !loopback(port)).or(used.clone().next());
-    let active = main.map_or(IBV_MTU_256, |port| mtu(port.mtu));
+    let active = main.map_or(IBV_MTU_256, |port| mtu(room(adapter, port)));
     ibv_port_attr {
         state: if main.is_some() { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
         max_mtu: mtu(u32::MAX),
         active_mtu: active,
-        gid_tbl_len: int(ual::gid::COUNT),
+        gid_tbl_len: int(Gids::of(ports, adapter.device().transport()).table().len()),
         port_cap_flags: 0,
         max_msg_sz: adapter.attrs().max_message,
         bad_pkey_cntr: 0,

@@ -1,10 +1,10 @@
 //! The devices that programs see: SoftRDMA as one device or one per network interface, and those of the
-//! libraries in the configuration.
+//! libraries in the configuration. With `WARPLINE_VERBS_ROCE=1` RoCE takes the place of SoftRDMA.
 //!
 //! The list is made once per process and kept; listing starts no thread. A child made by fork(2) makes
 //! its own, because another thread may have held a lock of the parent's. A device's ports and addresses
 //! are read anew each time. `WARPLINE_VERBS_DEVICES="a=eth0,b=eth1"` makes several devices of SoftRDMA,
-//! each with the addresses of one interface.
+//! each with the addresses of one interface; likewise of RoCE.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use kal_os::fork::PerProcess;
 use kal_os::lock;
 use ual::Ual;
-use vp_api::{PortInfo, Provider};
+use vp_api::{PortInfo, Provider, Transport};
+use vp_roce::Roce;
 use vp_softrdma::SoftRdma;
 
 use crate::adapter::Adapter;
@@ -22,6 +23,8 @@ use crate::log;
 use ual::gid::Gids;
 
 const SPLIT: &str = "WARPLINE_VERBS_DEVICES";
+/// Shows RoCE in place of SoftRDMA.
+const ROCE: &str = "WARPLINE_VERBS_ROCE";
 /// Octets of a name in C, without the NUL.
 const MAX_NAME: usize = 63;
 
@@ -33,6 +36,7 @@ pub struct Device {
     /// Its provider's index in the access layer's list, and its name there.
     place: usize,
     inner: String,
+    transport: Transport,
     /// The only interface that it shows.
     interface: Option<String>,
     opened: Mutex<Weak<Adapter>>,
@@ -64,19 +68,23 @@ fn find() -> Result<Devices, Errno> {
     let config = ual::Config::load().map_err(|error| refuse(&error))?;
     log::init(&config.log);
     // Not the bridge to rdma-core, which would find this library.
-    let ual = Ual::with_providers(vec![Arc::new(SoftRdma)], config);
+    let (own, usual): (Arc<dyn Provider>, _) = match by_roce().map_err(|why| refuse(&why))? {
+        true => (Arc::new(Roce), "roce0"),
+        false => (Arc::new(SoftRdma), "softrdma0"),
+    };
+    let ual = Ual::with_providers(vec![own.clone()], config);
     let asked = std::env::var(SPLIT).unwrap_or_default();
     let split = parse(&asked).map_err(|why| refuse(&why))?;
     let mut list: Vec<Device> = Vec::new();
     for (place, listing) in ual.providers().into_iter().enumerate() {
-        let is_soft = listing.name == SoftRdma.name();
+        let is_own = listing.name == own.name();
         let devices = listing.devices.unwrap_or_else(|why| {
             tracing::warn!("provider {} has no devices: {why}", listing.name);
             Vec::new()
         });
         for device in devices {
-            let names = match (is_soft, split.is_empty()) {
-                (true, true) => vec![("softrdma0".to_owned(), None)],
+            let names = match (is_own, split.is_empty()) {
+                (true, true) => vec![(usual.to_owned(), None)],
                 (true, false) => split.clone(),
                 (false, _) => vec![(device.name.clone(), None)],
             };
@@ -86,12 +94,30 @@ fn find() -> Result<Devices, Errno> {
                 }
                 let index = list.len() as u32;
                 let (inner, opened) = (device.name.clone(), Mutex::default());
-                let provider = listing.name.clone();
-                list.push(Device { name, index, provider, place, inner, interface, opened });
+                let (provider, transport) = (listing.name.clone(), device.transport);
+                list.push(Device {
+                    name,
+                    index,
+                    provider,
+                    place,
+                    inner,
+                    transport,
+                    interface,
+                    opened,
+                });
             }
         }
     }
     Ok(Devices { ual, list })
+}
+
+/// Whether programs see RoCE.
+fn by_roce() -> Result<bool, String> {
+    match std::env::var(ROCE).as_deref().map(str::trim) {
+        Err(_) | Ok("" | "0") => Ok(false),
+        Ok("1") => Ok(true),
+        Ok(other) => Err(format!("{ROCE}: `{other}` is neither 0 nor 1")),
+    }
 }
 
 /// Names of devices, each with its interface.
@@ -117,6 +143,11 @@ impl Device {
         &self.provider
     }
 
+    /// Its transport, which decides what programs expect of it.
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
+    }
+
     /// Its index in the list.
     pub fn index(&self) -> u32 {
         self.index
@@ -136,7 +167,7 @@ impl Device {
 
     /// The GIDs of its addresses.
     pub fn gids(&self) -> Result<Gids, Errno> {
-        Ok(Gids::of(&self.ports()?))
+        Ok(Gids::of(&self.ports()?, self.transport))
     }
 
     /// The EUI-64 of its first interface with a hardware address (RFC 4291 appendix A); of its main
@@ -144,9 +175,9 @@ impl Device {
     pub fn guid(&self) -> u64 {
         let ports = self.ports().unwrap_or_default();
         let mac = ports.iter().find_map(|port| hardware_address(&port.interface));
-        let octets = match (mac, Gids::of(&ports).table()[1]) {
+        let octets = match (mac, address_octets(&ports)) {
             (Some([a, b, c, d, e, f]), _) => [a ^ 2, b, c, 0xff, 0xfe, d, e, f],
-            (None, [.., a, b, c, d]) => [2, 0, 0x5e, 0xfe, a, b, c, d],
+            (None, [a, b, c, d]) => [2, 0, 0x5e, 0xfe, a, b, c, d],
         };
         u64::from_be_bytes(octets) ^ u64::from(self.index)
     }
@@ -176,6 +207,17 @@ impl Device {
         let adapter = Adapter::start(self, rnic, ual.config())?;
         *opened = Arc::downgrade(&adapter);
         Ok(adapter)
+    }
+}
+
+/// The last octets of the main address.
+fn address_octets(ports: &[PortInfo]) -> [u8; 4] {
+    match Gids::of(ports, Transport::Iwarp).address() {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(ip) => {
+            let [.., a, b, c, d] = ip.octets();
+            [a, b, c, d]
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Queue pairs: the private part of an `ibv_qp`.
 //!
 //! A queue pair begins in RESET; in the provider it is Idle until its stream exists, made by a
-//! connection identifier or by the rendezvous, its [`Owner`]. The state that programs see is kept here;
+//! connection identifier or by the rendezvous, its [`Owner`], or by the provider from a path. The state that programs see is kept here;
 //! it is changed by one caller at a time and by the thread that delivers the stream's end. Once the
 //! stream is over all posts complete as flushed, until the queue pair is reset and used again. Posting
 //! and polling take none of the locks here.
 
+mod by_path;
 mod change;
 mod drain;
 mod lost;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, Weak};
 use ibv_sys::*;
 use kal_os::lock;
 use ual_cm::Connectee;
-use vp_api::{PostFailure, QpInit, SendWr, VpStatus};
+use vp_api::{Paths, PostFailure, QpInit, SendWr, VpStatus};
 
 use crate::acks::Acks;
 use crate::adapter::Adapter;
@@ -71,6 +72,8 @@ pub struct Qp {
     vp: Arc<dyn vp_api::Qp>,
     number: u32,
     slot: Option<Slot>,
+    /// On devices that connect queue pairs by GID and number themselves.
+    paths: Option<Arc<dyn Paths>>,
     meet: Mutex<Meet>,
     state: AtomicU32,
     life: AtomicU64,
@@ -119,6 +122,9 @@ impl Qp {
             return Err(EOPNOTSUPP);
         }
         let adapter = init.pd.adapter()?.clone();
+        if init.kind == IBV_QPT_UC && by_path::is_native(&adapter) {
+            return Err(EOPNOTSUPP);
+        }
         if !fits(&init, &adapter) {
             return Err(EINVAL);
         }
@@ -127,15 +133,21 @@ impl Qp {
         if !(own(init.send_cq.context()) && own(init.recv_cq.context()) && of_srq) {
             return Err(EINVAL);
         }
-        let slot = init.meets.then(|| meet::place(&adapter)).transpose()?;
+        let paths = if init.meets { adapter.rnic().paths() } else { None };
+        let meets = init.meets && !by_path::is_native(&adapter);
+        let slot = meets.then(|| meet::place(&adapter)).transpose()?;
         let vp = adapter.rnic().create_qp(&provider_init(&init, &adapter))?;
         let id = vp.id();
-        let number = slot.as_ref().map_or(id.0 & 0x00ff_ffff, Slot::number);
+        let number = match &paths {
+            Some(paths) => paths.number(id)?,
+            None => slot.as_ref().map_or(id.0 & 0x00ff_ffff, Slot::number),
+        };
         let qp = Arc::new(Self {
             init,
             vp,
             number,
             slot,
+            paths,
             meet: Mutex::default(),
             state: AtomicU32::new(IBV_QPS_RESET),
             life: AtomicU64::new(adapter.directory().sequence().next()),

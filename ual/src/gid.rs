@@ -1,28 +1,36 @@
-//! GIDs: how programs name addresses. A table of two, as software RoCE has it: a link-local one that
-//! contains the IPv4 address (RFC 5214 section 6.1), and the address itself, IPv4-mapped (RFC 4291
-//! section 2.5.5.2).
+//! GIDs: how programs name addresses, IPv4 mapped into IPv6 (RFC 4291 section 2.5.5.2).
 //!
-//! More than two entries make some programs read sysfs. Plain values; the addresses are read anew each
-//! time.
+//! A device of iWARP has a table of two, both for its main address: a link-local GID that contains the IPv4
+//! address (RFC 5214 section 6.1), and the address itself. More entries make some programs read sysfs. A
+//! device of RoCE has one entry for each address, because on its wire a GID is an address. Plain values; the
+//! addresses are read anew each time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use vp_api::PortInfo;
-
-/// Entries of the table.
-pub const COUNT: usize = 2;
+use vp_api::{PortInfo, Transport};
 
 /// The table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gids {
-    table: [[u8; 16]; COUNT],
+    table: Vec<[u8; 16]>,
     address: IpAddr,
 }
 
 impl Gids {
-    /// The table of a device with these interfaces.
-    pub fn of(ports: &[PortInfo]) -> Self {
-        Self::of_address(main_address(ports))
+    /// The table of a device of this transport with these interfaces.
+    pub fn of(ports: &[PortInfo], transport: Transport) -> Self {
+        match transport {
+            Transport::InfiniBand => Self::of_each(ports),
+            _ => Self::of_address(main_address(ports)),
+        }
+    }
+
+    /// The main address first.
+    fn of_each(ports: &[PortInfo]) -> Self {
+        let mut all: Vec<IpAddr> = usable(ports).copied().collect();
+        all.sort_by_key(rank);
+        let table = all.iter().map(|address| gid(*address)).collect();
+        Self { table, address: main_address(ports) }
     }
 
     fn of_address(address: IpAddr) -> Self {
@@ -32,23 +40,23 @@ impl Gids {
                 let mut link_local = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe, a, b, c, d];
                 // RFC 5214 6.1: the universal bit of a globally unique address.
                 link_local[8] = if ip.is_private() || ip.is_loopback() { 0 } else { 2 };
-                [link_local, ip.to_ipv6_mapped().octets()]
+                vec![link_local, gid(address)]
             }
             IpAddr::V6(ip) => {
                 let mut link_local = ip.octets();
                 link_local[..8].copy_from_slice(&[0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
-                [link_local, ip.octets()]
+                vec![link_local, gid(address)]
             }
         };
         Self { table, address }
     }
 
     /// The whole table.
-    pub fn table(&self) -> &[[u8; 16]; COUNT] {
+    pub fn table(&self) -> &[[u8; 16]] {
         &self.table
     }
 
-    /// The address that both entries name.
+    /// The address that peers use unless they choose another.
     pub fn address(&self) -> IpAddr {
         self.address
     }
@@ -56,15 +64,29 @@ impl Gids {
 
 /// The address by which peers reach a device: IPv4 before IPv6, and loopback only if there is no other.
 fn main_address(ports: &[PortInfo]) -> IpAddr {
-    let usable = || ports.iter().filter(|port| port.online).flat_map(|port| &port.addresses);
-    let rank = |address: &&IpAddr| match address {
+    // The first of the best.
+    usable(ports).min_by_key(|address| rank(address)).copied().unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
+fn usable(ports: &[PortInfo]) -> impl Iterator<Item = &IpAddr> {
+    ports.iter().filter(|port| port.online).flat_map(|port| &port.addresses)
+}
+
+fn rank(address: &IpAddr) -> u8 {
+    match address {
         IpAddr::V4(ip) if ip.is_loopback() => 2,
         IpAddr::V4(_) => 0,
         IpAddr::V6(ip) if ip.is_loopback() || ip.is_unicast_link_local() => 3,
         IpAddr::V6(_) => 1,
-    };
-    // The first of the best.
-    usable().min_by_key(rank).copied().unwrap_or(Ipv4Addr::LOCALHOST.into())
+    }
+}
+
+/// The GID of an address.
+fn gid(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
 }
 
 /// The address that a GID of a peer names.
@@ -96,12 +118,21 @@ mod tests {
             (vec![lo.clone(), port(false, &["192.0.2.7"])], "127.0.0.1"),
             (vec![], "127.0.0.1"),
         ] {
-            let gids = Gids::of(&ports);
+            let gids = Gids::of(&ports, Transport::Iwarp);
             assert_eq!(gids.address(), main.parse::<IpAddr>().unwrap());
             assert_eq!(address_of(gids.table()[1]), gids.address());
             if gids.address().is_ipv4() {
                 assert_eq!(address_of(gids.table()[0]), gids.address());
             }
         }
+    }
+
+    #[test]
+    fn on_roce_each_address_has_an_entry_and_the_main_one_is_first() {
+        let ports = [port(true, &["127.0.0.1", "::1"]), port(true, &["2001:db8::7", "192.0.2.7"])];
+        let gids = Gids::of(&ports, Transport::InfiniBand);
+        let named: Vec<_> = gids.table().iter().map(|gid| address_of(*gid).to_string()).collect();
+        assert_eq!(named, ["192.0.2.7", "2001:db8::7", "127.0.0.1", "::1"]);
+        assert_eq!(gids.address().to_string(), "192.0.2.7");
     }
 }

@@ -8,6 +8,7 @@ use clap::Args;
 const EXAMPLES: &str = "\
 Examples:
   warpline run -- ib_write_bw -R               a server; the client: … ib_write_bw -R HOST
+  warpline run --roce -- ibv_devinfo -v
   warpline run --trace verbs.log -- rping -c -a HOST -C 3
   warpline run --fault 'post_send@5=QueueFull' -- ./my_test
 
@@ -27,6 +28,9 @@ pub(crate) struct RunArgs {
     /// Print at the end the number of calls of each verb and their duration
     #[arg(long)]
     pub(crate) stats: bool,
+    /// Run the program on RoCE v2 over UDP sockets instead of iWARP over TCP
+    #[arg(long)]
+    pub(crate) roce: bool,
     /// Preload the libraries: for programs that find others by RPATH; also applies to all programs
     /// that they start
     #[arg(long)]

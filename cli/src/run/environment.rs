@@ -8,7 +8,7 @@ use std::path::{Path, absolute};
 
 use ual::vp_hooks::Wrapper;
 
-use super::{RunArgs, view};
+use super::{RunArgs, adapters, view};
 use crate::error::{CliError, CliResult, Exit};
 use crate::verbs::Libraries;
 
@@ -43,9 +43,12 @@ fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
     }
     let mut all = vec![("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &text, ":"))];
     let mut preloaded = Vec::new();
+    if args.roce {
+        all.push((adapters::ROCE, "1".into()));
+    }
     if args.view {
         preloaded.push(libraries.view()?);
-        all.push(("WARPLINE_VERBS_VIEW", view::directory()?.into()));
+        all.push(("WARPLINE_VERBS_VIEW", view::directory(args.roce)?.into()));
     }
     if args.preload {
         preloaded.extend(libraries.files());

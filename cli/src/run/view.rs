@@ -1,4 +1,4 @@
-//! `warpline run --view`: a directory with the files that the kernel would show for SoftRDMA's devices below
+//! `warpline run --view`: a directory with the files that the kernel would show for SoftRDMA's devices, or RoCE's, below
 //! `/sys` and `/dev`; a preloaded library redirects programs there. Made once for each content and never
 //! changed, so that programs share it; it stays for later ones.
 
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::getuid;
 use ual::Ual;
-use ual::gid::Gids;
-use ual::vp_api::PortInfo;
+use ual::gid::{self, Gids};
+use ual::vp_api::{PortInfo, Transport};
 
 use super::adapters;
 use crate::error::{CliError, CliResult};
@@ -28,8 +28,8 @@ enum Entry {
 }
 
 /// Makes the view, unless it exists.
-pub(super) fn directory() -> CliResult<PathBuf> {
-    let tree = tree(&ports()?);
+pub(super) fn directory(roce: bool) -> CliResult<PathBuf> {
+    let tree = tree(&ports()?, roce);
     let mut hasher = DefaultHasher::new();
     tree.hash(&mut hasher);
     let base = base()?;
@@ -84,7 +84,7 @@ fn make(base: &Path, view: &Path, tree: &Tree) -> io::Result<()> {
     }
 }
 
-/// The interfaces of SoftRDMA.
+/// The interfaces of SoftRDMA, which are those of RoCE, too.
 fn ports() -> CliResult<Vec<PortInfo>> {
     let ual = Ual::new().map_err(itapi::Error::from)?;
     let place = ual.known().iter().position(|(_, library)| library.is_none());
@@ -94,16 +94,16 @@ fn ports() -> CliResult<Vec<PortInfo>> {
 }
 
 /// All names, for all devices.
-fn tree(ports: &[PortInfo]) -> Tree {
+fn tree(ports: &[PortInfo], roce: bool) -> Tree {
     let mut tree = Tree::new();
     let text = |text: &str| Entry::Text(text.to_owned());
     tree.insert("sys/class/infiniband_verbs/abi_version".into(), text("6"));
     tree.insert("dev/infiniband/rdma_cm".into(), Entry::Link("/dev/null"));
-    for (index, (name, interface)) in adapters::of_softrdma().into_iter().enumerate() {
+    for (index, (name, interface)) in adapters::own(roce).into_iter().enumerate() {
         let own = |port: &&PortInfo| interface.as_ref().is_none_or(|it| port.interface == *it);
         let ports: Vec<PortInfo> = ports.iter().filter(own).cloned().collect();
         let device = PathBuf::from("sys/class/infiniband").join(&name);
-        for (file, entry) in of_device(&ports) {
+        for (file, entry) in of_device(&ports, roce) {
             tree.insert(device.join(file), entry);
         }
         let verbs = PathBuf::from(format!("sys/class/infiniband_verbs/uverbs{index}"));
@@ -116,13 +116,17 @@ fn tree(ports: &[PortInfo]) -> Tree {
 }
 
 /// Files of a device (Documentation/ABI/stable/sysfs-class-infiniband of the kernel).
-fn of_device(ports: &[PortInfo]) -> Vec<(String, Entry)> {
+fn of_device(ports: &[PortInfo], roce: bool) -> Vec<(String, Entry)> {
     let text = |name: &str, text: &str| (name.to_owned(), Entry::Text(text.to_owned()));
     let is_up = ports.iter().any(|port| port.online && !port.addresses.is_empty());
+    let (node_type, name, transport) = match roce {
+        true => ("1: CA", "RoCE over UDP", Transport::InfiniBand),
+        false => ("4: RNIC", "SoftRDMA", Transport::Iwarp),
+    };
     let mut all = vec![
-        text("node_type", "4: RNIC"),
-        text("node_desc", "SoftRDMA"),
-        text("hca_type", "SoftRDMA"),
+        text("node_type", node_type),
+        text("node_desc", name),
+        text("hca_type", name),
         text("device/numa_node", "-1"),
         text("ports/1/state", if is_up { "4: ACTIVE" } else { "1: DOWN" }),
         text("ports/1/phys_state", if is_up { "5: LinkUp" } else { "3: Disabled" }),
@@ -135,16 +139,15 @@ fn of_device(ports: &[PortInfo]) -> Vec<(String, Entry)> {
         text("ports/1/cap_mask", "0x00000000"),
         text("ports/1/pkeys/0", "0xffff"),
     ];
-    let gids = Gids::of(ports);
-    let holds = |port: &&PortInfo| port.addresses.contains(&gids.address());
-    let interface = ports.iter().find(holds).map(|port| port.interface.clone());
+    let gids = Gids::of(ports, transport);
     for (index, gid) in gids.table().iter().enumerate() {
         let groups = gid.chunks_exact(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
         let groups: Vec<_> = groups.collect();
         all.push(text(&format!("ports/1/gids/{index}"), &groups.join(":")));
         all.push(text(&format!("ports/1/gid_attrs/types/{index}"), "RoCE v2"));
-        if let Some(interface) = &interface {
-            all.push(text(&format!("ports/1/gid_attrs/ndevs/{index}"), interface));
+        let address = gid::address_of(*gid);
+        if let Some(port) = ports.iter().find(|port| port.addresses.contains(&address)) {
+            all.push(text(&format!("ports/1/gid_attrs/ndevs/{index}"), &port.interface));
         }
     }
     for port in ports {

@@ -152,3 +152,21 @@ fn programs_that_look_below_sys_and_dev_find_the_devices() {
         assert!(text(&output.stdout).contains("softrdma0"), "{}", text(&output.stderr));
     }
 }
+
+#[test]
+fn with_roce_the_device_is_a_channel_adapter_with_a_gid_for_each_address() {
+    let script = "cd /sys/class/infiniband/roce0 && cat node_type ports/1/link_layer \
+        && cat ports/1/gid_attrs/types/0 && cat ports/1/gids/*";
+    let output = start(&["--roce", "--view"], &["sh", "-c", script]);
+    let shown = text(&output.stdout);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines.starts_with(&["1: CA", "Ethernet", "RoCE v2"]), "{}", text(&output.stderr));
+    assert!(lines.contains(&"0000:0000:0000:0000:0000:ffff:7f00:0001"), "{shown}");
+    if libraries::find("ibv_devinfo").is_some() {
+        let output = start(&["--roce"], &["ibv_devinfo", "-v"]);
+        let (shown, error) = (text(&output.stdout), text(&output.stderr));
+        for part in ["roce0", "InfiniBand (0)", "Ethernet", "::ffff:127.0.0.1, RoCE v2"] {
+            assert!(shown.contains(part), "{part}: {shown}{error}");
+        }
+    }
+}

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use ibv_sys::*;
 use kal_os::lock;
-use ual::gid;
 use ual_cm::{ConnState, Connectee, Disconnect};
 use vp_api::{Access, Capabilities, QpChange};
 
@@ -60,13 +59,17 @@ impl Qp {
         }
         let before = *lock(&self.attr);
         merge(&mut lock(&self.attr), attr, mask);
-        let changed = self.change_state(now, to).and_then(|()| match meets {
-            true => self.begin_meeting().inspect_err(|_| {
+        let changed = self.change_state(now, to).and_then(|()| {
+            let made = match &self.paths {
+                Some(paths) if self.is_by_path() => self.step(&**paths, now, to),
+                None if meets => self.begin_meeting(),
+                _ => Ok(()),
+            };
+            made.inspect_err(|_| {
                 self.end_meeting();
                 // It may have gone to ERR by itself.
                 let _ = self.change_state(to, now);
-            }),
-            false => Ok(()),
+            })
         });
         if changed.is_err() {
             *lock(&self.attr) = before;
@@ -97,7 +100,7 @@ impl Qp {
         let fits = |reads: u8, limit: u16| i32::from(reads) <= caps::max_reads(limit);
         if wrong(IBV_QP_PORT, attr.port_num == PORT)
             || wrong(IBV_QP_PKEY_INDEX, attr.pkey_index == 0)
-            || wrong(IBV_QP_AV, fits_port(&attr.ah_attr))
+            || wrong(IBV_QP_AV, self.fits_port(&attr.ah_attr)?)
             || wrong(IBV_QP_TIMEOUT, attr.timeout < 32)
             || wrong(IBV_QP_PATH_MTU, (1..=5).contains(&attr.path_mtu))
             || wrong(IBV_QP_MAX_QP_RD_ATOMIC, fits(attr.max_rd_atomic, attrs.max_ord))
@@ -106,6 +109,15 @@ impl Qp {
             return Err(EINVAL);
         }
         Ok(())
+    }
+
+    /// Whether a path begins at the port, and at one of its GIDs.
+    fn fits_port(&self, path: &ibv_ah_attr) -> Result<bool, Errno> {
+        if path.port_num != PORT || path.is_global == 0 {
+            return Ok(path.port_num == PORT);
+        }
+        let gids = self.adapter()?.device().gids()?;
+        Ok(usize::from(path.grh.sgid_index) < gids.table().len())
     }
 
     /// To ERR, requested by the application.
@@ -175,11 +187,6 @@ impl Qp {
         };
         (attr, cap)
     }
-}
-
-/// Whether a path begins at the port, and at one of its GIDs.
-fn fits_port(path: &ibv_ah_attr) -> bool {
-    path.port_num == PORT && (path.is_global == 0 || usize::from(path.grh.sgid_index) < gid::COUNT)
 }
 
 /// Stores the attributes that were set.

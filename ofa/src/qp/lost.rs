@@ -67,19 +67,23 @@ impl Listener for Qp {
     fn on_event(&self, number: u64, event: AsyncEvent) {
         let kind = match event {
             // This end refused a request of the peer (InfiniBand: a responder's errors).
-            AsyncEvent::TerminateSent(terminate) => match wc::remote(terminate) {
+            AsyncEvent::TerminateSent(terminate) => Some(match wc::remote(terminate) {
                 IBV_WC_REM_ACCESS_ERR => IBV_EVENT_QP_ACCESS_ERR,
                 IBV_WC_REM_OP_ERR => IBV_EVENT_QP_FATAL,
                 _ => IBV_EVENT_QP_REQ_ERR,
-            },
-            AsyncEvent::Catastrophic => IBV_EVENT_QP_FATAL,
+            }),
+            AsyncEvent::Catastrophic => Some(IBV_EVENT_QP_FATAL),
+            // Completions report it.
+            _ if self.is_by_path() => {
+                self.init.srq.is_some().then_some(IBV_EVENT_QP_LAST_WQE_REACHED)
+            }
             // Completions and the connection's events report it.
             _ => return,
         };
         let store = |kept: &mut List| self.store_state(kept, IBV_QPS_ERR);
         if self.during(|life| life <= number, store) {
             self.release();
-            self.push(kind);
+            kind.into_iter().for_each(|kind| self.push(kind));
         }
     }
 }

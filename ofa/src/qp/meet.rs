@@ -8,6 +8,7 @@ use kal_os::lock;
 use vp_api::{Capabilities, QpChange};
 
 use super::Qp;
+use super::by_path::is_native;
 use crate::adapter::Adapter;
 use crate::caps;
 use crate::errno::{EINVAL, Errno};
@@ -63,14 +64,15 @@ impl Qp {
         })
     }
 
-    /// Whether it accepts Sends with Immediate, and sends them to a peer that does: true for the
-    /// rendezvous, on devices that can. The peer of a connection identifier may be of any
-    /// implementation.
+    /// Whether it accepts Sends with Immediate, and sends them to a peer that does: true for InfiniBand, which
+    /// defines them, and for the rendezvous, on devices that can. On iWARP the peer of a connection identifier
+    /// may be of any implementation.
     pub(crate) fn sends_immediates(&self) -> bool {
         let can = |adapter: &Arc<Adapter>| {
             adapter.attrs().capabilities.contains(Capabilities::SEND_IMMEDIATE)
         };
-        self.slot.is_some() && self.adapter().is_ok_and(can)
+        let native = |adapter: &Arc<Adapter>| self.slot.is_some() || is_native(adapter);
+        self.adapter().is_ok_and(|adapter| native(adapter) && can(adapter))
     }
 
     /// Accepts a peer whose request came before.

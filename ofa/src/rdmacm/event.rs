@@ -75,6 +75,8 @@ fn failed(reason: &FailReason) -> (u32, i32) {
         | FailReason::ConnectTimeout(_)
         | FailReason::ReplyTimeout(_)
         | FailReason::RequestTimeout(_) => (RDMA_CM_EVENT_UNREACHABLE, libc::ETIMEDOUT),
+        // No listener, or no reply: the provider's text alone says which.
+        FailReason::Native(_) => (RDMA_CM_EVENT_UNREACHABLE, libc::ECONNREFUSED),
         FailReason::Resources(_) => (RDMA_CM_EVENT_CONNECT_ERROR, libc::ENOMEM),
         FailReason::Cancelled => (RDMA_CM_EVENT_CONNECT_ERROR, libc::ECONNABORTED),
         _ => (RDMA_CM_EVENT_CONNECT_ERROR, libc::EPROTO),

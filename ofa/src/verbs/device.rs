@@ -9,6 +9,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use ibv_sys::*;
+use vp_api::Transport;
 
 use crate::device::{self, Device};
 use crate::errno::{self, EINVAL, Errno};
@@ -44,12 +45,16 @@ fn table() -> Result<&'static [*mut Shown], Errno> {
 
 fn show(device: &'static Device) -> Shown {
     let index = device.index();
+    let (node_type, transport_type) = match device.transport() {
+        Transport::InfiniBand => (IBV_NODE_CA, IBV_TRANSPORT_IB),
+        _ => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
+    };
     Shown {
         whole: whole_device {
             head: ibv_device {
                 _ops: [std::ptr::null(); 2],
-                node_type: IBV_NODE_RNIC,
-                transport_type: IBV_TRANSPORT_IWARP,
+                node_type,
+                transport_type,
                 name: text(device.name()),
             },
             dev_name: text(&format!("uverbs{index}")),

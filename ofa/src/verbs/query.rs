@@ -13,7 +13,7 @@ use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::verbs::context::{PORT, context_of};
 use crate::verbs::cq_ex::CLOCK_KHZ;
 use crate::verbs::device::text;
-use ual::gid::Gids;
+use ual::gid::{self, Gids};
 
 /// The size that programs of rdma-core 44 and before have room for.
 const PLAIN_PORT: usize = offset_of!(ibv_port_attr, port_cap_flags2);
@@ -161,13 +161,16 @@ pub unsafe extern "C" fn warpline_ibv_query_gid(
     }))
 }
 
-fn entries(gids: &Gids, interface: u32) -> impl Iterator<Item = ibv_gid_entry> + '_ {
+fn entries<'a>(
+    gids: &'a Gids,
+    device: &'static Device,
+) -> impl Iterator<Item = ibv_gid_entry> + 'a {
     gids.table().iter().enumerate().map(move |(index, raw)| ibv_gid_entry {
         gid: ibv_gid { raw: *raw },
         gid_index: index as u32,
         port_num: PORT.into(),
         gid_type: IBV_GID_TYPE_ROCE_V2,
-        ndev_ifindex: interface,
+        ndev_ifindex: device.interface_of(gid::address_of(*raw)),
     })
 }
 
@@ -192,8 +195,7 @@ pub unsafe extern "C" fn warpline__ibv_query_gid_ex(
     // SAFETY: the caller's context.
     let table = unsafe { gid_table(context, port) };
     errno::code(table.and_then(|(gids, device)| {
-        let interface = device.interface_of(gids.address());
-        let known = entries(&gids, interface).nth(index as usize).ok_or(EINVAL)?;
+        let known = entries(&gids, device).nth(index as usize).ok_or(EINVAL)?;
         // SAFETY: the caller's structure of `size` octets.
         unsafe { write_entry(&known, entry.cast(), size) };
         Ok(())
@@ -221,8 +223,7 @@ pub unsafe extern "C" fn warpline__ibv_query_gid_table(
         Ok(_) => return refuse(EINVAL),
         Err(error) => return refuse(error),
     };
-    let interface = device.interface_of(gids.address());
-    for (at, known) in entries(&gids, interface).enumerate() {
+    for (at, known) in entries(&gids, device).enumerate() {
         let to = table.cast::<u8>().wrapping_add(at * size);
         // SAFETY: the caller's array of `most` structures of `size` octets.
         unsafe { write_entry(&known, to, size) };

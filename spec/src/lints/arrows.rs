@@ -48,7 +48,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("itapi", &["ual", "vp-api"]),
     ("warpline-channel", &["itapi"]),
     ("itapi-c", &["ual", "vp-api", "kal-os"]),
-    ("ofa", &["ual", "ual-cm", "vp-api", "kal-os", "ibv-sys", "vp-softrdma"]),
+    ("ofa", &["ual", "ual-cm", "vp-api", "kal-os", "ibv-sys", "vp-softrdma", "vp-roce"]),
     ("ofa-symbols", &[]),
     ("ofa-ibverbs", &["ofa", "ofa-symbols"]),
     ("ofa-rdmacm", &["ofa-symbols"]),

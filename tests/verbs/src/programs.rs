@@ -25,6 +25,10 @@ pub struct Program {
     pub shows: Option<String>,
     /// A variable of the environment.
     pub variable: Option<(String, String)>,
+    /// Whether it runs on RoCE.
+    pub is_on_roce: bool,
+    /// Whether its server opens no TCP port.
+    pub is_unseen: bool,
     /// A compiler, and the file in `c` of which it makes `{program}`.
     pub source: Option<(String, String)>,
     /// Linker options beyond libdl.
@@ -57,6 +61,8 @@ struct Entry {
     times: u32,
     shows: Option<String>,
     variable: Option<String>,
+    on: Option<Fabric>,
+    listens: Option<Listens>,
     compiler: Option<String>,
     source: Option<String>,
     #[serde(default)]
@@ -68,6 +74,18 @@ struct Entry {
 enum Serves {
     #[serde(rename = "for ever")]
     ForEver,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Fabric {
+    Roce,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Listens {
+    Unseen,
 }
 
 fn pair(text: &str) -> Option<(String, String)> {
@@ -109,6 +127,8 @@ fn one_of(entry: &Entry, each: &str, with: &str) -> Program {
         times: entry.times,
         shows: entry.shows.clone(),
         variable: entry.variable.as_deref().and_then(pair),
+        is_on_roce: entry.on.is_some(),
+        is_unseen: entry.listens.is_some(),
         links: entry.links.clone(),
         header: entry.header.clone(),
         source: entry.compiler.clone().zip(entry.source.clone()),

@@ -59,6 +59,9 @@ fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Resul
     let start = |line: &String| {
         let mut command = command(libraries, line, port, made);
         command.envs(program.variable.iter().cloned());
+        if program.is_on_roce {
+            command.env("WARPLINE_VERBS_ROCE", "1").env("WARPLINE_CONFIG", roce_config());
+        }
         Process::start(command)
     };
     let Some(server) = &program.server else {
@@ -67,7 +70,7 @@ fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Resul
     };
     let mut server = start(server)?;
     warpline_patience::until("a server to listen", || {
-        is_listening(port) || server.ended().is_some()
+        program.is_unseen || is_listening(port) || server.ended().is_some()
     });
     if !program.is_endless && server.ended().is_some_and(|status| !status.success()) {
         return Err(format!("the server ended before it listened:\n{}", server.printed()));
@@ -81,6 +84,11 @@ fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Resul
         (true, Some(status)) => Err(both(format!("the server ended with {status}"), &server)),
         (false, _) => end("the server", &mut server, None).map_err(|what| both(what, &client)),
     }
+}
+
+/// A configuration by which clients of rdma_cm try until their server listens, which cannot be seen from outside.
+fn roce_config() -> PathBuf {
+    libraries::root().join("tests/verbs/roce.toml")
 }
 
 /// The command of a line, with the port and the compiled program inserted.

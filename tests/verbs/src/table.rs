@@ -70,7 +70,8 @@ fn symbols() -> String {
 fn head(program: &Program) -> String {
     let Program { row, name, package, client, .. } = program;
     let set = program.variable.iter().map(|(name, value)| format!("{name}={value} "));
-    let client = set.collect::<String>() + client;
+    let fabric = if program.is_on_roce { "WARPLINE_VERBS_ROCE=1 " } else { "" };
+    let client = fabric.to_owned() + &set.collect::<String>() + client;
     let client = client.replace("{port}", "N").replace("{program}", "PROGRAM");
     format!("| {row} | {name} | {package} | `{client}` | ")
 }

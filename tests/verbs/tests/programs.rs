@@ -51,6 +51,16 @@ fn programs_of_third_parties_libraries_run() {
 }
 
 #[test]
+fn programs_of_rdma_cm_run_on_roce() {
+    row(7);
+}
+
+#[test]
+fn programs_without_rdma_cm_run_on_roce() {
+    row(8);
+}
+
+#[test]
 fn the_documentation_lists_each_program_as_it_is_run() {
     let missing = table::missing();
     assert!(missing.is_empty(), "cargo run --release -p verbs-programs -- --write\n{missing:#?}");

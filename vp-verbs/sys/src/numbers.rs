@@ -3,7 +3,9 @@
 
 use std::ffi::{c_int, c_uint};
 
+pub const IBV_NODE_CA: c_int = 1;
 pub const IBV_NODE_RNIC: c_int = 4;
+pub const IBV_TRANSPORT_IB: c_int = 0;
 
 pub const IBV_PORT_DOWN: c_uint = 1;
 pub const IBV_MTU_256: c_uint = 1;
