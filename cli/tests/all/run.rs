@@ -155,8 +155,9 @@ fn programs_that_look_below_sys_and_dev_find_the_devices() {
 
 #[test]
 fn with_roce_the_device_is_a_channel_adapter_with_a_gid_for_each_address() {
-    let script = "cd /sys/class/infiniband/roce0 && cat node_type ports/1/link_layer \
-        && cat ports/1/gid_attrs/types/0 && cat ports/1/gids/*";
+    let script = "at=/sys/class/infiniband/roce0; cat $at/node_type $at/ports/1/link_layer \
+        $at/ports/1/gid_attrs/types/0 && for gid in $(ls $at/ports/1/gids); do \
+        cat $at/ports/1/gids/$gid; done";
     let output = start(&["--roce", "--view"], &["sh", "-c", script]);
     let shown = text(&output.stdout);
     let lines: Vec<&str> = shown.lines().collect();
