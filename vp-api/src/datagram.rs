@@ -13,10 +13,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::{CqId, Data, PdId, PostFailure, QpId, RecvWr, SendFlags, VpResult, WcOpcode};
+use crate::{
+    CqId, Data, PdId, PostFailure, QpId, RecvWr, SendFlags, VpError, VpResult, VpStatus, WcOpcode,
+};
 
 /// Octets of a receive that precede the message.
 pub const GRH_OCTETS: usize = 40;
+
+/// In place of a port: for a queue pair, every port, where the provider supports it ([`crate::VpStatus::InvalidModifier`]
+/// otherwise); for a path, the port of its local GID.
+pub const ANY_PORT: u32 = u32::MAX;
 
 /// The datagrams of an open RNIC: [`crate::Rnic::datagrams`].
 pub trait Datagrams: Send + Sync {
@@ -71,6 +77,11 @@ pub trait UdQp: Send + Sync {
     /// To Error: flushes. From Error to Operational, once everything posted is flushed
     /// ([`crate::VpStatus::StillFlushing`]); [`UdQp::address`] may differ afterwards.
     fn modify(&self, to: UdState) -> VpResult<()>;
+    /// Changes its key. [`crate::VpStatus::Unsupported`] if the key cannot change after creation.
+    fn set_qkey(&self, _qkey: u32) -> VpResult<()> {
+        let detail = "this provider's queue pairs keep the key with which they are created";
+        Err(VpError::new(VpStatus::Unsupported, detail))
+    }
     /// Query.
     fn query(&self) -> VpResult<UdQpInfo>;
 }
@@ -111,7 +122,7 @@ pub struct UdAddress {
 /// A path to a port, in InfiniBand's terms (which RoCE shares).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct DatagramPath {
-    /// The local port, as an index into the RNIC's ports.
+    /// The local port, as an index into the RNIC's ports, or [`ANY_PORT`].
     pub port: u32,
     /// GID of the local port; all zeros: the port's first.
     pub local_gid: [u8; 16],
@@ -168,7 +179,7 @@ pub struct UdQpInit {
     pub max_recv_sge: u32,
     /// Maximum octets inline.
     pub max_inline: u32,
-    /// The port, as an index into the RNIC's ports.
+    /// The port, as an index into the RNIC's ports, or [`ANY_PORT`].
     pub port: u32,
     /// Its key; `None`: [`DatagramAttrs::usual_qkey`].
     pub qkey: Option<u32>,

@@ -210,6 +210,11 @@ impl<H: Hook> UdQp for HookedUdQp<H> {
         self.post(Verb::PostRecv, wrs.len(), format_args!("{}", show::Receives(wrs)), post)
     }
 
+    fn set_qkey(&self, qkey: u32) -> VpResult<()> {
+        let set = || self.inner.set_qkey(qkey);
+        self.call(Verb::ModifyQp, format_args!("qkey {qkey:#x}"), set)
+    }
+
     fn modify(&self, to: UdState) -> VpResult<()> {
         self.call(Verb::ModifyQp, format_args!("{to:?}"), || self.inner.modify(to))
     }

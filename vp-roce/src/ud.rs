@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use vp_api::{
-    AhId, AhInfo, DatagramAttrs, DatagramPath, Datagrams, PdId, QpId, ServiceHandler,
+    ANY_PORT, AhId, AhInfo, DatagramAttrs, DatagramPath, Datagrams, PdId, QpId, ServiceHandler,
     ServiceRefusal, UdAddress, UdQp, UdQpInit, VpResult,
 };
 use vp_soft::limits::MAX_OBJECTS;
@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::limits;
 use crate::path::Port;
 use crate::rnic::{AnyQp, QpEntry};
-use crate::tuning::MAX_BACKLOG;
+use crate::tuning::{MAX_BACKLOG, MTU};
 
 /// The datagrams of an RNIC.
 pub(crate) struct RoceDatagrams {
@@ -75,22 +75,25 @@ impl Datagrams for RoceDatagrams {
         let pd = PdUse::of(&self.pds, init.pd)?;
         let (send_cq, send_hold) = self.cqs.hold(init.send_cq.0)?;
         let (recv_cq, recv_hold) = self.cqs.hold(init.recv_cq.0)?;
-        let port = Port::at(init.port)?;
-        qp::open_sockets(&self.engine, &port)?;
+        let port = match init.port {
+            ANY_PORT => None,
+            index => Some(Port::at(index)?),
+        };
+        qp::open_sockets(&self.engine, port.as_ref())?;
         let parts = Parts {
             send_cq,
             recv_cq,
             table: self.table.clone(),
             ahs: self.ahs.clone(),
             engine: self.engine.clone(),
-            mtu: port.mtu()?,
+            mtu: port.as_ref().map_or(Ok(MTU), Port::mtu)?,
             port,
-            qkey: init.qkey.unwrap_or(self.attrs.usual_qkey),
         };
         let mut id = QpId(0);
         let entry = self.qps.insert(|new| {
             id = QpId(new);
-            let qp = AnyQp::Datagrams(RoceUdQp::create(id, parts, init)?);
+            let qkey = init.qkey.unwrap_or(self.attrs.usual_qkey);
+            let qp = AnyQp::Datagrams(RoceUdQp::create(id, parts, qkey, init)?);
             let (windows, uses) = (Arc::default(), vec![pd.hold, send_hold, recv_hold]);
             Ok(Arc::new(QpEntry { qp, windows, _uses: uses }))
         })?;

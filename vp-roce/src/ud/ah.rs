@@ -5,7 +5,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use vp_api::{AhInfo, DatagramPath, VpError, VpResult, VpStatus};
+use roce_proto::rc::Mtu;
+use vp_api::{ANY_PORT, AhInfo, DatagramPath, VpError, VpResult, VpStatus};
 use vp_soft::memory::PdUse;
 use vp_soft::objects::InUse;
 
@@ -17,6 +18,8 @@ pub(crate) struct Ah {
     pub(super) info: AhInfo,
     pub(super) socket: Arc<Socket>,
     pub(super) to: IpAddr,
+    /// Longest payload.
+    pub(super) mtu: Mtu,
     /// A hold on the domain.
     _pd: InUse,
 }
@@ -27,7 +30,10 @@ fn wrong(detail: String) -> VpError {
 
 impl Ah {
     pub(super) fn new(engine: &Engine, pd: PdUse, path: &DatagramPath) -> VpResult<Self> {
-        let port = Port::at(path.port)?;
+        let port = match path.port {
+            ANY_PORT => port_of(path::address(path.local_gid))?,
+            index => Port::at(index)?,
+        };
         let to = path::address(path.remote_gid);
         if to.is_unspecified() || to.is_multicast() {
             return Err(wrong(format!("datagrams cannot be sent to {to}")));
@@ -35,13 +41,18 @@ impl Ah {
         let local = local_address(&port, path, to)?;
         let mut path = *path;
         path.local_gid = path::gid(local);
-        path.mtu_code = port.mtu()?.code();
+        let mtu = port.mtu()?;
+        path.mtu_code = mtu.code();
         if path.hop_limit == 0 {
             path.hop_limit = HOPS;
         }
         let socket = engine.socket(local)?;
-        Ok(Self { info: AhInfo { pd: pd.id, path }, socket, to, _pd: pd.hold })
+        Ok(Self { info: AhInfo { pd: pd.id, path }, socket, to, mtu, _pd: pd.hold })
     }
+}
+
+fn port_of(local: IpAddr) -> VpResult<Port> {
+    Port::of(local)?.ok_or_else(|| wrong(format!("{local} is not an address of this machine")))
 }
 
 /// The address from which datagrams to `to` are sent.

@@ -6,6 +6,7 @@
 //! pair exists. Full: posts are refused, and datagrams that find no receive, or one that is too short, are dropped and
 //! counted; such a receive stays posted.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use kal_os::lock;
@@ -38,26 +39,29 @@ pub(super) struct Parts {
     pub(super) ahs: Arc<Objects<Ah>>,
     pub(super) engine: Arc<Engine>,
     pub(super) mtu: Mtu,
-    /// It receives at the addresses of this port.
-    pub(super) port: Port,
-    pub(super) qkey: u32,
+    /// It receives at the addresses of this port; of all, without one.
+    pub(super) port: Option<Port>,
 }
 
-/// Opens the sockets of a port's addresses. One is enough, and may be another one of the loopback: another user may have
+/// Opens the sockets of a port's addresses, or of all ports. One is enough, and may be another one of the loopback: another user may have
 /// port 4791 of the rest.
-pub(super) fn open_sockets(engine: &Engine, port: &Port) -> VpResult<()> {
+pub(super) fn open_sockets(engine: &Engine, port: Option<&Port>) -> VpResult<()> {
     let mut refused = None;
-    for address in &port.info.addresses {
-        if let Err(error) = engine.socket(*address) {
+    let addresses = match port {
+        Some(port) => port.info.addresses.clone(),
+        None => path::ports()?.into_iter().flat_map(|port| port.addresses).collect(),
+    };
+    for address in addresses {
+        if let Err(error) = engine.socket(address) {
             refused = Some(error);
         }
     }
-    if engine.has_socket(|local| port.has(local)) {
+    if engine.has_socket(|local| port.is_none_or(|port| port.has(local))) {
         return Ok(());
     }
     Err(refused.unwrap_or_else(|| {
-        let detail = format!("the interface {} has no address", port.info.interface);
-        VpError::new(VpStatus::InvalidAddress, detail)
+        let interface = port.map_or("this machine", |port| &port.info.interface);
+        VpError::new(VpStatus::InvalidAddress, format!("{interface} has no address"))
     }))
 }
 
@@ -68,6 +72,7 @@ pub(crate) struct RoceUdQp {
     parts: Parts,
     caller: Caller,
     number: u32,
+    qkey: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -123,12 +128,18 @@ impl State {
 }
 
 impl RoceUdQp {
-    pub(super) fn create(id: QpId, parts: Parts, init: &UdQpInit) -> VpResult<Arc<Self>> {
+    pub(super) fn create(
+        id: QpId,
+        parts: Parts,
+        qkey: u32,
+        init: &UdQpInit,
+    ) -> VpResult<Arc<Self>> {
         let state = Mutex::new(State::new(init)?);
         let caller = Caller { pd: init.pd, qp: id, allow: Access::empty(), privileged: false };
         let qp = Arc::new_cyclic(|me: &Weak<Self>| {
             let number = parts.engine.numbers.assign(me.clone());
-            Self { id, init: init.clone(), parts, caller, number, state }
+            let (init, qkey) = (init.clone(), AtomicU32::new(qkey));
+            Self { id, init, parts, caller, number, qkey, state }
         });
         let Parts { send_cq, recv_cq, .. } = &qp.parts;
         let me: Weak<dyn Served> = Arc::<Self>::downgrade(&qp);
@@ -165,7 +176,7 @@ impl RoceUdQp {
         if ah.info.pd != self.init.pd {
             return Err(VpStatus::InvalidPd);
         }
-        let len = self.length(&wr.data)?;
+        let len = self.length(&wr.data, ah.mtu)?;
         let status = match state.failed {
             true => WcStatus::Flushed,
             false => match self.transmit(state, &ah, wr, len) {
@@ -181,7 +192,7 @@ impl RoceUdQp {
     }
 
     /// The octets of a send, which must fit into one packet. // [IBUD-03]
-    fn length(&self, data: &Data<'_>) -> Result<u32, VpStatus> {
+    fn length(&self, data: &Data<'_>, mtu: Mtu) -> Result<u32, VpStatus> {
         let (len, pieces, most) = match data {
             Data::Sgl(sgl) => {
                 let len = sgl.iter().map(|sge| u64::from(sge.len)).sum();
@@ -189,7 +200,7 @@ impl RoceUdQp {
             }
             Data::Inline(octets) => (octets.len() as u64, octets.len(), self.init.max_inline),
         };
-        let fits = pieces <= most as usize && len <= self.parts.mtu.octets().into();
+        let fits = pieces <= most as usize && len <= mtu.octets().into();
         if fits { Ok(len as u32) } else { Err(VpStatus::InvalidSgl) }
     }
 
@@ -372,7 +383,7 @@ impl Served for RoceUdQp {
         packet: &Packet<'_>,
     ) -> Option<u32> {
         let drops = &self.parts.engine.drops;
-        if !self.parts.port.has(socket.local()) {
+        if self.parts.port.as_ref().is_some_and(|port| !port.has(socket.local())) {
             drops.count(Reason::Stray);
             return None;
         }
@@ -381,7 +392,8 @@ impl Served for RoceUdQp {
             return None;
         }
         // [IBUD-01] [IBUD-02]
-        let accepted = ud::accept(packet, self.parts.qkey, self.parts.mtu.octets() as usize);
+        let qkey = self.qkey.load(Ordering::Relaxed);
+        let accepted = ud::accept(packet, qkey, self.parts.mtu.octets() as usize);
         let (Ok(incoming), Some(header)) = (accepted, socket.header(arrived)) else {
             drops.count(Reason::Stray);
             return None;
@@ -424,7 +436,7 @@ impl UdQp for RoceUdQp {
     }
 
     fn address(&self) -> UdAddress {
-        UdAddress { qpn: self.number, qkey: self.parts.qkey }
+        UdAddress { qpn: self.number, qkey: self.qkey.load(Ordering::Relaxed) }
     }
 
     fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure> {
@@ -458,6 +470,12 @@ impl UdQp for RoceUdQp {
         }
         drop(state);
         self.settle();
+        Ok(())
+    }
+
+    fn set_qkey(&self, qkey: u32) -> VpResult<()> {
+        let _alive = self.alive()?;
+        self.qkey.store(qkey, Ordering::Relaxed);
         Ok(())
     }
 

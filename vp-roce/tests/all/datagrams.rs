@@ -1,6 +1,6 @@
 //! Datagrams between processes, and what a peer may send to a queue pair for datagrams.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 
 use roce_proto::psn::Psn;
@@ -50,6 +50,49 @@ fn a_datagram_goes_to_another_process_and_back() {
         assert_eq!(from.unwrap().qpn, way.1.qpn);
         assert_eq!(end.read(4096 + GRH_OCTETS, LEN), pattern(LEN, 3));
         peer.ends();
+    });
+}
+
+/// A queue pair of every port receives at each address, and a path may name its port by the local GID alone. The
+/// key can change.
+#[test]
+fn a_queue_pair_of_every_port_receives_at_each_address_with_its_present_key() {
+    let test =
+        "datagrams::a_queue_pair_of_every_port_receives_at_each_address_with_its_present_key";
+    alone(test, || {
+        let end = UdEnd::new();
+        let everywhere =
+            UdQpInit { port: ANY_PORT, ..UdQpInit::new(end.pd, end.cq.id(), end.cq.id()) };
+        let qp = end.ud.create_qp(&everywhere).unwrap();
+        let gid = |text: &str| match text.parse().unwrap() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        qp.set_qkey(0x77).unwrap();
+        assert_eq!(qp.address().qkey, 0x77);
+        for address in ["127.0.0.1", "::1"] {
+            let (local_gid, remote_gid) = (gid(address), gid(address));
+            let path =
+                DatagramPath { port: ANY_PORT, local_gid, remote_gid, ..DatagramPath::default() };
+            let ah = end.ud.create_ah(end.pd, &path).unwrap();
+            qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[end.sge(4096, GRH_OCTETS + LEN)] }]).unwrap();
+            let old = UdAddress { qkey: end.qp.address().qkey, ..qp.address() };
+            end.send(2, (ah, old), end.sge(0, LEN), None);
+            assert_eq!(end.completion().0.wr_id, 2);
+            end.send(3, (ah, qp.address()), end.sge(0, LEN), Some(3));
+            assert_eq!(end.completion().0.wr_id, 3);
+            let (wc, from) = end.completion();
+            assert_eq!((wc.wr_id, wc.immediate), (1, Some(3)), "the other key is dropped");
+            assert_eq!(from.unwrap().path.unwrap().remote_gid, remote_gid);
+        }
+        let foreign = DatagramPath {
+            port: ANY_PORT,
+            local_gid: gid("192.0.2.1"),
+            remote_gid: gid("127.0.0.1"),
+            ..DatagramPath::default()
+        };
+        let refused = end.ud.create_ah(end.pd, &foreign).unwrap_err();
+        assert_eq!(refused.status, VpStatus::InvalidAddress);
     });
 }
 
