@@ -8,18 +8,19 @@
 
 mod by_path;
 mod change;
+mod datagrams;
 mod drain;
 mod lost;
 mod meet;
 mod state;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use ibv_sys::*;
 use kal_os::lock;
 use ual_cm::Connectee;
-use vp_api::{Paths, PostFailure, QpInit, SendWr, VpStatus};
+use vp_api::{Paths, PostFailure, QpInit, SendWr, UdQp, VpStatus};
 
 use crate::acks::Acks;
 use crate::adapter::Adapter;
@@ -35,6 +36,7 @@ use crate::verbs::cq::Cq;
 use crate::verbs::pd::Pd;
 use crate::verbs::srq::Srq;
 use crate::wr_list::{List, WrList};
+use datagrams::AsConnected;
 
 /// Makes the stream of a queue pair.
 pub trait Owner: Connectee {
@@ -70,6 +72,8 @@ pub struct Init {
 pub struct Qp {
     init: Init,
     vp: Arc<dyn vp_api::Qp>,
+    /// The same, if it is for datagrams.
+    datagrams: Option<Arc<dyn UdQp>>,
     number: u32,
     slot: Option<Slot>,
     /// On devices that connect queue pairs by GID and number themselves.
@@ -114,11 +118,11 @@ impl Qp {
     /// Creates one, in RESET.
     ///
     /// # Errors
-    /// EINVAL: sizes beyond the device's, objects of different contexts, or an unreliable connection with a
-    /// shared receive queue (ibv_create_qp(3)). EOPNOTSUPP: an unsupported
+    /// EINVAL: sizes beyond the device's, objects of different contexts, or a shared receive queue without a
+    /// reliable connection (ibv_create_qp(3)). EOPNOTSUPP: an unsupported
     /// type. ENOMEM.
     pub fn create(init: Init) -> Result<Arc<Self>, Errno> {
-        if !matches!(init.kind, IBV_QPT_RC | IBV_QPT_UC) {
+        if !matches!(init.kind, IBV_QPT_RC | IBV_QPT_UC | IBV_QPT_UD) {
             return Err(EOPNOTSUPP);
         }
         let adapter = init.pd.adapter()?.clone();
@@ -133,18 +137,30 @@ impl Qp {
         if !(own(init.send_cq.context()) && own(init.recv_cq.context()) && of_srq) {
             return Err(EINVAL);
         }
-        let paths = if init.meets { adapter.rnic().paths() } else { None };
-        let meets = init.meets && !by_path::is_native(&adapter);
+        let is_datagrams = init.kind == IBV_QPT_UD;
+        let connects = init.meets && !is_datagrams;
+        let paths = if connects { adapter.rnic().paths() } else { None };
+        let meets = connects && !by_path::is_native(&adapter);
         let slot = meets.then(|| meet::place(&adapter)).transpose()?;
-        let vp = adapter.rnic().create_qp(&provider_init(&init, &adapter))?;
-        let id = vp.id();
-        let number = match &paths {
-            Some(paths) => paths.number(id)?,
-            None => slot.as_ref().map_or(id.0 & 0x00ff_ffff, Slot::number),
+        let wanted = provider_init(&init, &adapter);
+        let datagrams = is_datagrams.then(|| datagrams::make(&adapter, &wanted)).transpose()?;
+        let vp: Arc<dyn vp_api::Qp> = match &datagrams {
+            Some(own) => Arc::new(AsConnected(own.clone())),
+            None => adapter.rnic().create_qp(&wanted)?,
         };
+        let id = vp.id();
+        let number = match (&datagrams, &paths) {
+            (Some(own), _) => own.address().qpn,
+            (None, Some(paths)) => paths.number(id)?,
+            (None, None) => slot.as_ref().map_or(id.0 & 0x00ff_ffff, Slot::number),
+        };
+        if is_datagrams {
+            init.recv_cq.takes_datagrams.store(true, Ordering::Relaxed);
+        }
         let qp = Arc::new(Self {
             init,
             vp,
+            datagrams,
             number,
             slot,
             paths,
@@ -279,7 +295,10 @@ impl Qp {
     pub fn destroy(&self) -> Result<(), Errno> {
         let adapter = self.adapter()?;
         let id = self.vp.id();
-        let mut destroy = || Ok(adapter.rnic().destroy_qp(id)?);
+        let mut destroy = || match self.datagrams {
+            Some(_) => datagrams::destroy(adapter, id),
+            None => Ok(adapter.rnic().destroy_qp(id)?),
+        };
         match self.owner() {
             Some(owner) => owner.close(&mut destroy)?,
             None => destroy()?,
@@ -308,7 +327,7 @@ enum Posting {
 fn fits(init: &Init, adapter: &Adapter) -> bool {
     let (cap, attrs) = (&init.cap, adapter.attrs());
     cap.max_send_wr.max(cap.max_recv_wr) <= attrs.max_wr_per_qp
-        && !(init.srq.is_some() && init.kind == IBV_QPT_UC)
+        && !(init.srq.is_some() && init.kind != IBV_QPT_RC)
 }
 
 fn provider_init(init: &Init, adapter: &Adapter) -> QpInit {

@@ -65,6 +65,21 @@ const UC: &[Rule] = &[
     rule(IBV_QPS_SQD, IBV_QPS_RTS, 0, RTS_TAKES),
 ];
 
+const UD_INIT: i32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+const UD_RTS_TAKES: i32 = IBV_QP_CUR_STATE | IBV_QP_QKEY;
+
+const UD: &[Rule] = &[
+    rule(IBV_QPS_RESET, IBV_QPS_RESET, 0, 0),
+    rule(IBV_QPS_RESET, IBV_QPS_INIT, UD_INIT, 0),
+    rule(IBV_QPS_INIT, IBV_QPS_INIT, 0, UD_INIT),
+    rule(IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY),
+    rule(IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, UD_RTS_TAKES),
+    rule(IBV_QPS_RTS, IBV_QPS_RTS, 0, UD_RTS_TAKES),
+    rule(IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY),
+    rule(IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY),
+    rule(IBV_QPS_SQD, IBV_QPS_RTS, 0, UD_RTS_TAKES),
+];
+
 /// The state that a change leads to, if it is allowed. `connected_by_id`: the queue pair belongs to a
 /// connection identifier.
 ///
@@ -89,7 +104,11 @@ pub(crate) fn check(
         }
         _ => {}
     }
-    let rules = if kind == IBV_QPT_UC { UC } else { RC };
+    let rules = match kind {
+        IBV_QPT_UC => UC,
+        IBV_QPT_UD => UD,
+        _ => RC,
+    };
     let rule = rules.iter().find(|rule| (rule.from, rule.to) == (now, to)).ok_or(EINVAL)?;
     let needed = if connected_by_id { 0 } else { rule.needed };
     let known = rule.needed | rule.taken;
@@ -143,6 +162,34 @@ mod tests {
     /// As ibv_modify_qp(3) and table 96 of the specification have them for a type.
     fn transitions(kind: u32) -> Vec<Transition> {
         use states::*;
+        let mut all = match kind {
+            IBV_QPT_UD => unconnected(),
+            _ => connected(kind),
+        };
+        for from in RESET..=ERR {
+            all.extend([(from, RESET, 0, 0), (from, ERR, 0, 0)]);
+        }
+        all
+    }
+
+    fn unconnected() -> Vec<Transition> {
+        use states::*;
+        let init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+        let (key, rts) = (IBV_QP_PKEY_INDEX | IBV_QP_QKEY, IBV_QP_CUR_STATE | IBV_QP_QKEY);
+        vec![
+            (RESET, INIT, init, 0),
+            (INIT, INIT, 0, init),
+            (INIT, RTR, 0, key),
+            (RTR, RTS, IBV_QP_SQ_PSN, rts),
+            (RTS, RTS, 0, rts),
+            (RTS, SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY),
+            (SQD, SQD, 0, key),
+            (SQD, RTS, 0, rts),
+        ]
+    }
+
+    fn connected(kind: u32) -> Vec<Transition> {
+        use states::*;
         let is_rc = kind == IBV_QPT_RC;
         let rc = |flags: i32| if is_rc { flags } else { 0 };
         let init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
@@ -154,7 +201,7 @@ mod tests {
         let moved = path | IBV_QP_PATH_MIG_STATE;
         let rts = moved | IBV_QP_CUR_STATE | rc(IBV_QP_MIN_RNR_TIMER);
         let sqd = moved | IBV_QP_AV | IBV_QP_PKEY_INDEX | rc(IBV_QP_PORT) | reads | timers;
-        let mut all = vec![
+        vec![
             (RESET, INIT, init, 0),
             (INIT, INIT, 0, init),
             (INIT, RTR, peer | reads, path | IBV_QP_PKEY_INDEX),
@@ -163,11 +210,7 @@ mod tests {
             (RTS, SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY),
             (SQD, SQD, 0, sqd),
             (SQD, RTS, 0, rts),
-        ];
-        for from in RESET..=ERR {
-            all.extend([(from, RESET, 0, 0), (from, ERR, 0, 0)]);
-        }
-        all
+        ]
     }
 
     mod states {
@@ -180,7 +223,7 @@ mod tests {
     #[test]
     fn each_transition_requires_its_attributes_and_takes_no_others() {
         use states::*;
-        for kind in [IBV_QPT_RC, IBV_QPT_UC] {
+        for kind in [IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD] {
             let all = transitions(kind);
             let pairs = (RESET..=ERR).flat_map(|from| (RESET..=7).map(move |to| (from, to)));
             for (from, qp_state) in pairs {

@@ -4,11 +4,13 @@
 //! `unsafe` function here promises nothing beyond that, so one safety section, this one, holds for all.
 #![allow(clippy::missing_safety_doc, missing_docs)] // the module's; man pages
 
+pub mod ah;
 pub mod async_event;
 pub mod channel;
 pub mod context;
 pub mod cq;
 mod cq_ex;
+mod datagrams;
 pub mod device;
 pub mod mr;
 pub mod mw;

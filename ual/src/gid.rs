@@ -27,7 +27,12 @@ impl Gids {
 
     /// The main address first.
     fn of_each(ports: &[PortInfo]) -> Self {
-        let mut all: Vec<IpAddr> = usable(ports).copied().collect();
+        // A link-local IPv6 address is none without its interface.
+        let is_whole = |address: &IpAddr| match address {
+            IpAddr::V4(_) => true,
+            IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+        };
+        let mut all: Vec<IpAddr> = usable(ports).copied().filter(is_whole).collect();
         all.sort_by_key(rank);
         let table = all.iter().map(|address| gid(*address)).collect();
         Self { table, address: main_address(ports) }
@@ -129,7 +134,10 @@ mod tests {
 
     #[test]
     fn on_roce_each_address_has_an_entry_and_the_main_one_is_first() {
-        let ports = [port(true, &["127.0.0.1", "::1"]), port(true, &["2001:db8::7", "192.0.2.7"])];
+        let ports = [
+            port(true, &["127.0.0.1", "::1"]),
+            port(true, &["fe80::7", "2001:db8::7", "192.0.2.7"]),
+        ];
         let gids = Gids::of(&ports, Transport::InfiniBand);
         let named: Vec<_> = gids.table().iter().map(|gid| address_of(*gid).to_string()).collect();
         assert_eq!(named, ["192.0.2.7", "2001:db8::7", "127.0.0.1", "::1"]);

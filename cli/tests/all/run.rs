@@ -6,7 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use verbs_programs::{Libraries, libraries};
+use verbs_programs::{Libraries, libraries, process};
+use warpline_patience::{HANG, until};
 use warpline_skip::skip;
 
 use crate::support::{TempFile, run, text};
@@ -168,6 +169,32 @@ fn with_roce_the_device_is_a_channel_adapter_with_a_gid_for_each_address() {
         let (shown, error) = (text(&output.stdout), text(&output.stderr));
         for part in ["roce0", "InfiniBand (0)", "Ethernet", "::ffff:127.0.0.1, RoCE v2"] {
             assert!(shown.contains(part), "{part}: {shown}{error}");
+        }
+    }
+}
+
+/// UCX connects by datagrams, and then by GIDs and queue pair numbers. It refuses devices of iWARP.
+#[test]
+fn ucx_runs_on_roce() {
+    if libraries::find("ucx_perftest").is_none() {
+        return skip("UCX on RoCE", "package ucx-utils is not installed");
+    }
+    Libraries::build();
+    for test in ["tag_lat", "ucp_put_bw", "ucp_get", "ucp_fadd"] {
+        let port = process::free_port();
+        let start = |more: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
+            command.args(["run", "--roce", "--view", "--", "ucx_perftest", "-p"]);
+            command.arg(port.to_string()).args(["-t", test, "-n", "1000", "-w", "100"]).args(more);
+            command.env("UCX_TLS", "rc_v,self");
+            process::Process::start(command).unwrap()
+        };
+        let mut server = start(&[]);
+        until("UCX to listen", || process::is_listening(port) || server.ended().is_some());
+        let mut client = start(&["127.0.0.1"]);
+        for side in [&mut client, &mut server] {
+            let status = side.wait(HANG);
+            assert!(status.is_some_and(|status| status.success()), "{test}: {}", side.printed());
         }
     }
 }

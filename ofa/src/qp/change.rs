@@ -57,12 +57,15 @@ impl Qp {
         if rights {
             self.allow(access::of_peers(attr.qp_access_flags))?;
         }
+        if let Some(own) = self.datagrams.as_ref().filter(|_| mask & IBV_QP_QKEY != 0) {
+            own.set_qkey(attr.qkey)?;
+        }
         let before = *lock(&self.attr);
         merge(&mut lock(&self.attr), attr, mask);
         let changed = self.change_state(now, to).and_then(|()| {
             let made = match &self.paths {
                 Some(paths) if self.is_by_path() => self.step(&**paths, now, to),
-                None if meets => self.begin_meeting(),
+                None if meets && self.datagrams.is_none() => self.begin_meeting(),
                 _ => Ok(()),
             };
             made.inspect_err(|_| {
@@ -202,6 +205,7 @@ fn merge(known: &mut ibv_qp_attr, new: &ibv_qp_attr, mask: i32) {
         IBV_QP_ACCESS_FLAGS: qp_access_flags;
         IBV_QP_PKEY_INDEX: pkey_index;
         IBV_QP_PORT: port_num;
+        IBV_QP_QKEY: qkey;
         IBV_QP_AV: ah_attr;
         IBV_QP_PATH_MTU: path_mtu;
         IBV_QP_TIMEOUT: timeout;

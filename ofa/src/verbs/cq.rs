@@ -34,6 +34,8 @@ pub struct Cq {
     completion_acks: Arc<Acks>,
     /// Empty polls since the last one that found a completion.
     pub(crate) misses: AtomicU32,
+    /// A queue pair for datagrams receives into it.
+    pub(crate) takes_datagrams: AtomicBool,
     /// The extended interface's position in a batch.
     pub(crate) walk: Walk,
 }
@@ -150,6 +152,7 @@ pub(super) fn create(
         source: Source::default(),
         completion_acks,
         misses: AtomicU32::new(0),
+        takes_datagrams: AtomicBool::new(false),
         walk: Walk::default(),
     });
     let listener: Weak<Cq> = Arc::downgrade(&cq);

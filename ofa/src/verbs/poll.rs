@@ -12,6 +12,7 @@ use crate::errno::Errno;
 use crate::object;
 use crate::tuning::{POLL_BATCH, POLLS_PER_YIELD};
 use crate::verbs::cq::Cq;
+use crate::verbs::datagrams::with_source;
 use crate::wc;
 
 pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, out: *mut ibv_wc) -> c_int {
@@ -61,6 +62,9 @@ impl Cq {
         Ok(staged
             + match wanted {
                 0 => 0,
+                _ if self.takes_datagrams.load(Ordering::Relaxed) => {
+                    self.poll_datagrams(adapter, wanted, put)?
+                }
                 1 => self.poll_by::<1>(adapter, wanted, put)?,
                 _ => self.poll_by::<POLL_BATCH>(adapter, wanted, put)?,
             })
@@ -85,18 +89,35 @@ impl Cq {
                 Err(status) => return Err(status.into()),
             };
             for completion in &batch[..got] {
-                let number = adapter.numbers().get(completion.qp);
-                if completion.status == WcStatus::Success && completion.opcode != WcOpcode::Atomic {
-                    put(wc::of(completion, number));
-                } else if let Some(wc) = looked_up(adapter, completion, number) {
+                if let Some(wc) = converted(adapter, completion) {
                     put(wc);
-                } else {
-                    continue;
+                    found += 1;
                 }
-                found += 1;
             }
             if got < wanted {
                 break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// As `poll_by`, with the sources of datagrams; at most one batch.
+    #[inline(never)]
+    fn poll_datagrams(
+        &self,
+        adapter: &Adapter,
+        most: usize,
+        put: &mut impl FnMut(ibv_wc),
+    ) -> Result<usize, Errno> {
+        let mut batch = [WorkCompletion::BLANK; POLL_BATCH];
+        let mut from = [None; POLL_BATCH];
+        let wanted = most.min(POLL_BATCH);
+        let got = self.vp().poll_from(&mut batch[..wanted], &mut from[..wanted])?;
+        let mut found = 0;
+        for (completion, source) in batch[..got].iter().zip(&from) {
+            if let Some(wc) = converted(adapter, completion) {
+                put(source.as_ref().map_or(wc, |source| with_source(wc, source)));
+                found += 1;
             }
         }
         Ok(found)
@@ -109,6 +130,16 @@ impl Cq {
         let yields = misses >= POLLS_PER_YIELD;
         self.misses.store(if yields { 0 } else { misses }, Ordering::Relaxed);
         yields
+    }
+}
+
+/// A completion as programs read it; `None`: it is returned later.
+#[inline(always)]
+fn converted(adapter: &Adapter, completion: &WorkCompletion) -> Option<ibv_wc> {
+    let number = adapter.numbers().get(completion.qp);
+    match completion.status == WcStatus::Success && completion.opcode != WcOpcode::Atomic {
+        true => Some(wc::of(completion, number)),
+        false => looked_up(adapter, completion, number),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::object;
 use crate::qp::{Qp, takes_receives, takes_sends};
 use crate::send::{self, Op};
 use crate::tuning::POST_LIST;
+use crate::verbs::datagrams;
 
 /// Elements of a request, at most; the provider accepts no more either.
 const SGES: usize = 16;
@@ -69,7 +70,7 @@ impl Inline {
         Ok(())
     }
 
-    unsafe fn take(&mut self, list: *const ibv_sge, num: usize) -> Result<(), VpStatus> {
+    pub(super) unsafe fn take(&mut self, list: *const ibv_sge, num: usize) -> Result<(), VpStatus> {
         for at in 0..num {
             // SAFETY: the caller's list of `num` elements.
             let sge = unsafe { list.wrapping_add(at).read() };
@@ -267,10 +268,15 @@ pub(super) unsafe extern "C" fn post_send(
         Ok(qp) => {
             let ready = qp.adapter().and(takes_sends(qp.state()).map_err(Errno::from));
             let refuse = |(at, status): (_, VpStatus)| (at, status.into());
-            // SAFETY: the caller's list.
-            ready
-                .map_err(|error| (list, error))
-                .and_then(|()| unsafe { post_each(qp, list) }.map_err(refuse))
+            ready.map_err(|error| (list, error)).and_then(|()| {
+                let posted = match qp.datagrams() {
+                    // SAFETY: the caller's list.
+                    Some(own) => unsafe { datagrams::post_each(qp, &**own, list) },
+                    // SAFETY: as above.
+                    None => unsafe { post_each(qp, list) },
+                };
+                posted.map_err(refuse)
+            })
         }
     };
     match refused {

@@ -61,6 +61,11 @@ fn programs_without_rdma_cm_run_on_roce() {
 }
 
 #[test]
+fn programs_of_datagrams_run_on_roce() {
+    row(9);
+}
+
+#[test]
 fn the_documentation_lists_each_program_as_it_is_run() {
     let missing = table::missing();
     assert!(missing.is_empty(), "cargo run --release -p verbs-programs -- --write\n{missing:#?}");
