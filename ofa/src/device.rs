@@ -55,6 +55,11 @@ pub fn all() -> Result<&'static [Device], Errno> {
     devices().map(|devices| &devices.list[..])
 }
 
+/// Whether a device has datagrams.
+pub(crate) fn have_datagrams() -> Result<bool, Errno> {
+    Ok(all()?.iter().any(|device| device.transport == Transport::InfiniBand))
+}
+
 fn devices() -> Result<&'static Devices, Errno> {
     static DEVICES: PerProcess<OnceLock<Result<Devices, Errno>>> = PerProcess::new();
     DEVICES.get::<Here>().get_or_init(find).as_ref().map_err(|error| *error)

@@ -44,7 +44,11 @@ impl From<VpStatus> for Errno {
 
 impl From<VpError> for Errno {
     fn from(error: VpError) -> Self {
-        tracing::info!("{error}");
+        match error.status {
+            // Nothing else tells the user what the system refused.
+            VpStatus::Os => tracing::warn!("{error}"),
+            _ => tracing::info!("{error}"),
+        }
         error.status.into()
     }
 }
@@ -71,8 +75,11 @@ impl From<ual_cm::Error> for Errno {
     fn from(error: ual_cm::Error) -> Self {
         use ual_cm::Error;
         match error {
-            // Nothing else tells the user which rule it is.
+            // Nothing else tells the user which rule it is, or what the system refused.
             Error::Denied(_) => tracing::warn!("{error}"),
+            Error::Verb { ref source, .. } if source.status == VpStatus::Os => {
+                tracing::warn!("{error}");
+            }
             _ => tracing::info!("{error}"),
         }
         match error {
@@ -90,8 +97,11 @@ impl From<ual::Error> for Errno {
     fn from(error: ual::Error) -> Self {
         use ual::Error;
         match error {
-            // Nothing else tells the user which rule it is.
+            // Nothing else tells the user which rule it is, or what the system refused.
             Error::Denied(_) => tracing::warn!("{error}"),
+            Error::Verb { ref source, .. } if source.status == VpStatus::Os => {
+                tracing::warn!("{error}");
+            }
             _ => tracing::info!("{error}"),
         }
         match error {

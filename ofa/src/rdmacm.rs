@@ -19,6 +19,7 @@ mod address;
 pub mod calls;
 mod channel;
 mod connect;
+mod datagrams;
 mod endpoint;
 mod event;
 mod id;

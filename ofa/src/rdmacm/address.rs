@@ -73,6 +73,7 @@ impl Inner {
     pub(super) fn bind(&mut self, address: SocketAddr) -> Result<(), Errno> {
         let adapter = adapter_of(address.ip())?;
         let bound = adapter.cm().bind_shared(port::wire(address), self.options.sharing)?;
+        let bound = if self.is_datagrams { bound.for_datagrams() } else { bound };
         self.local = bound.addresses().first().copied().map(port::from_wire);
         self.bound = Some(bound);
         self.adapter = (!address.ip().is_unspecified()).then_some(adapter);

@@ -102,9 +102,7 @@ impl Id {
     pub(super) fn reject(&self, data: &[u8]) -> Result<(), Errno> {
         let mut inner = lock(&self.inner);
         inner.expect(State::Asked)?;
-        let asked = inner.asked.as_mut().ok_or(EINVAL)?;
-        ual_cm::reject(asked.request().ok_or(EINVAL)?, data)?;
-        asked.answered();
+        inner.asked.as_mut().ok_or(EINVAL)?.reject(data)?;
         inner.state = State::Over;
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 use ibv_sys::*;
 use ual_cm::{ConnEvent, ConnRequest, Established, FailReason};
+use vp_api::{DatagramPath, UdAddress};
 
 /// Concurrent reads and atomics of a peer that does not send them (MPA revision 1, RFC 6581 section 9).
 const UNTOLD_READS: u16 = 16;
@@ -17,6 +18,25 @@ pub(super) struct Conn {
     pub(super) responder_resources: u8,
     /// The reads that the peer accepts: its IRD.
     pub(super) initiator_depth: u8,
+    /// Of an identifier for datagrams: the service that it found.
+    pub(super) service: Option<Service>,
+}
+
+/// Where datagrams for a service go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Service {
+    pub(super) address: UdAddress,
+    pub(super) path: DatagramPath,
+    /// Index of the path's local GID.
+    pub(super) sgid_index: u8,
+}
+
+impl Conn {
+    /// The reply of a service.
+    pub(super) fn of_service(mut data: Vec<u8>, service: Service) -> Self {
+        data.truncate(MAX_DATA);
+        Self { data, service: Some(service), ..Self::default() }
+    }
 }
 
 /// An event without a new identifier.
@@ -93,7 +113,8 @@ fn conn(mut data: Vec<u8>, peer_ird_ord: Option<(u16, u16)>) -> Conn {
     let (ird, ord) = peer_ird_ord.unwrap_or((UNTOLD_READS, UNTOLD_READS));
     // 255 would mean "as many as possible" if it is passed back.
     let reads = |reads: u16| reads.min(u16::from(RDMA_MAX_RESP_RES) - 1) as u8;
-    Conn { data, responder_resources: reads(ord), initiator_depth: reads(ird) }
+    let (responder_resources, initiator_depth) = (reads(ord), reads(ird));
+    Conn { data, responder_resources, initiator_depth, service: None }
 }
 
 /// The name of an event (rdma_event_str(3)).

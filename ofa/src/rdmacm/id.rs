@@ -12,7 +12,7 @@ use ibv_sys::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_REJECTED, rdma_cm_id,
 };
 use kal_os::lock;
-use ual_cm::{Bound, ConnEvent};
+use ual_cm::{Bound, ConnEvent, ReplySink};
 
 use super::channel::{Channel, ChannelEvent, Pending};
 use super::endpoint::IdEndpoint;
@@ -49,11 +49,13 @@ pub struct Id {
     place: Mutex<Place>,
     acks: Acks,
     handle: AtomicPtr<rdma_cm_id>,
+    is_datagrams: bool,
 }
 
 /// The part that calls change.
 pub(super) struct Inner {
     pub(super) state: State,
+    pub(super) is_datagrams: bool,
     pub(super) options: Options,
     /// The device that it is bound to.
     pub(super) adapter: Option<Arc<Adapter>>,
@@ -64,6 +66,8 @@ pub(super) struct Inner {
     /// The request that it was created for, replied to or not.
     pub(super) asked: Option<Box<Asked>>,
     pub(super) party: Option<Arc<IdEndpoint>>,
+    /// For datagrams, until its reply.
+    pub(super) question: Option<Arc<dyn ReplySink>>,
     pub(super) listener: Option<Listener>,
 }
 
@@ -88,6 +92,7 @@ impl Inner {
     fn new(state: State) -> Self {
         Self {
             state,
+            is_datagrams: false,
             options: Options::default(),
             adapter: None,
             bound: None,
@@ -95,6 +100,7 @@ impl Inner {
             remote: None,
             asked: None,
             party: None,
+            question: None,
             listener: None,
         }
     }
@@ -107,8 +113,15 @@ impl Inner {
 
 impl Id {
     /// A new identifier on a channel, which is private if it is `synchronous`.
-    pub(super) fn new(channel: Arc<Channel>, synchronous: bool) -> Arc<Self> {
-        Self::make(Inner::new(State::Idle), channel, synchronous)
+    pub(super) fn new(channel: Arc<Channel>, synchronous: bool, is_datagrams: bool) -> Arc<Self> {
+        let mut inner = Inner::new(State::Idle);
+        inner.is_datagrams = is_datagrams;
+        Self::make(inner, channel, synchronous)
+    }
+
+    /// Whether it is for datagrams.
+    pub(super) fn is_datagrams(&self) -> bool {
+        self.is_datagrams
     }
 
     /// One for a connection request.
@@ -119,6 +132,7 @@ impl Id {
     ) -> Arc<Self> {
         let mut inner = Inner::new(State::Asked);
         inner.adapter = Some(asked.adapter.clone());
+        inner.is_datagrams = asked.is_datagrams;
         (inner.local, inner.remote) = (Some(asked.local), Some(asked.remote));
         inner.asked = Some(asked);
         Self::make(inner, channel, synchronous)
@@ -126,7 +140,9 @@ impl Id {
 
     fn make(inner: Inner, channel: Arc<Channel>, synchronous: bool) -> Arc<Self> {
         let place = Place { channel, synchronous, gone: false };
+        let is_datagrams = inner.is_datagrams;
         Arc::new(Self {
+            is_datagrams,
             inner: Mutex::new(inner),
             place: Mutex::new(place),
             acks: Acks::default(),
@@ -265,6 +281,9 @@ impl Id {
         }
         if let Some(party) = &left.party {
             party.detach();
+        }
+        if let (Some(question), Some(adapter)) = (&left.question, &left.adapter) {
+            adapter.cm().stop_asking(&**question);
         }
         // Requests are rejected and sockets close.
         drop((queued, left));

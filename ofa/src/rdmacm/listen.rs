@@ -48,8 +48,14 @@ impl RequestSink for Sink {
         true
     }
 
-    fn service_request(self: Arc<Self>, _: ServiceRequest) -> bool {
-        false
+    fn service_request(self: Arc<Self>, request: ServiceRequest) -> bool {
+        let (Some(id), Some(place)) = (self.id.upgrade(), self.backlog.place()) else {
+            return false;
+        };
+        let asked = Box::new(Asked::of_service(request, self.adapter.clone(), place));
+        // Otherwise it is rejected when it is dropped.
+        id.put(ChannelEvent::Request(asked));
+        true
     }
 }
 

@@ -5,15 +5,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ual_cm::{ConnRequest, RequestId};
+use ual_cm::{ConnRequest, RequestId, ServiceRequest};
+use vp_api::ServiceRefusal;
 
 use super::event::{self, Conn};
 use super::port;
 use crate::adapter::Adapter;
+use crate::errno::{EINVAL, Errno};
 
 /// A request, to be replied to once; dropping it rejects it.
 pub(super) struct Asked {
     request: Option<RequestId>,
+    /// It asks for a queue pair that takes datagrams.
+    pub(super) is_datagrams: bool,
     pub(super) adapter: Arc<Adapter>,
     /// Parameters of the event.
     pub(super) conn: Conn,
@@ -27,12 +31,36 @@ impl Asked {
     pub(super) fn new(request: &ConnRequest, adapter: Arc<Adapter>, place: Place) -> Self {
         Self {
             request: Some(request.request),
+            is_datagrams: false,
             adapter,
             conn: event::requested(request),
             local: port::from_wire(request.ends.local.address),
             remote: port::from_wire(request.ends.remote.address),
             place: Some(place),
         }
+    }
+
+    pub(super) fn of_service(request: ServiceRequest, adapter: Arc<Adapter>, place: Place) -> Self {
+        Self {
+            request: Some(request.request),
+            is_datagrams: true,
+            adapter,
+            conn: Conn { data: request.private_data, ..Conn::default() },
+            local: port::from_wire(request.ends.local.address),
+            remote: port::from_wire(request.ends.remote.address),
+            place: Some(place),
+        }
+    }
+
+    /// Rejects it. At worst the peer is gone.
+    pub(super) fn reject(&mut self, data: &[u8]) -> Result<(), Errno> {
+        let request = self.request.ok_or(EINVAL)?;
+        match self.is_datagrams {
+            true => ual_cm::reply(request, Err(ServiceRefusal::Rejected), data)?,
+            false => ual_cm::reject(request, data)?,
+        }
+        self.request = None;
+        Ok(())
     }
 
     /// The id to reply to it by; none once it was replied to.
@@ -53,10 +81,8 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if let Some(request) = self.request {
-            // At worst the peer is gone.
-            let _ = ual_cm::reject(request, &[]);
-        }
+        // Refused if it was replied to.
+        let _ = self.reject(&[]);
     }
 }
 

@@ -10,6 +10,7 @@
 mod common;
 mod connections;
 mod data;
+mod datagrams;
 mod descriptors;
 mod endpoints;
 mod ends;

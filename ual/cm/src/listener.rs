@@ -46,6 +46,11 @@ impl Bound {
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
+
+    /// To serve requests for queue pairs that take datagrams instead of connections.
+    pub fn for_datagrams(self) -> Self {
+        Self { serves: Serves::Datagrams, ..self }
+    }
 }
 
 /// Addresses that peers can connect to; their requests wait for [`Cm::serve`](crate::Cm::serve).

@@ -4,7 +4,7 @@
 //! The application owns an event from fetching to acknowledging it. A request's identifier is created
 //! here, with its event.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
@@ -15,9 +15,10 @@ use super::id::{self, show};
 use crate::errno::{self, EINVAL, Errno};
 use crate::object::{self, Handle};
 use crate::rdmacm::channel::{Channel, ChannelEvent, Pending};
-use crate::rdmacm::event::{self, Conn, Event};
+use crate::rdmacm::event::{self, Conn, Event, Service};
 use crate::rdmacm::id::Id;
 use crate::rdmacm::request::Asked;
+use crate::verbs::context::PORT;
 
 impl Handle for rdma_event_channel {
     type Whole = Self;
@@ -142,9 +143,16 @@ fn shown(
 ) -> *mut rdma_cm_event {
     given.data = conn.data;
     let private_data = if given.data.is_empty() { null() } else { given.data.as_ptr().cast() };
+    let private_data_len = given.data.len() as u8;
+    if let Some(service) = conn.service {
+        let ud = ud_param(&service, private_data, private_data_len);
+        let whole = rdma_cm_event { id, listen_id, event, status, param: cm_param { ud } };
+        return object::new(whole, Arc::new(given));
+    }
+    // An event for datagrams begins with the same two fields; the others are zeroes.
     let conn = rdma_conn_param {
         private_data,
-        private_data_len: given.data.len() as u8,
+        private_data_len,
         responder_resources: conn.responder_resources,
         initiator_depth: conn.initiator_depth,
         flow_control: 0,
@@ -155,6 +163,28 @@ fn shown(
     };
     let whole = rdma_cm_event { id, listen_id, event, status, param: cm_param { conn } };
     object::new(whole, Arc::new(given))
+}
+
+fn ud_param(service: &Service, data: *const c_void, len: u8) -> rdma_ud_param {
+    let Service { address, path, sgid_index } = service;
+    rdma_ud_param {
+        private_data: data,
+        private_data_len: len,
+        ah_attr: ibv_ah_attr {
+            grh: ibv_global_route {
+                dgid: ibv_gid { raw: path.remote_gid },
+                flow_label: path.flow_label,
+                sgid_index: *sgid_index,
+                hop_limit: path.hop_limit,
+                traffic_class: path.traffic_class,
+            },
+            is_global: 1,
+            port_num: PORT,
+            ..ibv_ah_attr::default()
+        },
+        qp_num: address.qpn,
+        qkey: address.qkey,
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -32,7 +32,12 @@ pub unsafe extern "C-unwind" fn warpline_rdma_connect(
     param: *mut rdma_conn_param,
 ) -> c_int {
     // SAFETY: the caller's identifier and parameters.
-    errno::minus(unsafe { begin(id, param, |private, qp, wish| private.connect(qp, wish)) })
+    errno::minus(unsafe {
+        begin(id, param, |private, qp, wish| match private.is_datagrams() {
+            true => private.ask(&wish),
+            false => private.connect(qp, wish),
+        })
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -41,7 +46,12 @@ pub unsafe extern "C-unwind" fn warpline_rdma_accept(
     param: *mut rdma_conn_param,
 ) -> c_int {
     // SAFETY: the caller's identifier and parameters.
-    errno::minus(unsafe { begin(id, param, |private, qp, wish| private.accept(qp, wish)) })
+    errno::minus(unsafe {
+        begin(id, param, |private, qp, wish| match private.is_datagrams() {
+            true => private.answer(&qp, &wish),
+            false => private.accept(qp, wish),
+        })
+    })
 }
 
 type Begin = fn(&Arc<crate::rdmacm::Id>, Arc<Qp>, Wish) -> Result<(), Errno>;
@@ -53,6 +63,11 @@ unsafe fn begin(
 ) -> Result<(), Errno> {
     // SAFETY: the caller's identifier.
     unsafe { start(id, param, begin) }?;
+    // SAFETY: as above.
+    if unsafe { id_of(id) }?.has_answered() {
+        // No event follows the reply of a service.
+        return Ok(());
+    }
     // SAFETY: as above.
     unsafe { complete(id) }
 }

@@ -69,7 +69,9 @@ pub(super) unsafe fn create(
     match ps {
         RDMA_PS_TCP | RDMA_PS_IB => {}
         // iWARP has no datagrams.
-        RDMA_PS_UDP | RDMA_PS_IPOIB => return Err(EOPNOTSUPP),
+        RDMA_PS_UDP if !device::have_datagrams()? => return Err(EOPNOTSUPP),
+        RDMA_PS_UDP => {}
+        RDMA_PS_IPOIB => return Err(EOPNOTSUPP),
         _ => return Err(EINVAL),
     }
     any_device()?;
@@ -79,7 +81,8 @@ pub(super) unsafe fn create(
         // SAFETY: the caller's channel.
         (unsafe { object::with(channel) }?.clone(), channel)
     };
-    Ok(make(Id::new(place, channel.is_null()), handle, context, ps))
+    let private = Id::new(place, channel.is_null(), ps == RDMA_PS_UDP);
+    Ok(make(private, handle, context, ps))
 }
 
 /// The handle of an identifier on a channel.
@@ -104,7 +107,7 @@ pub(super) fn make(
         recv_cq: null_mut(),
         srq: null_mut(),
         pd: null_mut(),
-        qp_type: IBV_QPT_RC,
+        qp_type: if private.is_datagrams() { IBV_QPT_UD } else { IBV_QPT_RC },
     };
     let whole = Whole { id, path: ibv_sa_path_rec::default(), saved: null_mut() };
     let handle = object::new(whole, private.clone());

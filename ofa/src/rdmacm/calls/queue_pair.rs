@@ -19,6 +19,9 @@ use crate::verbs::cq::{warpline_ibv_create_cq, warpline_ibv_destroy_cq};
 use crate::verbs::qp::{create_extended, warpline_ibv_destroy_qp, warpline_ibv_modify_qp};
 use crate::verbs::srq::{create_srq_ex, warpline_ibv_create_srq, warpline_ibv_destroy_srq};
 
+/// The key of queue pairs of rdma_cm (`RDMA_UDP_QKEY` of `rdma/rdma_cma.h`).
+const RDMA_UDP_QKEY: u32 = 0x0123_4567;
+
 /// Rights of peers on a queue pair: what their memory regions grant.
 const ACCESS: u32 = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
@@ -153,15 +156,8 @@ unsafe fn with_queues(
     }
     // SAFETY: as above, with the caller's objects.
     let qp = unsafe { create_extended(context, attr, false) }?;
-    let mut begin = ibv_qp_attr {
-        qp_state: IBV_QPS_INIT,
-        port_num: 1,
-        qp_access_flags: ACCESS,
-        ..ibv_qp_attr::default()
-    };
-    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
     // SAFETY: made just now.
-    match unsafe { warpline_ibv_modify_qp(qp, &raw mut begin, mask) } {
+    match unsafe { prepare(qp, attr.qp_type) } {
         0 => {
             (public.qp, public.pd) = (qp, attr.pd);
             Ok(())
@@ -172,6 +168,29 @@ unsafe fn with_queues(
             Err(Errno(errno))
         }
     }
+}
+
+/// To INIT; for datagrams, which have no connection, to RTS. Returns an error number.
+unsafe fn prepare(qp: *mut ibv_qp, kind: u32) -> c_int {
+    let known = ibv_qp_attr {
+        port_num: 1,
+        qp_access_flags: ACCESS,
+        qkey: RDMA_UDP_QKEY,
+        ..ibv_qp_attr::default()
+    };
+    let path = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    let steps: &[_] = match kind {
+        IBV_QPT_UD => {
+            &[(IBV_QPS_INIT, path | IBV_QP_QKEY), (IBV_QPS_RTR, 0), (IBV_QPS_RTS, IBV_QP_SQ_PSN)]
+        }
+        _ => &[(IBV_QPS_INIT, path | IBV_QP_ACCESS_FLAGS)],
+    };
+    let mut step = |(qp_state, mask): &(u32, c_int)| {
+        let mut attr = ibv_qp_attr { qp_state: *qp_state, ..known };
+        // SAFETY: the caller's queue pair.
+        unsafe { warpline_ibv_modify_qp(qp, &raw mut attr, IBV_QP_STATE | mask) }
+    };
+    steps.iter().map(&mut step).find(|errno| *errno != 0).unwrap_or(0)
 }
 
 /// Creates a completion queue with a channel in their places of the identifier.
