@@ -279,10 +279,12 @@ pub(crate) const COPIER_MIN: usize = 1024;
 ///
 /// tune: `--op write --mode bw --size 1k --poll --crc on`
 /// *Measured*: 64: 0.99, 2048: 0.83.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) const FOLD_MIN: usize = 256;
 
 /// To join the sums of runs takes as long as they save in shorter pieces.
 ///
 /// tune: `--op write --mode bw --size 64k --poll --crc on`
 /// *Measured*: 1024: 1.05, never: 1.04, within the noise of bandwidths; the kernel by itself: docs/findings.md.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) const MIX_MIN: usize = 6 << 10;

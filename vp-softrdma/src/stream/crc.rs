@@ -3,7 +3,7 @@
 //!
 //! Holds the choice. Any thread asks for it when it creates a QP; from then on the kernel is a function
 //! pointer that the protocol core calls for every FPDU. Long payloads to be sent are summed while they
-//! are copied, by a [`Copier`].
+//! are copied, by a [`Copier`](copier::Copier).
 
 mod choice;
 mod copier;
@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 use choice::Candidate;
 pub(crate) use choice::Chosen;
-pub(crate) use copier::{Copier, copier};
+pub(crate) use copier::copier;
 
 /// CRC32c over octets, continuing from a CRC (0 to begin), with the signature that the core expects.
 /// RFC 5044 4.4 [MPA-07]

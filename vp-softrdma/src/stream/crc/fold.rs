@@ -22,9 +22,10 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
+use super::Kernel;
 use super::choice::Candidate;
+use super::copier::Copier;
 use super::streams::{BESIDE, Streams};
-use super::{Copier, Kernel};
 use crate::tuning::{FOLD_MIN, MIX_MIN};
 
 /// The polynomial without its x^32, highest power first (RFC 3720 B.1).
