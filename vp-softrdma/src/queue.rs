@@ -3,5 +3,4 @@
 //! Owner: the RNIC. Any thread polls. The other queues are in [`vp_soft::queue`].
 
 pub(crate) mod cq;
-pub(crate) mod event_mode;
 pub(crate) mod other_qps;

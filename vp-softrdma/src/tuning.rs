@@ -75,7 +75,7 @@ pub(crate) const FLUSH_EVERY: u32 = 24;
 ///
 /// tune: `--op send --mode lat --size 8 --wait fd --crc on`
 /// *Measured*: 1: 0.88, 256: 1.00.
-pub(crate) const EVENT_MODE_POLLS: u32 = if cfg!(loom) { 2 } else { 16 };
+pub(crate) const EVENT_MODE_POLLS: u32 = 16;
 
 /// A poller that finds another thread inside a QP yields its processor every so many times.
 ///

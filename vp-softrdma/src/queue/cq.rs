@@ -14,6 +14,7 @@ use vp_api::{
 };
 use vp_soft::events::EventSink;
 use vp_soft::queue::cq_ring::{CqRing, Overrun, Put, WakeActions};
+use vp_soft::queue::event_mode::{EventMode, InVain};
 use vp_soft::queue::interrupts::Interrupts;
 use vp_soft::queue::outstanding::OutstandingReceives;
 use vp_soft::queue::srq::Completes;
@@ -21,10 +22,9 @@ use vp_soft::queue::srq::Completes;
 use crate::engine::{Engine, Slept, Waited};
 use crate::parts::CqParts;
 use crate::qp::{Polled, SoftQp};
-use crate::queue::event_mode::{EventMode, InVain};
 use crate::queue::other_qps::{OtherQps, Serve};
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
-use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, RENEWALS};
+use crate::tuning::{DIRECT_QPS, EVENT_MODE_POLLS, FLUSH_EVERY, RENEWALS};
 
 /// Work that a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
@@ -247,7 +247,7 @@ impl SoftCq {
 
     /// After an arm the engine's thread serves the sockets, and a poll only takes from the ring.
     fn begin_events(&self) {
-        if self.mode.begin() {
+        if self.mode.begin(EVENT_MODE_POLLS) {
             self.each_of_few(SoftQp::prepare_to_wait);
             self.engine.begin_events();
         }

@@ -6,16 +6,15 @@
 //! engine gets as many begins as ends, whichever threads make them. Peers play no part. After its end the mode
 //! can begin again.
 
-use crate::sync::{AtomicU32, Ordering};
-use crate::tuning::EVENT_MODE_POLLS;
+use kal_os::sync::{AtomicU32, Ordering};
 
 /// Empty polls until the mode ends; 0 outside of it.
-#[derive(Default)]
-pub(crate) struct EventMode(AtomicU32);
+#[derive(Default, Debug)]
+pub struct EventMode(AtomicU32);
 
 /// The mode in which a poll found nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum InVain {
+pub enum InVain {
     /// Not in event mode.
     Off,
     /// In event mode.
@@ -25,18 +24,18 @@ pub(crate) enum InVain {
 }
 
 impl EventMode {
-    /// The CQ was armed; true if the mode begins.
-    pub(crate) fn begin(&self) -> bool {
-        self.0.swap(EVENT_MODE_POLLS, Ordering::AcqRel) == 0
+    /// The CQ was armed; `polls` empty polls end the mode. True if it begins.
+    pub fn begin(&self, polls: u32) -> bool {
+        self.0.swap(polls, Ordering::AcqRel) == 0
     }
 
     /// The CQ is destroyed; true if the mode ends.
-    pub(crate) fn end(&self) -> bool {
+    pub fn end(&self) -> bool {
         self.0.swap(0, Ordering::AcqRel) != 0
     }
 
     /// A poll found nothing.
-    pub(crate) fn poll_in_vain(&self) -> InVain {
+    pub fn poll_in_vain(&self) -> InVain {
         let left = self.0.load(Ordering::Relaxed);
         if left == 0 {
             return InVain::Off;
@@ -57,6 +56,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
+    const POLLS: u32 = 2;
+
     /// Threads arm and poll, and one destroys the CQ: the mode is on exactly if there was one more begin
     /// than ends.
     #[test]
@@ -66,12 +67,14 @@ mod loom_tests {
             let poller = {
                 let mode = mode.clone();
                 thread::spawn(move || {
-                    (0..EVENT_MODE_POLLS).filter(|_| mode.poll_in_vain() == InVain::Ended).count()
+                    (0..POLLS).filter(|_| mode.poll_in_vain() == InVain::Ended).count()
                 })
             };
             let armer = {
                 let mode = mode.clone();
-                thread::spawn(move || [mode.begin(), mode.begin()].map(usize::from).iter().sum())
+                thread::spawn(move || {
+                    [mode.begin(POLLS), mode.begin(POLLS)].map(usize::from).iter().sum()
+                })
             };
             let mut ended = usize::from(mode.end());
             let begun: usize = armer.join().unwrap();
