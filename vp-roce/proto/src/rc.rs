@@ -13,6 +13,7 @@
 
 use alloc::collections::TryReserveError;
 
+mod congestion;
 mod host;
 mod outstanding;
 mod replies;
@@ -20,6 +21,7 @@ mod request;
 mod requester;
 mod responder;
 
+use self::congestion::Notifier;
 pub use self::host::{Access, AccessError, AtomicOp, Delivered, Host};
 pub use self::request::{Completion, Post, PostError, SendOp, Status};
 use self::requester::Requester;
@@ -115,7 +117,7 @@ pub struct RcConfig {
     pub initiator_depth: u8,
     /// RDMA Reads and atomics of the peer at once; 0: none is served.
     pub responder_resources: u8,
-    /// Most packets outstanding, responses to Reads included: as many as receive buffers hold.
+    /// Most packets outstanding, responses to Reads included: as many as receive buffers hold. Congestion makes it smaller.
     pub window: u16,
     /// Most send requests that are posted and not completed.
     pub send_depth: u32,
@@ -223,13 +225,14 @@ pub struct Qp {
     config: RcConfig,
     requester: Requester,
     responder: Responder,
+    notifier: Notifier,
 }
 
 impl Qp {
     /// Begins a connection; allocates all memory that it needs.
     pub fn new(config: RcConfig) -> Result<Self, TryReserveError> {
         let (requester, responder) = (Requester::new(&config)?, Responder::new(&config)?);
-        Ok(Self { config, requester, responder })
+        Ok(Self { config, requester, responder, notifier: Notifier::default() })
     }
 
     /// Sets the parameters of our own requests: for connections that serve the peer's before these are known. Only
@@ -255,7 +258,11 @@ impl Qp {
 
     /// Handles a packet of the peer whose invariant CRC was checked. Packets of another service are ignored.
     pub fn handle_packet(&mut self, now: u64, packet: &Packet<'_>, host: &mut impl Host) {
-        let Opcode::Transport(Service::Rc, operation) = packet.headers.bth.opcode else { return };
+        let operation = match packet.headers.bth.opcode {
+            Opcode::Cnp => return self.requester.congested(),
+            Opcode::Transport(Service::Rc, operation) => operation,
+            Opcode::Transport(..) => return,
+        };
         if operation.is_response() {
             self.requester.handle_response(&self.config, now, operation, packet, host);
         } else {
@@ -263,10 +270,19 @@ impl Qp {
         }
     }
 
-    /// The next packet to send: replies before requests.
+    /// A packet of the peer whose invariant CRC was checked was marked on its way: congestion experienced (RFC 3168).
+    pub fn handle_mark(&mut self, now: u64, packet: &Packet<'_>) {
+        self.notifier.marked(now);
+        if let Opcode::Transport(_, Operation::ReadResponse(_)) = packet.headers.bth.opcode {
+            self.requester.congested();
+        }
+    }
+
+    /// The next packet to send: notifications of congestion, then replies, then requests.
     pub fn poll_transmit(&mut self, now: u64) -> Option<Transmit> {
-        self.responder
+        self.notifier
             .poll_transmit(&self.config)
+            .or_else(|| self.responder.poll_transmit(&self.config))
             .or_else(|| self.requester.poll_transmit(&self.config, now))
     }
 

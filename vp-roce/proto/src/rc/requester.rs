@@ -9,6 +9,7 @@
 
 use alloc::collections::{TryReserveError, VecDeque};
 
+use super::congestion::Window;
 use super::host::{AtomicOp, Host};
 use super::outstanding::Outstanding;
 use super::request::{Completion, Post, PostError, Request, SendOp, Status};
@@ -40,6 +41,7 @@ pub(super) struct Requester {
     /// The PSN after the last that was ever sent or requested.
     end: Psn,
     reads: Outstanding,
+    window: Window,
     completions: VecDeque<Completion>,
     /// Packets sent since the last that asked for an acknowledgement.
     unasked: u32,
@@ -71,6 +73,7 @@ impl Requester {
             next: config.send_psn,
             end: config.send_psn,
             reads: Outstanding::new(config.initiator_depth)?,
+            window: Window::new(config.window),
             completions,
             unasked: 0,
             retries: 0,
@@ -124,7 +127,7 @@ impl Requester {
         let request = self.queue.get_mut(cursor.request)?;
         let first = if cursor.request == self.started { self.next } else { request.first };
         let psn = first.plus(cursor.packet);
-        let window = u32::from(config.window.max(1));
+        let window = self.window.packets();
         let room = window.checked_sub(psn.ahead_of(unacknowledged).unsigned_abs())?;
         let left = request.packets - cursor.packet;
         let repeated = self.reads.repeated().filter(|_| request.wants_response());
@@ -163,6 +166,12 @@ impl Requester {
             self.unasked = 0;
         }
         Some(transmit)
+    }
+
+    /// The network reports congestion.
+    pub(super) fn congested(&mut self) {
+        let unacknowledged = self.unacknowledged();
+        self.window.shrink(unacknowledged, self.end);
     }
 
     fn advance(&mut self, request: &Request, count: u32) {
@@ -259,6 +268,7 @@ impl Requester {
                 let missing = head.missing();
                 return self.lost(config, now, missing);
             }
+            self.window.grow(covered - head.done);
             head.done = covered;
             self.progress(config, now);
         }
@@ -290,6 +300,7 @@ impl Requester {
             return self.fail(0, Status::LocalProtection);
         }
         head.done += 1;
+        self.window.grow(1);
         self.reads.arrived(psn);
         self.progress(config, now);
     }

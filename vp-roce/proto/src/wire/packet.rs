@@ -37,6 +37,8 @@ struct Layout {
     original: bool,
     immediate: bool,
     invalidate: bool,
+    /// Of a congestion notification.
+    reserved: bool,
 }
 
 const fn layout(opcode: Opcode) -> Layout {
@@ -48,8 +50,11 @@ const fn layout(opcode: Opcode) -> Layout {
         original: false,
         immediate: false,
         invalidate: false,
+        reserved: false,
     };
-    let Opcode::Transport(service, operation) = opcode else { return none };
+    let Opcode::Transport(service, operation) = opcode else {
+        return Layout { reserved: true, ..none };
+    };
     let deth = matches!(service, Service::Ud);
     match operation {
         Operation::Send(position, rider) => Layout {
@@ -72,7 +77,7 @@ const fn layout(opcode: Opcode) -> Layout {
     }
 }
 
-/// Octets of payload of a congestion notification, all zero (InfiniBand annex A17).
+/// Octets of a congestion notification after its BTH, all zero (InfiniBand annex A17).
 const CNP_RESERVED: usize = 16;
 
 /// Most octets that the headers of a packet take.
@@ -134,6 +139,10 @@ impl Headers {
         if want.invalidate {
             extended.invalidate = Some(rest.take::<4, _>(|o| Ok(u32_at(o, 0)))?);
         }
+        // [ROCE-10]
+        if want.reserved {
+            rest.take::<CNP_RESERVED, _>(|_| Ok(()))?;
+        }
         Ok((Self { bth, extended }, rest.at))
     }
 
@@ -163,6 +172,9 @@ impl Headers {
         }
         if want.invalidate {
             out.push(&have.invalidate.unwrap_or_default().to_be_bytes());
+        }
+        if want.reserved {
+            out.push(&[0; CNP_RESERVED]);
         }
         out
     }
@@ -217,10 +229,6 @@ impl<'a> Packet<'a> {
         let pad = usize::from(headers.bth.pad);
         let len =
             padded.len().checked_sub(pad).ok_or(WireError::Pad { pad, have: padded.len() })?;
-        // [ROCE-10]
-        if headers.bth.opcode == Opcode::Cnp && len < CNP_RESERVED {
-            return Err(WireError::Truncated { need: at + CNP_RESERVED + ICRC_LEN, have });
-        }
         Ok(Self { headers, payload: &padded[..len] })
     }
 }

@@ -32,8 +32,8 @@ fn a_congestion_notification_of_an_adapter() {
     let packet = Packet::parse(&datagram).unwrap();
     let bth = packet.headers.bth;
     assert_eq!((bth.opcode, bth.destination, bth.congestion), (Opcode::Cnp, 0x118, 0x40));
-    assert_eq!(packet.payload, [0; 16]);
-    assert_eq!(packet.headers.emit().as_slice(), &datagram[..12]);
+    assert_eq!(packet.payload, []);
+    assert_eq!(packet.headers.emit().as_slice(), &datagram[..28]);
     assert_eq!(of_datagram(crc32, &envelope, &datagram).unwrap(), datagram[28..]);
     let unknown = v4([10, 0, 17, 1], [10, 0, 18, 1], 0, 0);
     assert_eq!(identify(crc32, &unknown, &datagram), Some(0x718c));
