@@ -14,11 +14,13 @@ use vp_api::{
 };
 use vp_soft::events::EventSink;
 use vp_soft::queue::cq_ring::{CqRing, Overrun, Put, WakeActions};
+use vp_soft::queue::event_mode::{EventMode, InVain};
 use vp_soft::queue::interrupts::Interrupts;
 use vp_soft::queue::srq::Completes;
 
 use crate::engine::{Engine, Served};
 use crate::sources::Sources;
+use crate::tuning::EVENT_MODE_POLLS;
 
 /// Work left by pushes, to be done when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
@@ -43,6 +45,7 @@ pub(crate) struct RoceCq {
     members: Mutex<Vec<(QpId, Weak<dyn Served>)>>,
     sources: Sources,
     interrupts: Interrupts,
+    mode: EventMode,
     gate: Gate,
     spinner: Spinner,
 }
@@ -57,8 +60,20 @@ impl RoceCq {
     ) -> Self {
         let (members, sources, interrupts) =
             (Mutex::default(), Sources::default(), Interrupts::default());
-        let (gate, spinner) = (Gate::default(), Spinner::default());
-        Self { id, ring, handler, events, engine, members, sources, interrupts, gate, spinner }
+        let (mode, gate, spinner) = (EventMode::default(), Gate::default(), Spinner::default());
+        Self {
+            id,
+            ring,
+            handler,
+            events,
+            engine,
+            members,
+            sources,
+            interrupts,
+            mode,
+            gate,
+            spinner,
+        }
     }
 
     /// Registers a QP that completes here.
@@ -135,7 +150,22 @@ impl RoceCq {
     /// Destroys the CQ: after this every verb returns `InvalidHandle`.
     pub(crate) fn destroy(&self) {
         self.interrupts.end();
+        self.end_events();
         self.interrupt();
+    }
+
+    fn end_events(&self) {
+        if self.mode.end() {
+            self.engine.end_events();
+        }
+    }
+
+    /// A poll finds nothing: serves the sockets.
+    fn progress(&self) {
+        if self.mode.poll_in_vain() == InVain::Ended {
+            self.engine.end_events();
+        }
+        self.engine.poll();
     }
 
     /// Moves completions to `out`; `each` gets the source of each, or `None`.
@@ -160,7 +190,7 @@ impl RoceCq {
         if popped != 0 {
             return Ok(popped);
         }
-        self.engine.serve();
+        self.progress();
         match self.pop(out, each) {
             0 if self.ring.is_overrun() => Err(VpStatus::CqOverrun),
             popped => Ok(popped),
@@ -171,12 +201,14 @@ impl RoceCq {
     fn sleep(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> Slept {
         let ticket = self.gate.ticket();
         self.ring.enter_sleep();
+        self.engine.begin_events();
         let slept = if done() {
             Slept::Woken
         } else {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             self.gate.wait(ticket, left)
         };
+        self.engine.end_events();
         self.ring.leave_sleep();
         slept
     }
@@ -218,7 +250,11 @@ impl Cq for RoceCq {
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
         self.interrupts.check_alive()?;
         self.ring.arm(solicited_only);
-        Ok(())
+        if self.mode.begin(EVENT_MODE_POLLS) {
+            self.engine.begin_events();
+        }
+        // `destroy` may have ended the mode before; it must stay ended.
+        self.interrupts.check_alive().inspect_err(|_| self.end_events())
     }
 
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
@@ -228,7 +264,7 @@ impl Cq for RoceCq {
         let done = || ready() || self.interrupts.interrupted_since(before);
         let mut spins = self.spinner.begin(timeout.map_or(spin, |most| spin.min(most)));
         while !done() && spins.again() {
-            self.engine.serve();
+            self.engine.poll();
         }
         let mut slept = Slept::Woken;
         while !done() && slept == Slept::Woken {

@@ -2,10 +2,11 @@
 //!
 //! Owner: the process, as long as an RNIC is open or a connection is being ended; then the thread ends and the
 //! sockets close. Any thread sends. One thread at a time receives: the engine's thread `roce`, which sleeps in
-//! `poll`, or a thread that polls a CQ. The engine knows a peer only by the number in its packets; connections and
+//! `poll`, or a thread that polls a CQ; while threads poll, the engine's thread leaves the sockets to them (`kal_os::progress`). The engine knows a peer only by the number in its packets; connections and
 //! their ends are in `qp` and `cm`. Numbers are random, so a number is reused only after 2^24 others, on average. A
 //! packet for an unused number is dropped without a reply. A child made by fork(2) has its own engine.
 
+mod batch;
 mod drops;
 mod holder;
 mod neighbours;
@@ -22,6 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use kal_os::fork::{Descriptors, Ours, Owner, PerProcess};
+use kal_os::progress::{Mode, Progress};
+use kal_os::udp::segments::MAX_OCTETS;
 use kal_os::{lock, timespec};
 use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::{QKEY, QPN};
@@ -30,15 +33,16 @@ use roce_proto::wire::packet::Packet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vp_api::{ServiceEvent, VpError, VpResult, VpStatus};
 
+pub(crate) use self::batch::{Batch, with as with_batch};
 pub(crate) use self::drops::{Drops, Reason};
 use self::neighbours::{Lock, Share, Slot};
 use self::numbers::Numbers;
 pub(crate) use self::served::Served;
-pub(crate) use self::socket::{Arrived, HOPS, PORT, Socket};
+pub(crate) use self::socket::{Arrived, ECN_CAPABLE, HOPS, PORT, Socket, TooLong};
 use self::timers::Timers;
 use self::visits::Visits;
 use crate::cm::{ConnectionTable, Ears, Services};
-use crate::tuning::RECEIVE_BUDGET;
+use crate::tuning::{BACK_OFF_MS, RECEIVE_BUDGET};
 
 /// The descriptors that a child made by fork(2) must close.
 #[derive(Debug)]
@@ -74,14 +78,13 @@ pub(crate) struct Engine {
     pub(crate) drops: Drops,
     /// Threads that may hold references to queue pairs.
     visits: Visits,
+    /// Whether the engine's thread watches the sockets, or threads that poll receive.
+    progress: Progress,
     /// Held by the thread that receives.
     receiving: Mutex<Box<[u8]>>,
     /// Wakes the engine's thread.
     bell: Ours<RoceFds, OwnedFd>,
 }
-
-/// Longest UDP payload.
-const MAX_DATAGRAM: usize = 65_507;
 
 impl Engine {
     /// The engine of this process, for one more RNIC.
@@ -121,7 +124,8 @@ impl Engine {
             services: Services::default(),
             drops: Drops::default(),
             visits: Visits::default(),
-            receiving: Mutex::new(vec![0; MAX_DATAGRAM].into_boxed_slice()),
+            progress: Progress::new(),
+            receiving: Mutex::new(vec![0; MAX_OCTETS].into_boxed_slice()),
             bell: Ours::make(|| Ok(eventfd(0, flags)?))?,
         });
         let served = engine.clone();
@@ -263,8 +267,21 @@ impl Engine {
         }
     }
 
-    /// Receives what has arrived, unless another thread is receiving. Called without locks.
-    pub(crate) fn serve(&self) {
+    /// A thread relies on the engine's thread for completions from now on, until [`Engine::end_events`].
+    pub(crate) fn begin_events(&self) {
+        if self.progress.rely() {
+            self.wake();
+        }
+    }
+
+    /// The thread polls instead.
+    pub(crate) fn end_events(&self) {
+        self.progress.withdraw();
+    }
+
+    /// For a thread that polls: receives what has arrived, unless another thread is receiving. Called without locks.
+    pub(crate) fn poll(&self) {
+        self.progress.mark_polled();
         let _visit = self.visits.begin();
         match self.receiving.try_lock() {
             Ok(receiving) => self.receive(receiving),
@@ -278,8 +295,10 @@ impl Engine {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         for socket in sockets.iter() {
             for _ in 0..RECEIVE_BUDGET {
-                let Some(arrived) = socket.receive(&mut buffer) else { break };
-                self.dispatch(socket, &arrived, &mut touched);
+                let Some(together) = socket.receive(&mut buffer) else { break };
+                for arrived in together.each() {
+                    self.dispatch(socket, &arrived, &mut touched);
+                }
             }
         }
         drop(sockets);
@@ -343,7 +362,8 @@ impl Engine {
             if self.is_over() {
                 return;
             }
-            self.sleep();
+            self.sleep(self.progress.decide(|| false));
+            self.progress.end_wait();
         }
     }
 
@@ -361,12 +381,19 @@ impl Engine {
         over
     }
 
-    /// Sleeps until a packet arrives, until the next deadline, or until [`Engine::wake`].
-    fn sleep(&self) {
-        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner).clone();
+    /// Sleeps until a packet arrives, until the next deadline, or until [`Engine::wake`]. While threads poll, the
+    /// packets are theirs, for a moment.
+    fn sleep(&self, mode: Mode) {
+        let backs_off = mode == Mode::BackOff;
+        let mut sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if backs_off {
+            sockets.clear();
+        }
         let next = [self.timers.next(), self.connections.next(), self.services.next()];
         let next = next.into_iter().flatten().min();
         let left = next.map(|at| Duration::from_micros(at.saturating_sub(self.now())));
+        let most = backs_off.then_some(Duration::from_millis(BACK_OFF_MS));
+        let left = [left, most].into_iter().flatten().min();
         let listener = self.slot.listener();
         let mut fds: Vec<PollFd<'_>> = sockets
             .iter()
@@ -401,7 +428,7 @@ impl Touched {
         self.events.push((ears.clone(), event));
     }
 
-    /// Delivers notifications and events, and ends connections.
+    /// Sends replies, delivers notifications and events, and ends connections.
     pub(crate) fn settle(self) {
         self.qps.iter().for_each(|qp| qp.settle());
         self.events.into_iter().for_each(|(ears, event)| ears.tell(event));

@@ -36,7 +36,7 @@ use vp_soft::memory::stag_table::StagTable;
 use vp_soft::queue::srq::SoftSrq;
 
 use crate::cq::RoceCq;
-use crate::engine::{Arrived, Engine, Reason, Socket};
+use crate::engine::{self, Arrived, Batch, Engine, Reason, Socket, TooLong};
 use crate::settings::Settings;
 use crate::tuning::PROBE_AFTER_US;
 use host::View;
@@ -102,8 +102,14 @@ struct Link {
     probing: bool,
     /// The earliest timer that is set.
     timer: Option<u64>,
-    /// Octets of a packet to send.
-    datagram: Vec<u8>,
+}
+
+impl Link {
+    /// Sends what is in the batch. Only of its own ends it is known that they notify this one of congestion.
+    fn send(&self, batch: &mut Batch) -> Result<(), TooLong> {
+        let class = if self.ours { engine::ECN_CAPABLE } else { 0 };
+        batch.send(&self.socket, self.peer, class)
+    }
 }
 
 /// The parameters of a connection that begins.
@@ -115,6 +121,14 @@ pub(crate) struct Path {
     pub(crate) ours: bool,
     pub(crate) unconfirmed: Option<u32>,
     pub(crate) probes: bool,
+}
+
+/// Why a packet does not leave.
+enum Unsent {
+    /// Its memory may not be read.
+    Fault(WcStatus),
+    /// One before it is too long for the path.
+    TooLong,
 }
 
 /// The slot number of a probe; no request of the consumer has it.
@@ -204,7 +218,7 @@ impl RoceQp {
         })?;
         let now = self.engine.now();
         let Path { number, socket, peer, ours, unconfirmed, probes, .. } = path;
-        let (probing, timer, datagram) = (false, None, Vec::new());
+        let (probing, timer) = (false, None);
         state.link = Some(Link {
             core,
             number,
@@ -216,7 +230,6 @@ impl RoceQp {
             heard: now,
             probing,
             timer,
-            datagram,
         });
         state.ended = None;
         (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
@@ -258,10 +271,19 @@ impl RoceQp {
             return None;
         }
         link.heard = now;
-        link.core.handle_packet(now, packet, &mut View { context: &self.context, queues });
-        let unconfirmed = link.unconfirmed;
-        self.advance(&mut state, now);
-        unconfirmed
+        // Once it is broken, the peer gets one refusal.
+        if link.core.broken().is_none() {
+            if arrived.is_marked() {
+                link.core.handle_mark(now, packet);
+            }
+            link.core.handle_packet(now, packet, &mut View { context: &self.context, queues });
+        }
+        link.unconfirmed
+    }
+
+    /// Acts on the packets that were received, and sends what they ask for.
+    pub(crate) fn reply(&self) {
+        self.advance(&mut lock(&self.state), self.engine.now());
     }
 
     /// The timer that was set for `at` is due.
@@ -343,37 +365,45 @@ impl RoceQp {
 
     /// Sends all that may be sent now. Returns true if a packet is too long for the path.
     fn transmit(&self, link: &mut Link, queues: &mut Queues, now: u64) -> bool {
-        while let Some(transmit) = link.core.poll_transmit(now) {
-            match self.build(&mut link.datagram, queues, &transmit) {
-                Ok(()) => {
-                    if link.socket.send(link.peer, &mut link.datagram).is_err() {
-                        return true;
+        engine::with_batch(|batch| {
+            while let Some(transmit) = link.core.poll_transmit(now) {
+                match self.build(batch, link, queues, &transmit) {
+                    Ok(()) => {}
+                    Err(Unsent::Fault(status)) => {
+                        queues.fault = Some(status);
+                        link.core.handle_source_fault(&transmit);
                     }
-                }
-                Err(status) => {
-                    queues.fault = Some(status);
-                    link.core.handle_source_fault(&transmit);
+                    Err(Unsent::TooLong) => return true,
                 }
             }
-        }
-        false
+            link.send(batch).is_err()
+        })
     }
 
-    /// A packet's octets, with room for the invariant CRC.
+    /// Adds a packet to the batch, with room for the invariant CRC. Only between our own ends several leave together.
     fn build(
         &self,
-        datagram: &mut Vec<u8>,
+        batch: &mut Batch,
+        link: &Link,
         queues: &Queues,
         transmit: &Transmit,
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), Unsent> {
         const CRC: usize = 4;
-        let headers = transmit.headers.emit();
-        let (at, len) = (headers.as_slice().len(), transmit.source.len() as usize);
-        datagram.clear();
-        datagram.extend_from_slice(headers.as_slice());
-        datagram.resize(at + len + usize::from(transmit.headers.bth.pad) + CRC, 0);
-        let room = &mut datagram[at..at + len];
-        queues.copy_payload(&self.context, transmit.source, room).map_err(status::of_access)
+        let (headers, payload) = (transmit.headers.emit(), transmit.source.len() as usize);
+        let at = headers.as_slice().len();
+        let len = at + payload + usize::from(transmit.headers.bth.pad) + CRC;
+        if !batch.takes(len) || !link.ours {
+            link.send(batch).map_err(|TooLong| Unsent::TooLong)?;
+        }
+        let packet = batch.room(len);
+        packet[..at].copy_from_slice(headers.as_slice());
+        let (room, pad) = packet[at..].split_at_mut(payload);
+        pad.fill(0);
+        queues
+            .copy_payload(&self.context, transmit.source, room)
+            .map_err(|error| Unsent::Fault(status::of_access(error)))?;
+        batch.push(len);
+        Ok(())
     }
 
     /// Sets a timer, unless one is set that fires early enough.

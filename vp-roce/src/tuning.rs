@@ -3,11 +3,18 @@
 use roce_proto::rc::Mtu;
 
 /// Packets of a connection that may be outstanding. The receive buffer of a stock system holds some 50 packets of 4
-/// KiB; with this value two connections at once lose none.
+/// KiB; with this value two connections at once lose none. With 48, Writes of 64 KiB have 3.8 GB/s for 3.0, but those of 4
+/// KiB lose packets: 1.7 for 3.0.
 pub(crate) const WINDOW: u16 = 24;
 
 /// Octets asked for as the receive buffer of a socket: the limit of stock systems (net.core.rmem_max).
 pub(crate) const RECEIVE_BUFFER: usize = 212_992;
+
+/// So many empty polls without an arm between them end the event mode of a CQ. As SoftRDMA's.
+pub(crate) const EVENT_MODE_POLLS: u32 = 16;
+
+/// Milliseconds for which the engine's thread leaves the sockets to threads that poll.
+pub(crate) const BACK_OFF_MS: u64 = 1;
 
 /// Packets received from one socket before other sockets and timers are served.
 pub(crate) const RECEIVE_BUDGET: usize = 64;

@@ -1,4 +1,6 @@
-//! Options of UDP sockets that no safe crate has. No state.
+//! Options of UDP sockets that no safe crate has, and datagrams of one flow in one call ([`segments`]). No state.
+
+pub mod segments;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

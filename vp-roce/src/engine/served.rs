@@ -8,7 +8,8 @@ use super::socket::{Arrived, Socket};
 
 /// A queue pair as the engine sees it.
 pub(crate) trait Served: Send + Sync {
-    /// Handles a packet for its number. Returns our id of the exchange that the packet confirms, if any.
+    /// Handles a packet for its number. Replies wait for [`Served::settle`], so that one is enough for packets that arrive
+    /// together. Returns our id of the exchange that the packet confirms, if any.
     fn receive(
         &self,
         now: u64,
@@ -20,7 +21,7 @@ pub(crate) trait Served: Send + Sync {
     /// The timer that was set for `at` is due.
     fn on_timer(&self, _at: u64, _now: u64) {}
 
-    /// Does the work that was deferred until no lock is held.
+    /// Sends replies, and does the work that was deferred until no lock is held.
     fn settle(&self);
 
     /// Ends it from this end, with everything that is posted.

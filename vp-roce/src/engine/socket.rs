@@ -1,8 +1,8 @@
 //! A UDP socket at port 4791 of one local address.
 //!
 //! Owner: the engine; connections keep references. Processes of one user share the port: see `neighbours`. Any thread sends, one thread receives. A socket is never
-//! connected. It is bound to one address, with path MTU discovery: then the kernel sends each packet with the IPv4
-//! identification 0 and with DF set, as the invariant CRC requires. Full: if the receive buffer has no room, the
+//! connected. It is bound to one address, with path MTU discovery: then the kernel sends the packets of each call with the IPv4
+//! identifications 0, 1, 2 and so on and with DF set, as the invariant CRC requires. Full: if the receive buffer has no room, the
 //! kernel drops the packet; if the send buffer has none, the packet is dropped here. The transport repeats it.
 
 use std::io;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use kal_os::fork::{Descriptors, Ours};
 use kal_os::sync::Patience;
+use kal_os::udp::segments::{self, MAX_SEGMENTS, Received};
 use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::{QKEY, QPN};
 use roce_proto::icrc::{self, Envelope, Ip};
@@ -34,6 +35,10 @@ pub(crate) const PORT: u16 = 4791;
 /// Hop limit in the headers that precede received datagrams: the real one is not reported.
 pub(crate) const HOPS: u8 = 64;
 
+/// Codepoints in the TOS or traffic class (RFC 3168): routers may mark the packet instead of dropping it; one has.
+pub(crate) const ECN_CAPABLE: u8 = 0b10;
+const CONGESTION_EXPERIENCED: u8 = 0b11;
+
 /// The socket.
 pub(crate) struct Socket {
     /// The address's sockets, by slot.
@@ -49,6 +54,32 @@ pub(crate) struct Socket {
 pub(crate) struct Arrived<'a> {
     pub(crate) from: SocketAddr,
     pub(crate) datagram: &'a [u8],
+    /// TOS or traffic class.
+    pub(crate) class: u8,
+    /// Its place among those that arrived together.
+    index: u16,
+}
+
+impl Arrived<'_> {
+    /// A router on its way was congested (RFC 3168).
+    pub(crate) fn is_marked(&self) -> bool {
+        self.class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED
+    }
+}
+
+/// Datagrams that arrived together.
+pub(crate) struct Together<'a> {
+    received: Received,
+    octets: &'a [u8],
+}
+
+impl<'a> Together<'a> {
+    /// Each of them.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Arrived<'a>> {
+        let Received { from, class, segment, .. } = self.received;
+        let datagrams = self.octets.chunks(segment.max(1));
+        (0..).zip(datagrams).map(move |(index, datagram)| Arrived { from, datagram, class, index })
+    }
 }
 
 /// A packet is too long for the path.
@@ -115,6 +146,7 @@ impl Socket {
         sockopt::set_socket_reuseport(&udp, true)?;
         net::bind(&udp, &SocketAddr::new(local, PORT))?;
         sockopt::set_socket_recv_buffer_size(&udp, RECEIVE_BUFFER)?;
+        segments::prepare(&udp, local.is_ipv6())?;
         match local {
             IpAddr::V4(_) => sockopt::set_ip_mtu_discover(&udp, Ipv4PathMtuDiscovery::DO)?,
             IpAddr::V6(_) => {
@@ -157,20 +189,39 @@ impl Socket {
         self.local
     }
 
-    /// Sends a packet, and writes the invariant CRC into its last four octets. A packet that the kernel does not
-    /// take now is lost.
-    pub(crate) fn send(&self, to: IpAddr, datagram: &mut [u8]) -> Result<(), TooLong> {
-        let Some(envelope) = envelope(self.local, to, PORT) else { return Ok(()) };
-        if let Some(crc) = icrc::of_datagram(crc32, &envelope, datagram)
-            && let Some(last) = datagram.last_chunk_mut()
+    /// Sends packets of `segment` octets, of which the last may be shorter, with a TOS or traffic class, and writes the
+    /// invariant CRC into the last four octets of each. Packets that the kernel does not take now are lost.
+    pub(crate) fn send(
+        &self,
+        to: IpAddr,
+        packets: &mut [u8],
+        segment: usize,
+        class: u8,
+    ) -> Result<(), TooLong> {
+        // The kernel numbers the packets of a call from 0.
+        for (id, packet) in (0..).zip(packets.chunks_mut(segment)) {
+            self.seal(to, packet, id);
+        }
+        let sent = segments::send(&self.udp, (to, PORT).into(), packets, segment as u16, class);
+        let Err(error) = sent else { return Ok(()) };
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Ok(()),
+            // The kernel or the interface does not cut: one by one.
+            _ if packets.len() > segment => {
+                let mut each = packets.chunks_mut(segment);
+                each.try_for_each(|packet| self.send(to, packet, segment, class))
+            }
+            Some(Errno::MSGSIZE) => Err(TooLong),
+            _ => Ok(()),
+        }
+    }
+
+    fn seal(&self, to: IpAddr, packet: &mut [u8], id: u16) {
+        if let Some(envelope) = envelope(self.local, to, PORT, id)
+            && let Some(crc) = icrc::of_datagram(crc32, &envelope, packet)
+            && let Some(last) = packet.last_chunk_mut()
         {
             *last = crc;
-        }
-        match self.udp.send_to(datagram, (to, PORT)) {
-            Err(error) if error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error()) => {
-                Err(TooLong)
-            }
-            _ => Ok(()),
         }
     }
 
@@ -188,15 +239,18 @@ impl Socket {
         let mut datagram = outgoing.headers().emit().as_slice().to_vec();
         datagram.extend(mad.emit());
         datagram.extend([0; 4]);
+        let len = datagram.len();
         // It is shorter than any path MTU. If it is lost, it is repeated.
-        let _ = self.send(to, &mut datagram);
+        let _ = self.send(to, &mut datagram, len, 0);
     }
 
-    /// The next datagram, if one has arrived.
-    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Option<Arrived<'a>> {
+    /// The next datagrams, if any have arrived.
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Option<Together<'a>> {
         loop {
-            match self.udp.recv_from(buffer) {
-                Ok((len, from)) => return Some(Arrived { from, datagram: &buffer[..len] }),
+            match segments::receive(&self.udp, buffer) {
+                Ok(received) => {
+                    return Some(Together { received, octets: &buffer[..received.len] });
+                }
                 // An ICMP error caused by an earlier packet: that connection ends by its timer.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
@@ -207,20 +261,23 @@ impl Socket {
 
     /// The octets that precede a datagram in its receive.
     pub(crate) fn header(&self, arrived: &Arrived<'_>) -> Option<[u8; GRH_LEN]> {
-        let envelope = envelope(arrived.from.ip(), self.local, arrived.from.port())?;
-        Some(ud::grh(&envelope, arrived.datagram.len(), 0, HOPS))
+        let envelope = envelope(arrived.from.ip(), self.local, arrived.from.port(), 0)?;
+        Some(ud::grh(&envelope, arrived.datagram.len(), arrived.class, HOPS))
     }
 
-    /// Whether the invariant CRC is correct. `ours`: the sender is this provider, which sends the IPv4
-    /// identification 0. The identification of other senders over IPv4 is unknown.
+    /// Whether the invariant CRC is correct. `ours`: the sender is this provider, whose IPv4 identifications count the
+    /// packets of one call. The identification of other senders over IPv4 is unknown.
     pub(crate) fn is_whole(&self, arrived: &Arrived<'_>, ours: bool) -> bool {
-        let Some(envelope) = envelope(arrived.from.ip(), self.local, arrived.from.port()) else {
+        let Arrived { from, datagram, index, .. } = *arrived;
+        let Some(envelope) = envelope(from.ip(), self.local, from.port(), index) else {
             return false;
         };
-        let datagram = arrived.datagram;
         let found = datagram.last_chunk::<4>();
-        icrc::of_datagram(crc32, &envelope, datagram).as_ref() == found
-            || (!ours && icrc::identify(crc32, &envelope, datagram).is_some())
+        if icrc::of_datagram(crc32, &envelope, datagram).as_ref() == found {
+            return true;
+        }
+        let id = icrc::identify(crc32, &envelope, datagram);
+        id.is_some_and(|id| !ours || usize::from(id) < MAX_SEGMENTS)
     }
 }
 
@@ -231,12 +288,12 @@ impl AsFd for Socket {
 }
 
 /// `None` if the two addresses are of different families.
-fn envelope(source: IpAddr, destination: IpAddr, source_port: u16) -> Option<Envelope> {
+fn envelope(source: IpAddr, destination: IpAddr, source_port: u16, id: u16) -> Option<Envelope> {
     let ip = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => Ip::V4 {
             source: source.octets(),
             destination: destination.octets(),
-            id: 0,
+            id,
             dont_fragment: true,
         },
         (IpAddr::V6(source), IpAddr::V6(destination)) => {

@@ -23,6 +23,7 @@ impl Served for RoceQp {
     }
 
     fn settle(&self) {
+        self.reply();
         RoceQp::settle(self);
     }
 

@@ -242,7 +242,8 @@ impl RoceUdQp {
         datagram.resize(datagram.len() + usize::from(headers.bth.pad) + CRC, 0);
         state.sequence = state.sequence.next();
         // A datagram that does not fit the path now is lost, as any may be.
-        let _ = ah.socket.send(ah.to, datagram);
+        let len = datagram.len();
+        let _ = ah.socket.send(ah.to, datagram, len, ah.info.path.traffic_class);
         Ok(())
     }
 
@@ -368,6 +369,7 @@ impl RoceUdQp {
             local_gid: path::gid(socket.local()),
             remote_gid: path::gid(arrived.from.ip()),
             mtu_code: self.parts.mtu.code(),
+            traffic_class: arrived.class,
             hop_limit: HOPS,
             ..DatagramPath::default()
         }

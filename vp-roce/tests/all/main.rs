@@ -5,6 +5,7 @@
 
 mod alone;
 mod bits;
+mod congestion;
 mod datagrams;
 mod end;
 mod hostile;

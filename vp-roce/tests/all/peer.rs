@@ -15,6 +15,7 @@ use roce_proto::rc::{
     Access, AccessError, AtomicOp, Delivered, Host, Mtu, Qp, RcConfig, Source, timeout,
 };
 use roce_proto::ud::{self, Outgoing};
+use roce_proto::wire::bth::Opcode;
 use roce_proto::wire::packet::Packet;
 use warpline_patience::Bound;
 
@@ -99,6 +100,10 @@ pub(crate) struct Peer {
     pub(crate) repeated: u64,
     /// The last datagram with data that it sent.
     pub(crate) sent: Vec<u8>,
+    /// The provider's queue pair.
+    destination: u32,
+    /// Notifications of congestion that arrived.
+    pub(crate) reports: u32,
 }
 
 impl Peer {
@@ -113,11 +118,49 @@ impl Peer {
         .unwrap();
         let (qp, memory, random) = (None, Memory::default(), Random(0x9e37_79b9_7f4a_7c15));
         let (begun, sent) = (Instant::now(), Vec::new());
-        Self { udp, here, there, begun, qp, memory, random, lost: 0, repeated: 0, sent }
+        let (lost, repeated, destination, reports) = (0, 0, 0, 0);
+        Self {
+            udp,
+            here,
+            there,
+            begun,
+            qp,
+            memory,
+            random,
+            lost,
+            repeated,
+            sent,
+            destination,
+            reports,
+        }
     }
 
     pub(crate) fn now(&self) -> u64 {
         self.begun.elapsed().as_micros() as u64
+    }
+
+    /// Has its packets arrive as if a congested router had marked them (RFC 3168), or not.
+    pub(crate) fn mark(&self, marked: bool) {
+        rustix::net::sockopt::set_ip_tos(&self.udp, if marked { 3 } else { 0 }).unwrap();
+    }
+
+    /// Opcode and PSN of the next packet for its queue pair, which it does not handle.
+    pub(crate) fn packet(&self) -> Option<(Opcode, u32)> {
+        let mut buffer = [0; 65_536];
+        let len = self.udp.recv(&mut buffer).ok()?;
+        let bth = Packet::parse(&buffer[..len]).unwrap().headers.bth;
+        (bth.destination == 0x1234).then_some((bth.opcode, bth.psn.get()))
+    }
+
+    /// Reports congestion to the provider.
+    pub(crate) fn report(&self) {
+        // InfiniBand annex A17: opcode, BECN, 16 octets of zeros.
+        let destination = self.destination.to_be_bytes();
+        let mut datagram = vec![0x81, 0x40, 0xff, 0xff, 0x40, 0, 0, 0];
+        datagram[5..].copy_from_slice(&destination[1..]);
+        datagram.resize(12 + 16, 0);
+        self.seal(&mut datagram);
+        self.raw(&datagram);
     }
 
     /// Sends octets as they are.
@@ -222,6 +265,7 @@ impl Peer {
             let mad = Mad::parse(ud::accept(&packet, QKEY, mad::LEN).unwrap().payload).unwrap();
             let event = machine.handle(&Message::parse(&mad).unwrap(), self.now());
             let Some(Event::Replied(rep)) = event else { continue };
+            self.destination = rep.qpn;
             self.qp = Some(Qp::new(self.config(&rep, &req)).unwrap());
             machine.ready().unwrap();
             self.send_mad(&machine.poll_transmit().unwrap());
@@ -280,6 +324,7 @@ impl Peer {
             return;
         }
         let packet = Packet::parse(&buffer[..len]).unwrap();
+        self.reports += u32::from(packet.headers.bth.opcode == Opcode::Cnp);
         if packet.headers.bth.destination == 0x1234 {
             let now = self.now();
             self.qp.as_mut().unwrap().handle_packet(now, &packet, &mut self.memory);
