@@ -134,10 +134,11 @@ impl Session {
         self.unread
     }
 
-    /// Messages of the peer are to be acknowledged with the next message.
+    /// Credits are to be returned with the next message: the peer has half of them or fewer left. Before, it has
+    /// no use for them, and the receives behind them would be posted one at a time.
     #[inline]
-    pub fn owes(&self) -> bool {
-        self.owed > 0 || self.read > 0
+    pub fn returns_credits(&self) -> bool {
+        self.owed > 0 && self.granted <= self.ours.slots / 2
     }
 
     /// An acknowledgement is due, even if there is nothing else to send.
@@ -156,10 +157,9 @@ impl Session {
             Kind::Ack => {}
             Kind::End => self.ended = true,
         }
-        let header = Header { kind, credits: self.owed, read: self.read };
-        self.granted += self.owed;
-        (self.owed, self.read) = (0, 0);
-        header
+        let credits = if self.returns_credits() { std::mem::take(&mut self.owed) } else { 0 };
+        self.granted += credits;
+        Header { kind, credits, read: std::mem::take(&mut self.read) }
     }
 
     /// The application has received a message of the peer.
@@ -265,11 +265,32 @@ mod tests {
         }
         assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, b"x")), Err(Violation::Overrun));
         ours.taken();
-        assert!(ours.owes() && !ours.must_acknowledge());
+        assert!(ours.returns_credits() && !ours.must_acknowledge());
         ours.taken();
         assert!(ours.must_acknowledge());
         assert_eq!(ours.header(Kind::Ack).credits, 2);
         assert!(ours.arrive(&message(Kind::Small, 0, 0, b"x")).is_ok());
+    }
+
+    #[test]
+    fn credits_are_returned_once_the_peer_has_used_half() {
+        let mut ours = session();
+        let arrive = |ours: &mut Session| {
+            assert!(ours.arrive(&message(Kind::Small, 0, 0, b"x")).is_ok());
+            ours.taken();
+        };
+        arrive(&mut ours);
+        assert!(!ours.returns_credits());
+        assert_eq!(ours.header(Kind::Small).credits, 0);
+        arrive(&mut ours);
+        assert!(ours.returns_credits());
+        assert_eq!(ours.header(Kind::Small).credits, 2);
+        // The application keeps two messages: what the peer has left is returned at once.
+        for _ in 0..2 {
+            assert!(ours.arrive(&message(Kind::Small, 0, 0, b"x")).is_ok());
+        }
+        arrive(&mut ours);
+        assert_eq!(ours.header(Kind::Small).credits, 1);
     }
 
     #[test]

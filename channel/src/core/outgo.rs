@@ -141,7 +141,7 @@ impl ChannelEnd {
     /// The header of what is posted next. Receives whose credits it returns are posted first.
     #[inline]
     fn header(&self, state: &mut State, kind: Kind) -> Result<[u8; HEADER]> {
-        if state.session.as_ref().is_some_and(Session::owes) {
+        if state.session.as_ref().is_some_and(Session::returns_credits) {
             self.repost(state)?;
         }
         let session = state.session.as_mut().ok_or(Error::Full)?;

@@ -48,9 +48,9 @@ pub fn run(input: &[u8]) {
                 session.was_read();
                 account.reading -= 1;
             }
-            5 if session.owes() => {
+            5 if session.must_acknowledge() || session.returns_credits() => {
                 session.header(Kind::Ack);
-                assert!(!session.owes());
+                assert!(!session.must_acknowledge() && !session.returns_credits());
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Measures the cost of a channel: messages by `warpline-channel` against the same written by hand on IT-API,
 //! interleaved, between two processes.
 //!
-//! `channel [--rounds N] [--crc off]` prints messages per second one way, and half a round trip, of both, and
+//! `channel [--rounds N] [--crc off] [--octets N]` prints messages per second one way, and half a round trip, of both, and
 //! the ratio of the medians: more than 1 is in favour of the channel. By hand means: receives of the message's
 //! size posted again, credits returned for half a window at a time, buffers reused, small messages copied when
 //! posted, one thread without a lock.
@@ -51,11 +51,12 @@ const TIME: Duration = Duration::from_millis(150);
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (mut rounds, mut crc, mut rest) = (5, true, &arguments[..]);
+    let (mut rounds, mut crc, mut sizes, mut rest) = (5, true, SIZES.to_vec(), &arguments[..]);
     while let [option, value, more @ ..] = rest {
         match (*option, *value) {
             ("--rounds", number) => rounds = number.parse()?,
             ("--crc", on) => crc = on != "off",
+            ("--octets", number) => sizes = vec![number.parse()?],
             _ => return Err(format!("unknown option {option}").into()),
         }
         rest = more;
@@ -64,7 +65,7 @@ fn main() -> Result<()> {
     let ia = Ia::builder().policy(move |p| p.crc = policy).open()?;
     match rest {
         ["serve"] => serve(&ia),
-        [] => measure(&ia, rounds, crc),
+        [] => measure(&ia, rounds, crc, &sizes),
         other => Err(format!("unknown argument {other:?}").into()),
     }
 }
@@ -107,11 +108,11 @@ impl Drop for Server {
     }
 }
 
-fn measure(ia: &Ia, rounds: usize, crc: bool) -> Result<()> {
+fn measure(ia: &Ia, rounds: usize, crc: bool, sizes: &[usize]) -> Result<()> {
     let server = Server::start(crc)?;
     println!("medians of {rounds} rounds, CRC {}", if crc { "on" } else { "off" });
     println!("  octets   messages/s  by hand  ratio  |  half a round trip, us  by hand  ratio");
-    for octets in SIZES {
+    for &octets in sizes {
         let mut ratios = Vec::new();
         let mut line = format!("{octets:>8}");
         for echo in [false, true] {
