@@ -169,7 +169,7 @@ impl ChannelEnd {
         }
         match &state.over {
             Some(over) => Err(over.error()),
-            None => Ok(None),
+            None => self.acknowledge(state).map(|()| None),
         }
     }
 

@@ -147,6 +147,12 @@ impl Session {
         self.read > 0 || (self.owed >= self.ours.slots.div_ceil(2) && !self.peer_ended)
     }
 
+    /// The peer may send nothing until this end returns a credit, and there are some to return.
+    #[inline]
+    pub fn is_exhausted(&self) -> bool {
+        self.granted == 0 && self.owed > 0 && !self.peer_ended
+    }
+
     /// The header of a message that is sent now. The caller has checked [`Session::may_send`], and whether
     /// it [has ended](Session::has_ended).
     #[inline]

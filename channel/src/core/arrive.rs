@@ -7,7 +7,7 @@ use itapi::{Buffer, Completion, Operation, RemoteRange, WcStatus, Work};
 
 use super::ChannelEnd;
 use crate::error::{End, Result};
-use crate::session::Arrival;
+use crate::session::{Arrival, Session};
 use crate::state::{Entry, Over, State};
 use crate::wire::Kind;
 
@@ -125,11 +125,15 @@ impl ChannelEnd {
         }
     }
 
-    /// Sends credits and read counts to the peer, if they are due.
+    /// Sends credits and read counts to the peer, if they are due. An application that keeps many messages and waits for
+    /// more never owes half of the credits: then they are due once the peer has used all.
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut State) -> Result<()> {
+        let waits = state.inbound.is_empty();
+        let due =
+            |session: &Session| session.must_acknowledge() || (waits && session.is_exhausted());
         match &state.session {
-            Some(session) if session.must_acknowledge() && state.over.is_none() => {
+            Some(session) if due(session) && state.over.is_none() => {
                 // Without room they are sent later, after a completion.
                 self.counts(state, Kind::Ack).map(drop)
             }

@@ -141,3 +141,25 @@ fn a_wait_ends_when_it_is_to() {
         assert_eq!(server.recv_timeout(HANG).unwrap().as_deref(), Some(&b"x"[..]));
     }
 }
+
+/// Of four slots, three are kept: each further message needs the credit of the one before it.
+#[test]
+fn an_application_that_keeps_messages_gets_more() {
+    let (client, server) = pair(TIGHT);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..40).for_each(|number| client.send(message(number, 64)).unwrap());
+            client.finish().unwrap();
+        });
+        let mut kept = Vec::new();
+        for number in 0..40 {
+            let got = server.recv().unwrap().expect("a message");
+            assert!(got[..] == message(number, 64), "{number}");
+            if kept.len() < 3 {
+                kept.push(got);
+            }
+        }
+        assert!(server.recv().unwrap().is_none());
+        assert!(kept.iter().zip(0..).all(|(got, number)| got[..] == message(number, 64)));
+    });
+}
