@@ -21,6 +21,7 @@ mod rounds;
 mod scale;
 mod serve;
 mod targets;
+mod traffic;
 mod worker;
 
 pub(crate) use args::PerfArgs;

@@ -303,7 +303,8 @@ record! {
         octets_received: AtomicU64,
         /// Messages of the send queue: Sends, Writes, Read Requests, atomics.
         messages_sent: AtomicU64,
-        /// Messages of the peer, Read Responses included.
+        /// Messages of the peer, Read Responses included, and the zero-length Writes by which its stack begins a
+        /// stream and asks whether this end lives.
         messages_received: AtomicU64,
         /// Read and atomic Responses to the peer.
         responses_sent: AtomicU64,

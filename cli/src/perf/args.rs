@@ -202,6 +202,10 @@ pub(crate) struct WhatArgs {
     /// Do not measure raw TCP
     #[arg(long)]
     pub(crate) no_raw: bool,
+    /// Print what each connection of the last measurement carried, and keep these connections until
+    /// standard input ends: to compare with `warpline stat`; for bw and rate
+    #[arg(long, requires = "no_raw")]
+    pub(crate) hold: bool,
     /// Device, or provider, by name [default: the first usable one]
     #[arg(long)]
     pub(crate) device: Option<String>,

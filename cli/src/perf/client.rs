@@ -15,6 +15,7 @@ use self::ping::Ping;
 use self::stream::Stream;
 use super::case::{Case, Mode};
 use super::meter::Count;
+use super::traffic::Traffic;
 use super::worker::{Worker, open};
 use crate::error::{CliError, CliResult, Exit};
 
@@ -86,6 +87,17 @@ impl Client {
     pub(super) fn is_local(&self) -> Option<bool> {
         let ep = self.threads.first()?.worker().eps.first()?;
         Some(ep.query().ok()?.established?.local.is_ok())
+    }
+
+    /// What each connection carried, as far as it is counted.
+    pub(super) fn traffic(&self) -> CliResult<Vec<Traffic>> {
+        let mut all = Vec::new();
+        for thread in &self.threads {
+            if let Thread::Stream(stream) = thread {
+                all.extend(stream.traffic()?);
+            }
+        }
+        Ok(all)
     }
 
     /// Ends all connections.

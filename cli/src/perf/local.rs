@@ -31,7 +31,7 @@ pub(super) fn run(args: &RunArgs, out: &mut dyn Write) -> CliResult<()> {
     let machine = Machine::here();
     let mut session = Session::connect(&args.host, args.what.device.as_deref())?;
     let figures = session.measure(&cases, plan)?;
-    show(&Report::new(&figures, machine), &args.what, out)
+    finish(session, Report::new(&figures, machine), &args.what, out)
 }
 
 /// Measures against a second process.
@@ -49,7 +49,23 @@ pub(super) fn local(args: &LocalArgs, out: &mut dyn Write) -> CliResult<()> {
     let figures = session.measure(&cases, plan)?;
     machine.line_us = Summary::of(figures.lines());
     machine.foreign_cpu = Some(usage.foreign());
-    show(&Report::new(&figures, machine), &args.what, out)
+    finish(session, Report::new(&figures, machine), &args.what, out)
+}
+
+/// Shows the report, and keeps the last connections if they are to be held.
+fn finish(
+    mut session: Session,
+    mut report: Report,
+    what: &WhatArgs,
+    out: &mut dyn Write,
+) -> CliResult<()> {
+    report.connections = session.held()?;
+    show(&report, what, out)?;
+    if what.hold {
+        out.flush()?;
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    }
+    session.release()
 }
 
 fn show(report: &Report, what: &WhatArgs, out: &mut dyn Write) -> CliResult<()> {
@@ -81,10 +97,16 @@ fn chosen(what: &WhatArgs) -> CliResult<(Vec<Case>, Plan)> {
         return Err(CliError::new(Exit::Usage, why).at("perf"));
     }
     let cases = suited(cases, mpa);
+    if what.hold && !cases.iter().all(|case| matches!(case.mode, Mode::Bw | Mode::Rate)) {
+        let why = "--hold: the traffic of a connection is counted for bw and rate only";
+        let error = CliError::new(Exit::Usage, why).at("perf");
+        return Err(error.hint("add --mode bw, --mode rate, or both"));
+    }
     let usual = if is_matrix { MATRIX } else { ONE };
     let in_all = is_matrix && what.duration.is_none();
     let time = what.duration.unwrap_or(usual);
-    Ok((cases, Plan { rounds: what.rounds, in_all, time, raw: !what.no_raw, line: false }))
+    let (rounds, raw, hold) = (what.rounds, !what.no_raw, what.hold);
+    Ok((cases, Plan { rounds, in_all, time, raw, line: false, hold }))
 }
 
 /// Whether the device's connections begin with MPA, which has a CRC.

@@ -11,6 +11,7 @@ use super::meter::Summary;
 use super::plot::{Chart, Series};
 use super::rounds::{Figures, Row, Sample};
 use super::targets::{self, Verdict};
+use super::traffic::{self, Traffic};
 use crate::error::CliResult;
 use crate::output::{table, wrapped};
 
@@ -20,6 +21,9 @@ pub(super) struct Report {
     pub(super) results: Vec<Outcome>,
     targets: Vec<Verdict>,
     machine: Machine,
+    /// Those that stay after the last measurement, and what they carried.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) connections: Vec<Traffic>,
 }
 
 /// Results of one case. Names of fields are a contract.
@@ -78,7 +82,7 @@ impl Report {
         let results: Vec<_> =
             figures.rows.iter().filter_map(|row| Outcome::new(row, figures)).collect();
         let targets = targets::verdicts(&results);
-        Self { results, targets, machine }
+        Self { results, targets, machine, connections: Vec::new() }
     }
 
     /// The text: tables, the meaning of their columns, and a comparison with raw TCP.
@@ -114,7 +118,8 @@ impl Report {
         if targets {
             targets::print(&self.targets, out)?;
         }
-        self.compare(out)
+        self.compare(out)?;
+        if self.connections.is_empty() { Ok(()) } else { traffic::print(&self.connections, out) }
     }
 
     /// Whether a column has a value in any result.

@@ -14,6 +14,7 @@ use super::line::{Around, line_round_trip};
 use super::machine::cpu_us;
 use super::meter::Count;
 use super::raw::{FRAME, Raw};
+use super::traffic::Traffic;
 use super::worker::Worker;
 use crate::error::{CliError, CliResult, Exit};
 
@@ -181,12 +182,15 @@ pub(super) struct Plan {
     pub(super) raw: bool,
     /// The line, too, before and after each measurement.
     pub(super) line: bool,
+    /// Whether the connections of the last measurement stay until [`Session::release`].
+    pub(super) hold: bool,
 }
 
 /// The client's connection to its server.
 pub(super) struct Session {
     control: Control,
     device: Option<String>,
+    held: Option<Load>,
 }
 
 /// One worker and the server's memory, for a measurement that posts its own requests.
@@ -206,7 +210,7 @@ enum Load {
 impl Session {
     /// Connects to a server.
     pub(super) fn connect(host: &str, device: Option<&str>) -> CliResult<Self> {
-        Ok(Self { control: Control::connect(host)?, device: device.map(Into::into) })
+        Ok(Self { control: Control::connect(host)?, device: device.map(Into::into), held: None })
     }
 
     /// Measures all cases, and what they are compared with.
@@ -214,15 +218,32 @@ impl Session {
         let order = order(cases, plan.raw);
         let mut pace = Pace::new(plan, plan.rounds * order.len() as u32);
         let mut figures = Figures::default();
-        for what in (0..plan.rounds).flat_map(|_| &order) {
+        let all = plan.rounds as usize * order.len();
+        for (nth, what) in (0..plan.rounds).flat_map(|_| &order).enumerate() {
             let slice = pace.next(*what);
             let line = || plan.line.then(line_round_trip).flatten();
             let before = line();
-            let sample = self.one(*what, slice)?;
+            let sample = self.one(*what, slice, plan.hold && nth + 1 == all)?;
             let line = before.zip(line()).map(|(before, after)| Around([before, after]));
             figures.add(*what, Sample { line, ..sample });
         }
         Ok(figures)
+    }
+
+    /// What the connections that stay carried.
+    pub(super) fn held(&self) -> CliResult<Vec<Traffic>> {
+        match &self.held {
+            Some(Load::Ours(client)) => client.traffic(),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Ends the connections that stayed.
+    pub(super) fn release(&mut self) -> CliResult<()> {
+        match self.held.take() {
+            Some(load) => load.close().and_then(|()| self.end()),
+            None => Ok(()),
+        }
     }
 
     /// Makes the server serve a case; returns the address.
@@ -250,14 +271,14 @@ impl Session {
     }
 
     /// One measurement. If it fails because the server's part did, the error has the server's reason.
-    fn one(&mut self, what: What, slice: Duration) -> CliResult<Sample> {
-        self.sample(what, slice).map_err(|error| match self.control.why_ended() {
+    fn one(&mut self, what: What, slice: Duration, hold: bool) -> CliResult<Sample> {
+        self.sample(what, slice, hold).map_err(|error| match self.control.why_ended() {
             Some(why) => error.because(why),
             None => error,
         })
     }
 
-    fn sample(&mut self, what: What, slice: Duration) -> CliResult<Sample> {
+    fn sample(&mut self, what: What, slice: Duration, hold: bool) -> CliResult<Sample> {
         let begin = Instant::now();
         let mut load = self.start(what)?;
         load.phase(slice / WARM_UP)?;
@@ -266,8 +287,12 @@ impl Session {
         let count = load.phase(rest)?;
         let after = [cpu_us(), self.server()?.0];
         let local = load.is_local();
-        load.close()?;
-        self.end()?;
+        if hold {
+            self.held = Some(load);
+        } else {
+            load.close()?;
+            self.end()?;
+        }
         let used = [after[0] - before[0], after[1] - before[1]];
         Ok(Sample { local, ..Sample::new(what, count, used) })
     }

@@ -32,8 +32,14 @@ struct Scale {
 pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
     let device = args.device.as_deref();
     let mut machine = Machine::here();
-    let plan =
-        Plan { rounds: args.rounds, in_all: false, time: args.slice, raw: true, line: false };
+    let plan = Plan {
+        rounds: args.rounds,
+        in_all: false,
+        time: args.slice,
+        raw: true,
+        line: false,
+        hold: false,
+    };
     // Threads first: they need all processors, before this process is pinned.
     let mpa = has_mpa(device)?;
     let mut figures = threads(device, plan, mpa)?;

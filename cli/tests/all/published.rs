@@ -15,7 +15,7 @@ use warpline_tests::c::{Kit, Language};
 
 use crate::explain::load::{Load, Manner, Op, ROLES, Role, STREAM, Serve, TEST};
 use crate::stat::Runtime;
-use crate::support::{Running, line_with};
+use crate::support::{Running, line_with, warpline};
 
 /// A user without rights.
 const NOBODY: u32 = 65_534;
@@ -72,6 +72,67 @@ fn counts_of_each_connection_are_those_of_its_program() {
         is_refused |= refused != "0";
     }
     assert!(is_refused, "one load is larger than its queue");
+}
+
+/// Several connections of each kind of message, from one thread and from two, while the measurement holds them: its
+/// own count is that of the state page, at both ends.
+#[test]
+fn counts_of_perf_are_those_of_stat_at_both_ends() {
+    let shapes = [
+        ("write", "4k", "tcp", "1"),
+        ("write", "64k", "ring", "2"),
+        ("send", "100", "tcp", "2"),
+        ("send", "3000", "ring", "1"),
+        ("read", "5000", "tcp", "1"),
+        ("read", "64k", "ring", "2"),
+    ];
+    for (op, size, carrier, threads) in shapes {
+        let runtime = Runtime::new();
+        let local = if carrier == "ring" { "on" } else { "off" };
+        let mut command = warpline();
+        command
+            .args(["perf", "local", "--mode", "bw", "--op", op, "--size", size, "--local", local]);
+        command.args(["--conns", "3", "--threads", threads, "--crc", "on", "--poll", "--no-raw"]);
+        command.args(["--duration", "0.1", "--rounds", "2", "--hold", "--json"]);
+        command.env("XDG_RUNTIME_DIR", &runtime.0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        let held = child.stdin.take();
+        let mut perf = Running::new(child);
+        let mut report = serde_json::Deserializer::from_reader(perf.stdout()).into_iter::<Value>();
+        let report = report.next().unwrap().unwrap();
+        let own = report["connections"].as_array().unwrap();
+        assert_eq!(own.len(), 3);
+        // Octets sent are counted after the system call, and may arrive before.
+        warpline_patience::until("stat to show what perf counted", || {
+            let all = runtime.json(&["stat", "--json"]);
+            let processes = all["processes"].as_array().unwrap();
+            let find = |is_client: bool, key: &str, end: &Value| {
+                let of = processes.iter().find(|of| (of["pid"] == perf.id()) == is_client).unwrap();
+                let all = of["connections"].as_array().unwrap().iter();
+                all.clone().find(|of| of[key] == *end).cloned().unwrap_or_default()
+            };
+            own.iter().all(|own| {
+                let here = find(true, "local", &own["local"]);
+                let there = find(false, "remote", &own["local"]);
+                let counts =
+                    ["messages_sent", "messages_received", "octets_sent", "octets_received"];
+                let is_same =
+                    |(at_client, at_server): (&str, &str)| here[at_client] == there[at_server];
+                let is_shown = counts.iter().all(|key| here[key] == own[key])
+                    && is_same(("octets_sent", "octets_received"))
+                    && is_same(("octets_received", "octets_sent"))
+                    && is_same(("fpdus_sent", "fpdus_received"));
+                // Read Responses are no messages of the server's send queue.
+                let sent = ["messages_sent", "responses_sent"].map(|key| there[key].as_u64());
+                let sent = sent.into_iter().flatten().sum::<u64>();
+                // Its engine's zero-length Writes begin the stream, and ask whether the peer lives.
+                let received = there["messages_received"].as_u64() >= own["messages_sent"].as_u64();
+                is_shown && received && own["messages_received"] == sent
+            })
+        });
+        drop(held);
+        assert_eq!(perf.code(), Some(0), "{op} {size} {carrier}");
+    }
 }
 
 #[test]

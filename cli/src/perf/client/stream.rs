@@ -13,6 +13,7 @@ use itapi::{Completion, RemoteRange, Work};
 use crate::error::{CliError, CliResult, Exit};
 use crate::perf::case::{INLINE, Op};
 use crate::perf::meter::{Count, Latencies};
+use crate::perf::traffic::Traffic;
 use crate::perf::worker::{Worker, is_receive};
 
 /// Small messages are copied when posted.
@@ -36,6 +37,8 @@ struct Conn {
     since: VecDeque<Instant>,
     /// Messages that the server has received, once it has replied.
     received: Option<u64>,
+    /// Messages of the server and their octets: credits and replies.
+    mail: (u64, u64),
 }
 
 impl Conn {
@@ -82,6 +85,7 @@ impl Stream {
             silent: 0,
             since: VecDeque::new(),
             received: None,
+            mail: (0, 0),
         };
         Self {
             conns: remotes.into_iter().map(conn).collect(),
@@ -117,6 +121,31 @@ impl Stream {
         Ok(Count { messages, elapsed, latencies, slowest: least.map(|least| least as f64 / mean) })
     }
 
+    /// What each connection carried so far, in octets and messages of Sends and RDMA Writes.
+    pub(super) fn traffic(&self) -> CliResult<Vec<Traffic>> {
+        let (op, size) = (self.worker.case.op, u64::from(self.worker.case.size));
+        let of = |(conn, ep): (&Conn, &itapi::Ep)| {
+            // The response to an atomic is no payload.
+            let (there, back) = match op {
+                Op::FetchAdd => (0, 0),
+                Op::Read => (0, conn.messages * size),
+                _ => (conn.messages * size, 0),
+            };
+            let (mails, mail_octets) = conn.mail;
+            let ends = ep.query()?.ends;
+            let received = mails + if op.is_answered() { conn.messages } else { 0 };
+            Ok(Traffic {
+                local: ends.as_ref().map(|ends| ends.local.address),
+                remote: ends.as_ref().map(|ends| ends.remote.address),
+                messages_sent: conn.posted,
+                octets_sent: there,
+                messages_received: received,
+                octets_received: back + mail_octets,
+            })
+        };
+        self.conns.iter().zip(&self.worker.eps).map(of).collect()
+    }
+
     /// Sends an empty message on each connection, which tells the server that it ends: receives of a shared
     /// queue are not flushed.
     pub(super) fn leave(&mut self) -> CliResult<()> {
@@ -148,6 +177,7 @@ impl Stream {
         let conn = &mut self.conns[at];
         if is_receive(completion.operation) {
             let Some(buffer) = completion.into_buffer() else { return Ok(None) };
+            conn.mail = (conn.mail.0 + 1, conn.mail.1 + buffer.len() as u64);
             let mut count = [0; 8];
             if buffer.len() == count.len() {
                 buffer.read_at(0, &mut count)?;
