@@ -226,6 +226,63 @@ fn a_program_with_more_rights_than_its_user_does_not_publish() {
     assert!(!publishes(&runtime, Command::new(&program)));
 }
 
+/// A program that serves pings for one user, and commands of another about it.
+#[test]
+fn another_user_is_refused_and_root_is_not() {
+    let open = Open(std::env::temp_dir().join(format!("users-{}", std::process::id())));
+    let program = open.0.join("warpline");
+    std::fs::create_dir_all(&open.0).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_warpline"), &program).unwrap();
+    // Each publishes in its own directory there.
+    if chown(&program, Some(NOBODY), None).is_err() {
+        return skip("state of another user", "only root becomes another user");
+    }
+    std::fs::set_permissions(&open.0, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let by = |user: u32, arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).uid(user).current_dir("/").env("TMPDIR", &open.0);
+        command.env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
+        command
+    };
+    let asks = |user: u32, arguments: &[&str]| {
+        let output = by(user, arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let serves = |user: u32| {
+        let mut command = by(user, &["ping", "--serve=127.0.0.1:0"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut server = Running::new(command.spawn().unwrap());
+        line_with(&mut server.stdout(), |line| line.contains(" at "));
+        server
+    };
+    let server = serves(0);
+    let pid = server.id().to_string();
+    for command in ["stat", "explain", "capture"] {
+        let (status, error) = asks(NOBODY, &[command, &pid]);
+        assert!(status == Some(1) && error.contains("root"), "{command}: {error}");
+    }
+    // Even if the files can be reached: the process itself looks at who asks.
+    let directory = open.0.join("warpline-0");
+    let socket = directory.join(format!("{pid}.sock"));
+    for (path, mode) in [(&directory, 0o755), (&socket, 0o777)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let ask = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+               s.sendall(b'{\"ask\": \"verbs\"}\\n'); print(len(s.recv(4096)))";
+    for (user, is_told) in [(0, true), (NOBODY, false)] {
+        let mut command = Command::new("python3");
+        let output = command.args(["-c", ask]).arg(&socket).uid(user).current_dir("/").output();
+        let octets = output.map(|output| String::from_utf8(output.stdout).unwrap());
+        match octets {
+            Ok(octets) => assert_eq!(octets.trim() != "0" && !octets.is_empty(), is_told),
+            Err(_) => return skip("a request of another user", "python3 is missing"),
+        }
+    }
+    let server = serves(NOBODY);
+    let (status, error) = asks(0, &["stat", &server.id().to_string()]);
+    assert_eq!(status, Some(0), "{error}");
+}
+
 #[test]
 fn damaged_pages_are_reported_and_the_others_shown() {
     let runtime = Runtime::new();
