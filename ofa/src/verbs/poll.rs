@@ -89,10 +89,7 @@ impl Cq {
                 Err(status) => return Err(status.into()),
             };
             for completion in &batch[..got] {
-                if let Some(wc) = converted(adapter, completion) {
-                    put(wc);
-                    found += 1;
-                }
+                found += usize::from(convert(adapter, completion, put));
             }
             if got < wanted {
                 break;
@@ -115,10 +112,8 @@ impl Cq {
         let got = self.vp().poll_from(&mut batch[..wanted], &mut from[..wanted])?;
         let mut found = 0;
         for (completion, source) in batch[..got].iter().zip(&from) {
-            if let Some(wc) = converted(adapter, completion) {
-                put(source.as_ref().map_or(wc, |source| with_source(wc, source)));
-                found += 1;
-            }
+            let mut put = |wc| put(source.as_ref().map_or(wc, |source| with_source(wc, source)));
+            found += usize::from(convert(adapter, completion, &mut put));
         }
         Ok(found)
     }
@@ -133,14 +128,19 @@ impl Cq {
     }
 }
 
-/// A completion as programs read it; `None`: it is returned later.
+/// Puts a completion as programs read it; false: it is returned later. It is written to its place and not returned, which
+/// would copy it.
 #[inline(always)]
-fn converted(adapter: &Adapter, completion: &WorkCompletion) -> Option<ibv_wc> {
+fn convert(adapter: &Adapter, completion: &WorkCompletion, put: &mut impl FnMut(ibv_wc)) -> bool {
     let number = adapter.numbers().get(completion.qp);
-    match completion.status == WcStatus::Success && completion.opcode != WcOpcode::Atomic {
-        true => Some(wc::of(completion, number)),
-        false => looked_up(adapter, completion, number),
+    if completion.status == WcStatus::Success && completion.opcode != WcOpcode::Atomic {
+        put(wc::of(completion, number));
+    } else if let Some(wc) = looked_up(adapter, completion, number) {
+        put(wc);
+    } else {
+        return false;
     }
+    true
 }
 
 /// A completion that needs more than the provider's fields; `None`: it is returned later.

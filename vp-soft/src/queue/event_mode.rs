@@ -25,16 +25,19 @@ pub enum InVain {
 
 impl EventMode {
     /// The CQ was armed; `polls` empty polls end the mode. True if it begins.
+    #[inline]
     pub fn begin(&self, polls: u32) -> bool {
         self.0.swap(polls, Ordering::AcqRel) == 0
     }
 
     /// The CQ is destroyed; true if the mode ends.
+    #[inline]
     pub fn end(&self) -> bool {
         self.0.swap(0, Ordering::AcqRel) != 0
     }
 
     /// A poll found nothing.
+    #[inline]
     pub fn poll_in_vain(&self) -> InVain {
         let left = self.0.load(Ordering::Relaxed);
         if left == 0 {

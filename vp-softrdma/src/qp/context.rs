@@ -193,13 +193,21 @@ impl Queues {
     #[inline(always)] // most of a short Send's way
     pub(crate) fn push_receive(&mut self, context: &Context, completion: &WorkCompletion) {
         self.lost.receives += u32::from(completion.status != WcStatus::Success);
-        let silent = self.silent;
-        let deferred = &mut self.deferred.recv_cq;
-        let mut push = || if silent { None } else { context.recv_cq.push(completion, deferred) };
-        match &context.srq {
-            Some(srq) => srq.complete(context.recv_cq.id(), push),
-            None => self.untaken_receives.add_signalled(push()),
+        if let Some(srq) = &context.srq {
+            return self.push_shared(context, srq, completion);
         }
+        let place = match self.silent {
+            true => None,
+            false => context.recv_cq.push(completion, &mut self.deferred.recv_cq),
+        };
+        self.untaken_receives.add_signalled(place);
+    }
+
+    #[inline(never)]
+    fn push_shared(&mut self, context: &Context, srq: &SoftSrq, completion: &WorkCompletion) {
+        let deferred = &mut self.deferred.recv_cq;
+        let push = || if self.silent { None } else { context.recv_cq.push(completion, deferred) };
+        srq.complete(context.recv_cq.id(), push);
     }
 
     /// Resolves a source of the peer's RDMA Read.
