@@ -215,12 +215,17 @@ pub(crate) fn address_of(id: *mut rdma_cm_id) -> String {
 /// An identifier that can connect to this address, with a queue pair.
 pub(crate) fn resolved(channel: *mut rdma_event_channel, to: &str) -> *mut rdma_cm_id {
     let id = id_on(channel);
+    resolve(id, channel, to);
+    create_qp(id);
+    id
+}
+
+/// Resolves address and route of an identifier on this channel.
+pub(crate) fn resolve(id: *mut rdma_cm_id, channel: *mut rdma_event_channel, to: &str) {
     done!(warpline_rdma_resolve_addr(id, null_mut(), c_address(to), 1000));
     assert_eq!(expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED), id);
     done!(warpline_rdma_resolve_route(id, 1000));
     assert_eq!(expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED), id);
-    create_qp(id);
-    id
 }
 
 /// The identifier of the next request, with a queue pair.

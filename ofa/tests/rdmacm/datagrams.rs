@@ -39,10 +39,7 @@ fn create_qp(id: *mut rdma_cm_id) {
 /// An identifier that can ask the service at this address, with a queue pair.
 fn resolved(channel: *mut rdma_event_channel, to: &str) -> *mut rdma_cm_id {
     let id = id_on(channel);
-    done!(warpline_rdma_resolve_addr(id, null_mut(), c_address(to), 1000));
-    assert_eq!(expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED), id);
-    done!(warpline_rdma_resolve_route(id, 1000));
-    assert_eq!(expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED), id);
+    resolve(id, channel, to);
     create_qp(id);
     id
 }
