@@ -19,24 +19,26 @@ mod queues;
 mod send;
 mod served;
 pub(crate) mod status;
+mod transmit;
+mod verbs;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use kal_os::lock;
-use roce_proto::rc::{self, PostError, RcConfig, SendOp, Transmit};
+use roce_proto::rc::{self, PostError, RcConfig, SendOp};
 use roce_proto::wire::packet::Packet;
 use vp_api::{
-    AsyncEvent, EventSource, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, QpState, RecvWr,
-    SendWr, VpError, VpResult, VpStatus, WcStatus,
+    AsyncEvent, EventSource, PostFailure, QpId, QpInit, QpState, RecvWr, SendWr, VpError, VpResult,
+    VpStatus, WcStatus,
 };
 use vp_soft::events::EventSink;
 use vp_soft::memory::stag_table::StagTable;
 use vp_soft::queue::srq::SoftSrq;
 
 use crate::cq::RoceCq;
-use crate::engine::{self, Arrived, Batch, Engine, Reason, Socket, TooLong};
+use crate::engine::{Arrived, Engine, Reason, Socket};
 use crate::settings::Settings;
 use crate::tuning::PROBE_AFTER_US;
 use host::View;
@@ -104,14 +106,6 @@ struct Link {
     timer: Option<u64>,
 }
 
-impl Link {
-    /// Sends what is in the batch. Only of its own ends it is known that they notify this one of congestion.
-    fn send(&self, batch: &mut Batch) -> Result<(), TooLong> {
-        let class = if self.ours { engine::ECN_CAPABLE } else { 0 };
-        batch.send(&self.socket, self.peer, class)
-    }
-}
-
 /// The parameters of a connection that begins.
 pub(crate) struct Path {
     pub(crate) config: RcConfig,
@@ -121,14 +115,6 @@ pub(crate) struct Path {
     pub(crate) ours: bool,
     pub(crate) unconfirmed: Option<u32>,
     pub(crate) probes: bool,
-}
-
-/// Why a packet does not leave.
-enum Unsent {
-    /// Its memory may not be read.
-    Fault(WcStatus),
-    /// One before it is too long for the path.
-    TooLong,
 }
 
 /// The slot number of a probe; no request of the consumer has it.
@@ -363,49 +349,6 @@ impl RoceQp {
         })
     }
 
-    /// Sends all that may be sent now. Returns true if a packet is too long for the path.
-    fn transmit(&self, link: &mut Link, queues: &mut Queues, now: u64) -> bool {
-        engine::with_batch(|batch| {
-            while let Some(transmit) = link.core.poll_transmit(now) {
-                match self.build(batch, link, queues, &transmit) {
-                    Ok(()) => {}
-                    Err(Unsent::Fault(status)) => {
-                        queues.fault = Some(status);
-                        link.core.handle_source_fault(&transmit);
-                    }
-                    Err(Unsent::TooLong) => return true,
-                }
-            }
-            link.send(batch).is_err()
-        })
-    }
-
-    /// Adds a packet to the batch, with room for the invariant CRC. Only between our own ends several leave together.
-    fn build(
-        &self,
-        batch: &mut Batch,
-        link: &Link,
-        queues: &Queues,
-        transmit: &Transmit,
-    ) -> Result<(), Unsent> {
-        const CRC: usize = 4;
-        let (headers, payload) = (transmit.headers.emit(), transmit.source.len() as usize);
-        let at = headers.as_slice().len();
-        let len = at + payload + usize::from(transmit.headers.bth.pad) + CRC;
-        if !batch.takes(len) || !link.ours {
-            link.send(batch).map_err(|TooLong| Unsent::TooLong)?;
-        }
-        let packet = batch.room(len);
-        packet[..at].copy_from_slice(headers.as_slice());
-        let (room, pad) = packet[at..].split_at_mut(payload);
-        pad.fill(0);
-        queues
-            .copy_payload(&self.context, transmit.source, room)
-            .map_err(|error| Unsent::Fault(status::of_access(error)))?;
-        batch.push(len);
-        Ok(())
-    }
-
     /// Sets a timer, unless one is set that fires early enough.
     fn set_timer(&self, link: &mut Link, now: u64) {
         let waits = link.probes && !link.probing;
@@ -577,106 +520,3 @@ pub(crate) fn each<T>(
 }
 
 pub(crate) const GONE: PostFailure = PostFailure { posted: 0, status: VpStatus::InvalidHandle };
-
-impl Qp for RoceQp {
-    fn id(&self) -> QpId {
-        self.context.id
-    }
-
-    fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
-        let mut state = lock(&self.state);
-        if state.destroyed {
-            return Err(GONE);
-        }
-        if state.phase == QpState::Idle {
-            return Err(PostFailure { posted: 0, status: VpStatus::InvalidState });
-        }
-        let posted = each(wrs, |wr| self.post_one(&mut state, wr));
-        self.advance(&mut state, self.engine.now());
-        let settles = !state.queues.deferred.is_empty();
-        drop(state);
-        if settles {
-            self.settle();
-        }
-        posted
-    }
-
-    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
-        if self.context.srq.is_some() {
-            return Err(PostFailure { posted: 0, status: VpStatus::InvalidWr });
-        }
-        let mut state = lock(&self.state);
-        if state.destroyed {
-            return Err(GONE);
-        }
-        let posted = each(wrs, |wr| self.post_one_receive(&mut state, wr));
-        let settles = !state.queues.deferred.is_empty();
-        drop(state);
-        if settles {
-            self.settle();
-        }
-        posted
-    }
-
-    fn modify(&self, change: QpChange) -> VpResult<()> {
-        let phase = self.alive()?.phase;
-        let wrong = |needed: &str| {
-            let detail = format!("the queue pair is {phase:?}; {needed} is needed");
-            Err(VpError::new(VpStatus::InvalidState, detail))
-        };
-        match change {
-            QpChange::Rts(_) => {
-                let detail = "this device makes its connections itself and takes no sockets";
-                Err(VpError::new(VpStatus::Unsupported, detail))
-            }
-            QpChange::Closing | QpChange::Terminate if phase != QpState::Rts => wrong("Rts"),
-            QpChange::Closing | QpChange::Terminate | QpChange::Error => {
-                self.end();
-                Ok(())
-            }
-            QpChange::Idle if phase == QpState::Idle => Ok(()),
-            QpChange::Idle if phase == QpState::Error => self.renew(),
-            QpChange::Idle => wrong("Error"),
-            QpChange::Limits { ord, ird, send_depth: None, recv_depth: None, recv_limit: None }
-                if phase == QpState::Idle =>
-            {
-                let mut state = self.alive()?;
-                let fits = |wanted: Option<u16>, most| wanted.is_none_or(|wanted| wanted <= most);
-                if !fits(ord, self.init.ord) || !fits(ird, self.init.ird) {
-                    let (ird, ord) = (self.init.ird, self.init.ord);
-                    let detail = format!("this queue pair was created for IRD {ird}, ORD {ord}");
-                    return Err(VpError::new(VpStatus::InvalidIrdOrd, detail));
-                }
-                state.ord = ord.unwrap_or(state.ord);
-                state.ird = ird.unwrap_or(state.ird);
-                Ok(())
-            }
-            QpChange::Limits { .. } => {
-                let detail = "of this device's queue pairs only IRD and ORD change, and in Idle";
-                Err(VpError::new(VpStatus::CannotChange, detail))
-            }
-            _ => {
-                let detail = "this device has no such change of a queue pair";
-                Err(VpError::new(VpStatus::Unsupported, detail))
-            }
-        }
-    }
-
-    fn query(&self) -> VpResult<QpInfo> {
-        let state = self.alive()?;
-        let mut info = QpInfo::new(self.context.id);
-        info.state = state.phase;
-        (info.send_depth, info.recv_depth) = (self.init.send_depth, self.init.recv_depth);
-        info.sends_outstanding = state.queues.outstanding;
-        info.recvs_outstanding = state.queues.receives.posted() + u32::from(state.queues.receiving);
-        (info.sends_lost, info.recvs_lost) = (state.queues.sends_lost, state.queues.receives_lost);
-        (info.ird, info.ord) = (state.ird, state.ord);
-        info.ended = state.ended;
-        info.terminate = match state.ended {
-            Some(AsyncEvent::TerminateSent(why) | AsyncEvent::TerminateReceived(why)) => Some(why),
-            _ => None,
-        };
-        (info.local, info.remote) = (state.local, state.remote);
-        Ok(info)
-    }
-}

@@ -1,0 +1,72 @@
+//! Sending: a queue pair's packets, several in one system call between our own ends.
+//!
+//! Runs under the QP's lock, with the batch of the thread that posts, receives or serves timers. What the kernel does
+//! not take is lost, and the core repeats it.
+
+use roce_proto::rc::Transmit;
+use vp_api::WcStatus;
+
+use super::queues::Queues;
+use super::{Link, RoceQp, status};
+use crate::engine::{self, Batch, TooLong};
+
+impl Link {
+    /// Sends what is in the batch. Only of its own ends it is known that they notify this one of congestion.
+    fn send(&self, batch: &mut Batch) -> Result<(), TooLong> {
+        let class = if self.ours { engine::ECN_CAPABLE } else { 0 };
+        batch.send(&self.socket, self.peer, class)
+    }
+}
+
+/// Why a packet does not leave.
+enum Unsent {
+    /// Its memory may not be read.
+    Fault(WcStatus),
+    /// One before it is too long for the path.
+    TooLong,
+}
+
+impl RoceQp {
+    /// Sends all that may be sent now. Returns true if a packet is too long for the path.
+    pub(super) fn transmit(&self, link: &mut Link, queues: &mut Queues, now: u64) -> bool {
+        engine::with_batch(|batch| {
+            while let Some(transmit) = link.core.poll_transmit(now) {
+                match self.build(batch, link, queues, &transmit) {
+                    Ok(()) => {}
+                    Err(Unsent::Fault(status)) => {
+                        queues.fault = Some(status);
+                        link.core.handle_source_fault(&transmit);
+                    }
+                    Err(Unsent::TooLong) => return true,
+                }
+            }
+            link.send(batch).is_err()
+        })
+    }
+
+    /// Adds a packet to the batch, with room for the invariant CRC. Only between our own ends several leave together.
+    fn build(
+        &self,
+        batch: &mut Batch,
+        link: &Link,
+        queues: &Queues,
+        transmit: &Transmit,
+    ) -> Result<(), Unsent> {
+        const CRC: usize = 4;
+        let (headers, payload) = (transmit.headers.emit(), transmit.source.len() as usize);
+        let at = headers.as_slice().len();
+        let len = at + payload + usize::from(transmit.headers.bth.pad) + CRC;
+        if !batch.takes(len) || !link.ours {
+            link.send(batch).map_err(|TooLong| Unsent::TooLong)?;
+        }
+        let packet = batch.room(len);
+        packet[..at].copy_from_slice(headers.as_slice());
+        let (room, pad) = packet[at..].split_at_mut(payload);
+        pad.fill(0);
+        queues
+            .copy_payload(&self.context, transmit.source, room)
+            .map_err(|error| Unsent::Fault(status::of_access(error)))?;
+        batch.push(len);
+        Ok(())
+    }
+}
