@@ -5,7 +5,7 @@
 //! sender down, and ends in order: [`Channel::close`] returns when the peer has everything. A
 //! [`Listener`] accepts channels, for a thread each; a [`Server`] serves many clients in one thread;
 //! [`AsyncChannel`] and [`AsyncListener`] are for tasks of any runtime; [`Stream`] and [`AsyncStream`]
-//! make octets of the messages, for code that reads and writes (feature `tokio`: its traits).
+//! make octets of the messages, for code that reads and writes (features `tokio` and `futures-io`: their traits).
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

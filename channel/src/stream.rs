@@ -1,13 +1,16 @@
 //! Streams of octets over messages, for code that reads and writes. Each write is a message, up to the
 //! longest one; octets of a message that a read leaves are returned by the next. One reader and one writer.
 
+mod tasks;
+
 use std::io::{self, Read, Write};
 
 use crate::channel::Channel;
 use crate::error::Result;
 use crate::message::Message;
-use crate::tasks::AsyncChannel;
 use crate::tuning::PIECE;
+
+pub use tasks::AsyncStream;
 
 /// A message and how much of it was read.
 #[derive(Debug, Default)]
@@ -106,7 +109,7 @@ impl Write for Stream {
         if octets.is_empty() {
             return Ok(0);
         }
-        let piece = &octets[..octets.len().min(PIECE).min(self.channel.longest() as usize)];
+        let piece = piece(octets, self.channel.longest());
         self.channel.send(piece)?;
         Ok(piece.len())
     }
@@ -117,79 +120,7 @@ impl Write for Stream {
     }
 }
 
-/// An [`AsyncChannel`] as a stream of octets; with the feature `tokio` it has that one's `AsyncRead` and
-/// `AsyncWrite`.
-#[derive(Debug)]
-pub struct AsyncStream {
-    channel: AsyncChannel,
-    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "read through the traits"))]
-    rest: PartlyRead,
-}
-
-impl AsyncChannel {
-    /// The same as a stream of octets.
-    pub fn into_stream(self) -> AsyncStream {
-        AsyncStream { channel: self, rest: PartlyRead::default() }
-    }
-}
-
-impl AsyncStream {
-    /// Returns the channel; the rest of a partly read message is dropped.
-    pub fn into_channel(self) -> AsyncChannel {
-        self.channel
-    }
-}
-
-#[cfg(feature = "tokio")]
-mod traits {
-    use std::io;
-    use std::pin::Pin;
-    use std::task::{Context, Poll, ready};
-
-    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-    use super::{AsyncStream, PIECE};
-
-    impl AsyncRead for AsyncStream {
-        fn poll_read(
-            mut self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-            out: &mut ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            while out.remaining() > 0 && self.rest.is_empty() {
-                match ready!(self.channel.poll_recv(context))? {
-                    Some(message) if message.is_empty() => {}
-                    Some(message) => self.rest.put(message),
-                    None => return Poll::Ready(Ok(())),
-                }
-            }
-            let octets = self.rest.copy(out.initialize_unfilled());
-            out.advance(octets);
-            Poll::Ready(Ok(()))
-        }
-    }
-
-    impl AsyncWrite for AsyncStream {
-        fn poll_write(
-            self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-            octets: &[u8],
-        ) -> Poll<io::Result<usize>> {
-            if octets.is_empty() {
-                return Poll::Ready(Ok(0));
-            }
-            let most = self.channel.longest() as usize;
-            let piece = &octets[..octets.len().min(PIECE).min(most)];
-            ready!(self.channel.poll_send(context, &mut Some(piece.into())))?;
-            Poll::Ready(Ok(piece.len()))
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            self.channel.poll_finish(context).map_err(Into::into)
-        }
-    }
+/// The octets of a write that one message carries.
+fn piece(octets: &[u8], longest: u64) -> &[u8] {
+    &octets[..octets.len().min(PIECE).min(longest as usize)]
 }

@@ -96,7 +96,6 @@ fn a_task_is_notified_that_the_peer_has_ended() {
     });
 }
 
-#[cfg(feature = "tokio")]
 #[test]
 fn a_stream_of_tokio_is_read_to_its_end() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -119,4 +118,38 @@ fn a_stream_of_tokio_is_read_to_its_end() {
         };
         tokio::join!(writer, reader);
     });
+}
+
+#[test]
+fn a_stream_of_the_futures_crates_is_read_to_its_end() {
+    use futures_io::{AsyncRead, AsyncWrite};
+    use std::future::poll_fn;
+
+    let (client, server) = pair(TIGHT);
+    let sent = message(4, 200_000);
+    let writer = async {
+        let mut stream = client.into_async().unwrap().into_stream();
+        let mut rest = &sent[..];
+        while !rest.is_empty() {
+            let taken = poll_fn(|context| Pin::new(&mut stream).poll_write(context, rest)).await;
+            rest = &rest[taken.unwrap()..];
+        }
+        poll_fn(|context| Pin::new(&mut stream).poll_flush(context)).await.unwrap();
+        poll_fn(|context| Pin::new(&mut stream).poll_close(context)).await.unwrap();
+        stream.into_channel().close().await.unwrap();
+    };
+    let reader = async {
+        let mut stream = server.into_async().unwrap().into_stream();
+        let (mut got, mut some) = (Vec::new(), [0; 999]);
+        loop {
+            let read = poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut some)).await;
+            match read.unwrap() {
+                0 => break,
+                octets => got.extend_from_slice(&some[..octets]),
+            }
+        }
+        assert!(got == sent);
+        stream.into_channel().close().await.unwrap();
+    };
+    run(vec![Box::pin(writer), Box::pin(reader)]);
 }
