@@ -129,6 +129,13 @@ pub(crate) struct Api {
 impl Api {
     /// Loads both libraries, or says which is missing.
     pub(crate) fn load(libraries: &Libraries) -> Result<Self, Unavailable> {
+        if cfg!(target_feature = "crt-static") {
+            return Err(Unavailable {
+                reason: "this program is linked statically; it cannot load rdma-core's libraries"
+                    .into(),
+                remedy: "use a program that is linked with shared libraries".into(),
+            });
+        }
         Ok(Self { ibv: Ibv::load(&libraries.verbs)?, cm: RdmaCm::load(&libraries.rdmacm)? })
     }
 }

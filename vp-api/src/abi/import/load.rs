@@ -102,6 +102,11 @@ fn open(path: &Path) -> Result<Library, Fault> {
     {
         return Err(Fault::NotALibrary(why));
     }
+    if cfg!(target_feature = "crt-static") {
+        return Err(Fault::NotALibrary(
+            "this program is linked statically; it loads no libraries".into(),
+        ));
+    }
     if let Some(probe) = PROBE.get() {
         probe(path).map_err(Fault::Dangerous)?;
     }
