@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use verbs_programs::{Libraries, libraries, process};
+use verbs_programs::{Libraries, libraries, process, run};
 use warpline_patience::{HANG, until};
 use warpline_skip::skip;
 
@@ -195,6 +195,42 @@ fn ucx_runs_on_roce() {
         for side in [&mut client, &mut server] {
             let status = side.wait(HANG);
             assert!(status.is_some_and(|status| status.success()), "{test}: {}", side.printed());
+        }
+    }
+}
+
+/// Package, compiler, and the command that starts two ranks.
+const MPIS: [[&str; 3]; 2] = [
+    [
+        "libopenmpi-dev",
+        "mpicc.openmpi",
+        "mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 --mca pml ucx",
+    ],
+    ["libmpich-dev", "mpicc.mpich", "mpirun.mpich -n 2"],
+];
+
+/// UCX's other transport between processes of a host is shared memory, which these names leave out.
+#[test]
+fn mpi_over_ucx_runs_on_roce() {
+    Libraries::build();
+    for [package, compiler, launcher] in MPIS {
+        let words: Vec<_> = launcher.split(' ').collect();
+        if [compiler, words[0]].iter().any(|name| libraries::find(name).is_none()) {
+            skip(&format!("{} over UCX", words[0]), &format!("package {package} is not installed"));
+            continue;
+        }
+        let program = run::compile(compiler, "mpi.c", &[]).unwrap();
+        for transports in ["rc_v,self", "ud_v,self"] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
+            command.args(["run", "--roce", "--view", "--"]).args(&words).arg(&program);
+            command.env("UCX_TLS", transports).env("UCX_NET_DEVICES", "roce0:1");
+            let mut ranks = process::Process::start(command).unwrap();
+            let status = ranks.wait(HANG);
+            let printed = ranks.printed();
+            assert!(
+                status.is_some_and(|it| it.success()) && printed.contains("2 ranks: ring"),
+                "{launcher}, {transports}: {status:?}\n{printed}"
+            );
         }
     }
 }

@@ -41,8 +41,11 @@ pub fn once(libraries: &Libraries, program: &Program) -> Seen {
     }
 }
 
-/// A program of `tests/verbs/c`, beside this one.
-fn compile(compiler: &str, source: &str, links: &[String]) -> Result<PathBuf, String> {
+/// Compiles a program of `tests/verbs/c`; it is beside the running one.
+///
+/// # Errors
+/// What the compiler says.
+pub fn compile(compiler: &str, source: &str, links: &[String]) -> Result<PathBuf, String> {
     let source = libraries::root().join("tests/verbs/c").join(source);
     let program = std::env::current_exe().unwrap().with_file_name("verbs-program");
     let program = program.with_extension(source.file_stem().unwrap());
