@@ -108,6 +108,12 @@ impl QueuePair for Qp {
             let status = info.and_then(|info| info.terminate).map(wc::remote);
             return Some(ibv_wc { status: status.unwrap_or(plain.status), ..plain });
         }
+        // RoCE reports the request itself whose repetitions were over.
+        if completion.status == WcStatus::LocalCatastrophic {
+            self.attributed.store(true, Ordering::Release);
+            let status = info.and_then(|info| wc::first_lost(&info));
+            return Some(ibv_wc { status: status.unwrap_or(plain.status), ..plain });
+        }
         let by_peer = self.is_met() && self.state() != IBV_QPS_ERR;
         let lost = by_peer || self.lost.load(Ordering::Acquire);
         let reported = match self.attributed.swap(true, Ordering::AcqRel) {

@@ -162,7 +162,7 @@ fn failed(adapter: &Adapter, completion: &WorkCompletion, out: ibv_wc) -> Option
     let (status, vendor_err) = (wc::status(completion), completion.status as u32);
     let plain = ibv_wc { status, vendor_err, ..out };
     let qp = match completion.status {
-        WcStatus::Flushed | WcStatus::RemoteTermination => {
+        WcStatus::Flushed | WcStatus::RemoteTermination | WcStatus::LocalCatastrophic => {
             adapter.directory().queue_pair(completion.qp)
         }
         _ => None,

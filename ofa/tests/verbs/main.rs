@@ -21,6 +21,7 @@ mod man_pages;
 mod misuse;
 mod processes;
 mod rendezvous;
+mod roce;
 mod signals;
 mod states;
 #[path = "../common/watch.rs"]
