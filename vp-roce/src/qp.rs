@@ -86,6 +86,15 @@ struct State {
     remote: Option<SocketAddr>,
 }
 
+impl State {
+    /// Whether requests may be sent. An end that accepted need not wait for the peer's last message: rdma-core's
+    /// rdma_accept brings the queue pair to RTS.
+    fn takes_sends(&self) -> bool {
+        let accepted = || self.link.as_ref().is_some_and(|link| link.unconfirmed.is_some());
+        self.phase == QpState::Rts || (self.phase == QpState::Idle && accepted())
+    }
+}
+
 /// A connection.
 struct Link {
     core: rc::Qp,
@@ -462,7 +471,8 @@ impl RoceQp {
     }
 
     fn post_one(&self, state: &mut State, wr: &SendWr<'_>) -> Result<(), VpStatus> {
-        let State { phase, queues, .. } = state;
+        let takes_sends = state.takes_sends();
+        let State { queues, .. } = state;
         if !queues.has_send_slot(&self.context) {
             return Err(VpStatus::TooManyWrs);
         }
@@ -471,7 +481,7 @@ impl RoceQp {
         queues.sends.check(wr)?;
         queues.sends.store(slot, wr);
         queues.take_send_slot();
-        if *phase == QpState::Rts {
+        if takes_sends {
             queues.pending.push_back(Pending { slot, flags: wr.flags, post });
         } else {
             queues.complete_send(&self.context, slot, WcStatus::Flushed);

@@ -165,7 +165,8 @@ impl ConnectionTable {
             ca_guid: wire::GUID,
             private,
         };
-        (one.qp, one.number) = (Some(qp.clone()), Some(number));
+        // The QP owns the number since it began.
+        one.qp = Some(qp.clone());
         // `offered` has checked the state.
         let _ = one.machine.accept(rep, engine.now());
         one.send();

@@ -57,9 +57,16 @@ impl Exchange {
         let Some(qp) = &self.qp else { return };
         qp.disconnected();
         touched.add(qp.clone());
-        if !std::mem::replace(&mut self.is_told, true) {
-            self.events.push(NativeEvent::Disconnected { qp: qp.id() });
+        if std::mem::replace(&mut self.is_told, true) {
+            return;
         }
+        let id = qp.id();
+        self.events.push(if self.is_up {
+            NativeEvent::Disconnected { qp: id }
+        } else {
+            let reason = format!("the connection to {} ended before it was established", self.peer);
+            NativeEvent::Failed { qp: id, reason }
+        });
     }
 
     fn up(&mut self, private_data: Vec<u8>, touched: &mut Touched) {

@@ -26,7 +26,7 @@ pub(super) struct Exchange {
     pub(super) peer: SocketAddr,
     /// Set from connect or accept on, until the QP is destroyed or reset.
     pub(super) qp: Option<Arc<RoceQp>>,
-    /// The queue pair number that the QP has, or will have.
+    /// The queue pair number that the QP will have; it is the QP's once that has begun.
     pub(super) number: Option<u32>,
     /// The request that this end sent or received.
     pub(super) req: Req,

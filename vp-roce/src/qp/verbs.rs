@@ -18,7 +18,7 @@ impl Qp for RoceQp {
         if state.destroyed {
             return Err(GONE);
         }
-        if state.phase == QpState::Idle {
+        if state.phase == QpState::Idle && !state.takes_sends() {
             return Err(PostFailure { posted: 0, status: VpStatus::InvalidState });
         }
         let posted = each(wrs, |wr| self.post_one(&mut state, wr));

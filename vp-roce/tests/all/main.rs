@@ -7,6 +7,7 @@ mod alone;
 mod bits;
 mod congestion;
 mod datagrams;
+mod early;
 mod end;
 mod hostile;
 mod loss;
