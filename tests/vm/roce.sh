@@ -1,5 +1,6 @@
 # Runs our RoCE (`vp_roce`) on this machine, as a user without any capability, against the kernel's rxe in the
-# guest, in both roles: `warpline ping` and stock rping, and `duet` over both providers.
+# guest, in both roles: `warpline ping` and stock rping, `duet` over both providers, and programs of libibverbs
+# (roce-programs.sh).
 #
 # Sourced by `run`. Both are connected by an interface in a network namespace of their own, because port 4791 of an
 # address has one owner. At the end, tshark and `warpline decode` read every frame of the capture; `decode` knows
@@ -46,7 +47,8 @@ on_roce() {
 vm_roce_programs() {
     roce_net
     vm_interop_programs
-    vm_program
+    # The verbs libraries, too.
+    vm_rping_programs
 }
 
 # "short": fewer round trips, and of `duet` one case of each operation.
@@ -57,6 +59,7 @@ vm_roce() { # [short]
     # So that the other user can start them, wherever they were built.
     chmod 755 "$VM_DIR"
     cp "$WARPLINE" "$DUET" "$VM_DIR/"
+    cp -rL "$("$WARPLINE" verbs --libdir)" "$VM_DIR/verbs"
     vm_sh "echo 0 >/proc/sys/net/ipv6/conf/eth1/accept_dad; ip -6 addr add $ROCE_GUEST6/64 dev eth1"
     (on_roce grep CapEff: /proc/self/status) >"$VM_DIR/log"
     roce_verdict "our end has no capability" "$(grep -c '^CapEff:[[:space:]]*0*$' "$VM_DIR/log" | sed 's/^1$/0/; t; s/.*/1/')"
@@ -66,6 +69,11 @@ vm_roce() { # [short]
     roce_duet_in $cases
     # shellcheck disable=SC2086
     roce_duet_out $cases
+    roce_programs IPv4 $ROCE_HERE $ROCE_GUEST roce_table
+    if [ "$short" != short ]; then
+        roce_programs IPv4 $ROCE_HERE $ROCE_GUEST roce_table4
+        roce_programs IPv6 $ROCE_HERE6 $ROCE_GUEST6 roce_table
+    fi
     for mtu in 1500:1024 $([ "$short" = short ] || echo 352:256 608:512 2200:2048); do
         roce_mtu "${mtu%:*}"
         roce_both "IPv4, path MTU ${mtu#*:}" $ROCE_HERE $ROCE_GUEST 20 60000
@@ -73,6 +81,7 @@ vm_roce() { # [short]
     roce_mtu 1500
     roce_lossy "${1:-}"
     roce_dead
+    roce_killed
     roce_frames
     echo "$((VM_CASES - VM_FAILED)) passed, $VM_FAILED failed"
     [ "$VM_FAILED" = 0 ]
