@@ -35,6 +35,9 @@ const WHOLE: u32 = 65_535;
 const SOCKET: usize = 2 << 20;
 /// How long to wait for FPDUs before checking for an interrupt.
 const STEP: Duration = Duration::from_millis(100);
+/// How long not to wait after FPDUs: the process then wakes nobody for each of its messages, which would take the
+/// processor from it. Small buffers of the system hold what arrives meanwhile.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Captures until it is stopped, or until the process ends.
 pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
@@ -121,6 +124,7 @@ impl Capture {
     ) -> CliResult<bool> {
         let began = Instant::now();
         let mut message = vec![0; MESSAGE_LEN];
+        let mut idle = true;
         loop {
             let over = args.seconds.is_some_and(|seconds| began.elapsed() >= seconds);
             let enough = args.count.is_some_and(|count| self.fpdus >= count);
@@ -129,11 +133,18 @@ impl Capture {
             }
             match rustix::net::recv(from, &mut message[..], RecvFlags::DONTWAIT) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(true),
-                Ok((len, _)) => self.write(args, &message[..len], to)?,
+                Ok((len, _)) => {
+                    self.write(args, &message[..len], to)?;
+                    idle = false;
+                }
                 Err(Errno::AGAIN) => {
                     // So that a reader of a pipe gets the packets so far.
                     to.flush()?;
-                    wait(from)?;
+                    if std::mem::replace(&mut idle, true) {
+                        wait(from)?;
+                    } else {
+                        std::thread::sleep(PAUSE);
+                    }
                 }
                 Err(Errno::INTR) => {}
                 Err(other) => return Err(io::Error::from(other).into()),
