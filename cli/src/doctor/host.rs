@@ -1,8 +1,10 @@
 //! Checks of this machine and this user: limits, kernel settings, configuration, devices. Only reads, and pings
 //! itself.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::fs::Access;
 use rustix::process::{Resource, getrlimit};
 use serde_json::Value;
 use state_page::place;
@@ -35,14 +37,19 @@ fn configuration() -> Finding {
     }
 }
 
+/// Octets that the pages of one process with some hundred connections take.
+const ROOM: u64 = 256 << 10;
+
 fn page_directory() -> Finding {
     let (check, path) = ("state pages", directory());
     let shown = path.display();
     match place::open_directory(&path, uid()) {
-        Ok(_) => Finding::ok(check, format!("they are in {shown}")),
+        Ok(_) => writable(check, &path, format!("they are in {shown}")),
         Err(place::Unusable::Os(error)) if error.kind() == std::io::ErrorKind::NotFound => {
-            match path.parent().map(std::fs::metadata) {
-                Some(Ok(_)) => Finding::ok(check, format!("they will be in {shown}")),
+            match path.parent() {
+                Some(parent) if parent.is_dir() => {
+                    writable(check, parent, format!("they will be in {shown}"))
+                }
                 _ => Finding::warn(
                     check,
                     format!("there is no directory for {shown}"),
@@ -55,6 +62,25 @@ fn page_directory() -> Finding {
             format!("{shown} is not used: {why}"),
             format!("remove it, or as its owner: chmod 700 {shown}"),
         ),
+    }
+}
+
+/// Whether files can be made in this directory; `says`: what is said then.
+fn writable(check: &str, path: &Path, says: String) -> Finding {
+    let shown = path.display();
+    let room = rustix::fs::statvfs(path).map(|about| about.f_bavail.saturating_mul(about.f_frsize));
+    match (rustix::fs::access(path, Access::WRITE_OK), room) {
+        (Err(error), _) | (_, Err(error)) => Finding::fail(
+            check,
+            format!("no process can publish in {shown}: {}", std::io::Error::from(error)),
+            "set XDG_RUNTIME_DIR to a directory in which you may write",
+        ),
+        (_, Ok(room)) if room < ROOM => Finding::fail(
+            check,
+            format!("processes may not find room to publish in {shown}: {room} octets are free"),
+            format!("df {shown}; remove what is not needed there"),
+        ),
+        _ => Finding::ok(check, says),
     }
 }
 
