@@ -1,8 +1,9 @@
-//! Measures how long `warpline stat` takes for many processes with many connections.
+//! Measures how long `warpline stat` takes for many processes with many connections, and what `warpline top` does.
 //!
 //! `observers [COMMAND]` starts [`PROCESSES`] children, each with a state page of [`CONNECTIONS`] records, in a
 //! directory of its own, runs the command (by default the `warpline` beside this program) [`RUNS`] times in each form,
-//! and prints the medians. The children end with this process: each waits for the end of its standard input.
+//! and prints the medians; then `top` on a terminal of script(1), once a second for [`WATCHED`] seconds, and prints
+//! its share of a processor. The children end with this process: each waits for the end of its standard input.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ use warpline_benches::Result;
 const PROCESSES: usize = 200;
 const CONNECTIONS: u32 = 50;
 const RUNS: usize = 11;
+/// Seconds for which `top` runs.
+const WATCHED: u32 = 10;
 /// Environment variable of a child: the directory.
 const DIRECTORY: &str = "WARPLINE_OBSERVED";
 
@@ -60,11 +63,40 @@ fn observe(command: &Path, runtime: &Path) -> Result<()> {
         let ms = times[RUNS / 2].as_secs_f64() * 1e3;
         println!("{:<20} {ms:>6.0} ms  {lines:>6} lines", arguments.join(" "));
     }
+    watch(command, runtime)?;
     for (mut child, _) in children {
         drop(child.stdin.take());
         child.wait()?;
     }
     Ok(())
+}
+
+fn watch(command: &Path, runtime: &Path) -> Result<()> {
+    let top = format!(
+        "stty rows 50 columns 160; timeout {WATCHED} {} top --interval 1",
+        command.display()
+    );
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &top, "/dev/null"]);
+    script.env("XDG_RUNTIME_DIR", runtime).env("TERM", "xterm");
+    let before = time_of_children()?;
+    let status = script.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+    // timeout(1): it ran until the end
+    if status.code() != Some(124) {
+        return Err(format!("top: {status}").into());
+    }
+    let share = (time_of_children()? - before) / f64::from(WATCHED);
+    println!("{:<20} {:>6.1} % of a processor", "top --interval 1", share * 100.0);
+    Ok(())
+}
+
+/// Seconds of processor time of the children that were waited for (proc(5): `cutime`, `cstime`).
+fn time_of_children() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: Vec<u64> =
+        fields.skip(13).take(2).map(str::parse).collect::<std::result::Result<_, _>>()?;
+    Ok(ticks.iter().sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// A child, when its page is complete.
