@@ -183,7 +183,8 @@ impl Flow {
         to: &mut Pcapng<impl Write>,
     ) -> io::Result<()> {
         let [source, target] = [self.ends[sender], self.ends[1 - sender]];
-        let mut packet = ip_header(source.ip(), target.ip(), TCP_HEADER + len);
+        let mut packet = Vec::with_capacity(IP_HEADER + TCP_HEADER + front.len());
+        put_ip_header(&mut packet, source.ip(), target.ip(), TCP_HEADER + len);
         let before = packet.len();
         packet.extend_from_slice(&source.port().to_be_bytes());
         packet.extend_from_slice(&target.port().to_be_bytes());
@@ -199,32 +200,34 @@ impl Flow {
     }
 }
 
+/// Octets of the longer IP header, IPv6's.
+const IP_HEADER: usize = 40;
 const TCP_HEADER: usize = 20;
 const TCP: u8 = 6;
 
-fn ip_header(source: IpAddr, target: IpAddr, len: usize) -> Vec<u8> {
+fn put_ip_header(packet: &mut Vec<u8>, source: IpAddr, target: IpAddr, len: usize) {
     match (source.to_canonical(), target.to_canonical()) {
         (IpAddr::V4(source), IpAddr::V4(target)) => {
             let total = ((20 + len) as u16).to_be_bytes();
             // No fragments, 64 hops.
-            let mut header = vec![0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, TCP, 0, 0];
-            header.extend_from_slice(&source.octets());
-            header.extend_from_slice(&target.octets());
+            let mut header =
+                [0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, TCP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            header[12..16].copy_from_slice(&source.octets());
+            header[16..].copy_from_slice(&target.octets());
             let sum = checksum(&header);
             header[10..12].copy_from_slice(&sum.to_be_bytes());
-            header
+            packet.extend_from_slice(&header);
         }
         (source, target) => {
             let len = (len as u16).to_be_bytes();
-            let mut header = vec![0x60, 0, 0, 0, len[0], len[1], TCP, 64];
+            packet.extend_from_slice(&[0x60, 0, 0, 0, len[0], len[1], TCP, 64]);
             for address in [source, target] {
                 let address = match address {
                     IpAddr::V4(address) => address.to_ipv6_mapped(),
                     IpAddr::V6(address) => address,
                 };
-                header.extend_from_slice(&address.octets());
+                packet.extend_from_slice(&address.octets());
             }
-            header
         }
     }
 }

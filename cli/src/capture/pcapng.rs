@@ -44,7 +44,8 @@ impl<W: Write> Pcapng<W> {
     /// A packet of `len` octets, of which the first were captured.
     pub(super) fn packet(&mut self, time: u64, len: usize, front: &[u8]) -> io::Result<()> {
         self.last = time;
-        let mut body = 0_u32.to_le_bytes().to_vec();
+        let mut body = Vec::with_capacity(20 + front.len().next_multiple_of(4));
+        body.extend_from_slice(&0_u32.to_le_bytes());
         put_time(&mut body, time);
         body.extend_from_slice(&(front.len() as u32).to_le_bytes());
         body.extend_from_slice(&(len as u32).to_le_bytes());
