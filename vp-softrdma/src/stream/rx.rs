@@ -20,6 +20,7 @@ use vp_soft::memory::stag_table::Use;
 use crate::qp::context::Context;
 use crate::qp::protocol_core::ProtocolCore;
 use crate::stream::capture::{Place, Tap};
+use crate::stream::local::Local;
 use crate::stream::socket::{Piece, Received, Stream};
 use crate::stream::{pool, registered};
 use crate::tuning;
@@ -123,8 +124,8 @@ pub(crate) enum Stopped {
 }
 
 impl Inbox {
-    /// Reads until the socket is empty or the QP's budget is used up. A short read means empty, unless
-    /// the end of the stream was reported (`over`).
+    /// Reads until the socket is empty or the QP's budget is used up. A short read means empty; if an end may
+    /// follow (`over`, always so for shared memory), only where shared memory shows that none does.
     pub(crate) fn receive(
         &mut self,
         stream: &Stream,
@@ -141,7 +142,9 @@ impl Inbox {
                     Received::Empty => return self.stopped_at(),
                     Received::Fin => self.end(|tail| core.fin(context, tail)),
                     Received::Broken(fault) => self.end(|_| core.broken(context, fault)),
-                    Received::Octets(octets) if octets < asked && !over => {
+                    Received::Octets(octets)
+                        if octets < asked && (!over || finds_nothing(stream)) =>
+                    {
                         return self.stopped_at();
                     }
                     Received::Octets(octets) => match budget.checked_sub(octets) {
@@ -362,6 +365,11 @@ impl Inbox {
             pool::give_tail(tail.octets);
         }
     }
+}
+
+/// Another read of shared memory would find neither octets nor an end.
+fn finds_nothing(stream: &Stream) -> bool {
+    stream.shared().is_some_and(Local::is_quiet)
 }
 
 /// Registered memory for the rest of a segment.
