@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Running, line_with, text, warpline};
 
@@ -151,6 +151,30 @@ fn the_doctor_reports_the_startups_of_a_peer() {
     nobody.set_port(0);
     let (status, ..) = runtime.run(&["doctor", "nobody"]);
     assert_eq!(status, Some(2));
+}
+
+/// RoCE's UDP port (InfiniBand annex A17).
+const ROCE_PORT: u16 = 4791;
+
+#[test]
+fn packets_that_roce_drops_are_counted() {
+    let runtime = Runtime::new();
+    // Another process may have the port at 127.0.0.1.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let host = format!("127.77.{high}.{low}");
+    let serve = format!("--serve={host}:0");
+    let mut server = runtime.start(&["ping", &serve, "--device", "vp_roce"]);
+    line_with(&mut server.stdout(), |line| line.contains(" at "));
+    let drops = || {
+        let all = runtime.json(&["stat", "--json"]);
+        all["processes"][0]["devices"][0]["dropped"].clone()
+    };
+    assert_eq!(drops(), json!({"stray": 0, "damaged": 0, "unready": 0}));
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    // Shorter than any packet.
+    socket.send_to(b"x", (host.as_str(), ROCE_PORT)).unwrap();
+    warpline_patience::until("the drop", || drops()["stray"] == 1);
+    assert_eq!(drops(), json!({"stray": 1, "damaged": 0, "unready": 0}));
 }
 
 #[test]
