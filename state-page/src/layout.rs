@@ -22,7 +22,7 @@ pub const CM_COUNTERS: usize = 16;
 
 /// Why an adapter drops packets: malformed, or of no queue pair, key or peer; with a wrong invariant CRC; a datagram for
 /// which no receive was posted that is long enough.
-pub const DROP_REASONS: [&str; 3] = ["stray", "damaged", "unready"];
+pub const DROP_REASONS: [&str; 4] = ["stray", "damaged", "unready", "overrun"];
 
 /// A field of a record, as an atomic for writers and a plain value for readers.
 pub trait Field {

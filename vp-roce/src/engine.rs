@@ -294,16 +294,30 @@ impl Engine {
         let mut touched = Touched::default();
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         for socket in sockets.iter() {
-            for _ in 0..RECEIVE_BUDGET {
-                let Some(together) = socket.receive(&mut buffer) else { break };
+            let mut calls = 0;
+            while calls < RECEIVE_BUDGET
+                && let Some(together) = socket.receive(&mut buffer)
+            {
+                calls += 1;
                 for arrived in together.each() {
                     self.dispatch(socket, &arrived, &mut touched);
                 }
+            }
+            // Only a buffer with several was full.
+            if calls > 1 {
+                self.count_overruns(socket);
             }
         }
         drop(sockets);
         drop(buffer);
         touched.settle();
+    }
+
+    fn count_overruns(&self, socket: &Socket) {
+        match socket.new_overruns() {
+            0 => {}
+            packets => self.drops.add(Reason::Overrun, packets),
+        }
     }
 
     fn dispatch(&self, socket: &Arc<Socket>, arrived: &Arrived<'_>, touched: &mut Touched) {

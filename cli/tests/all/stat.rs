@@ -169,12 +169,23 @@ fn packets_that_roce_drops_are_counted() {
         let all = runtime.json(&["stat", "--json"]);
         all["processes"][0]["devices"][0]["dropped"].clone()
     };
-    assert_eq!(drops(), json!({"stray": 0, "damaged": 0, "unready": 0}));
+    assert_eq!(drops(), json!({"stray": 0, "damaged": 0, "unready": 0, "overrun": 0}));
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     // Shorter than any packet.
     socket.send_to(b"x", (host.as_str(), ROCE_PORT)).unwrap();
     warpline_patience::until("the drop", || drops()["stray"] == 1);
-    assert_eq!(drops(), json!({"stray": 1, "damaged": 0, "unready": 0}));
+    assert_eq!(drops(), json!({"stray": 1, "damaged": 0, "unready": 0, "overrun": 0}));
+    // More than its socket has room for, while it is stopped.
+    let pid = rustix::process::Pid::from_raw(server.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    const BURST: u64 = 5000;
+    for _ in 0..BURST {
+        socket.send_to(b"x", (host.as_str(), ROCE_PORT)).unwrap();
+    }
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let sum = || ["stray", "overrun"].map(|reason| drops()[reason].as_u64().unwrap());
+    warpline_patience::until("all of them", || sum().iter().sum::<u64>() == BURST + 1);
+    assert!(sum()[1] > 0, "{:?}", sum());
 }
 
 #[test]

@@ -8,6 +8,10 @@ use std::os::fd::{AsFd, AsRawFd};
 /// linux/udp.h
 const UDP_NO_CHECK6_RX: libc::c_int = 102;
 
+/// linux/sock_diag.h: numbers that `SO_MEMINFO` has, and the one of drops.
+const SK_MEMINFO_VARS: usize = 9;
+const SK_MEMINFO_DROPS: usize = 8;
+
 /// Has an IPv6 socket accept datagrams whose UDP checksum is 0. The invariant CRC of RoCE protects them (RFC 6935),
 /// and the kernel's `rxe` sends such (udp(7), `UDP_NO_CHECK6_RX`). Needs no right.
 pub fn accept_zero_checksum(socket: impl AsFd) -> io::Result<()> {
@@ -17,6 +21,18 @@ pub fn accept_zero_checksum(socket: impl AsFd) -> io::Result<()> {
     // SAFETY: the descriptor is open while `socket` is borrowed; `place` has `len` octets.
     let result = unsafe { libc::setsockopt(fd, libc::SOL_UDP, UDP_NO_CHECK6_RX, place, len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// How many datagrams the kernel has dropped at this socket since it was made, modulo 2^32: its receive buffer was full,
+/// or a checksum was wrong (sock_diag(7), `SK_MEMINFO_DROPS`).
+pub fn drops(socket: impl AsFd) -> io::Result<u32> {
+    let mut words = [0u32; SK_MEMINFO_VARS];
+    let mut len = size_of_val(&words) as libc::socklen_t;
+    let (fd, place) = (socket.as_fd().as_raw_fd(), words.as_mut_ptr().cast());
+    // SAFETY: the descriptor is open while `socket` is borrowed; `place` has `len` octets, and any octets are valid there.
+    let result =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, place, &raw mut len) };
+    if result == 0 { Ok(words[SK_MEMINFO_DROPS]) } else { Err(io::Error::last_os_error()) }
 }
 
 /// An instruction of a classic BPF program (linux/filter.h).

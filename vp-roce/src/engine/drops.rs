@@ -17,6 +17,8 @@ pub(crate) enum Reason {
     Damaged = 1,
     /// A datagram for which no receive is posted that is long enough.
     Unready = 2,
+    /// The kernel dropped it, because the socket's receive buffer was full.
+    Overrun = 3,
 }
 
 /// See the module's documentation.
@@ -37,8 +39,13 @@ impl Drops {
 
     /// A packet is dropped.
     pub(crate) fn count(&self, why: Reason) {
+        self.add(why, 1);
+    }
+
+    /// So many packets are dropped.
+    pub(crate) fn add(&self, why: Reason, packets: u32) {
         for record in self.0.read().unwrap_or_else(PoisonError::into_inner).iter() {
-            record.dropped[why as usize].fetch_add(1, Ordering::Relaxed);
+            record.dropped[why as usize].fetch_add(packets.into(), Ordering::Relaxed);
         }
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Socket {
     local: IpAddr,
     /// The PSN of the next message of the connection manager; receivers ignore it.
     sequence: AtomicU32,
+    /// Drops of the kernel that were counted, modulo 2^32.
+    overruns: AtomicU32,
 }
 
 /// A datagram that arrived.
@@ -161,7 +163,8 @@ impl Socket {
     fn of(group: Vec<Ours<RoceFds, OwnedFd>>, local: IpAddr, slot: &Slot) -> io::Result<Self> {
         let own = &group[usize::from(slot.index)];
         let udp = Descriptors::make::<RoceFds, _>(|| Ok(UdpSocket::from(own.try_clone()?)))?;
-        let socket = Self { group, udp, local, sequence: AtomicU32::new(0) };
+        let overruns = AtomicU32::new(kal_os::udp::drops(&udp).unwrap_or(0));
+        let socket = Self { group, udp, local, sequence: AtomicU32::new(0), overruns };
         // Packets for the slot's earlier owner.
         let mut octets = [0; 1];
         while socket.receive(&mut octets).is_some() {}
@@ -242,6 +245,13 @@ impl Socket {
         let len = datagram.len();
         // It is shorter than any path MTU. If it is lost, it is repeated.
         let _ = self.send(to, &mut datagram, len, 0);
+    }
+
+    /// How many packets the kernel has dropped since the last call, which had no room. One thread at a time calls it.
+    pub(super) fn new_overruns(&self) -> u32 {
+        // Linux before 4.12 does not say.
+        let Ok(now) = kal_os::udp::drops(&self.udp) else { return 0 };
+        now.wrapping_sub(self.overruns.swap(now, Ordering::Relaxed))
     }
 
     /// The next datagrams, if any have arrived.

@@ -166,7 +166,7 @@ fn only_what_is_whole_and_has_the_key_and_fits_arrives() {
         assert_eq!(end.read(GRH_OCTETS, 20), [6; 20]);
         // Each is counted: one without a receive and one longer than it; and the damaged ones, of which those with
         // another number reached no queue pair.
-        let [stray, damaged, unready] =
+        let [stray, damaged, unready, _] =
             end.record.dropped.each_ref().map(|count| count.load(Ordering::Relaxed));
         assert_eq!(unready, 2);
         assert!(stray >= 26 && damaged >= 30, "{stray} {damaged}");
