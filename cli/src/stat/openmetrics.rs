@@ -288,7 +288,7 @@ mod tests {
                 ..QueuePair::read(&[])
             });
             // Two adapters of one device.
-            let device = DeviceState { dropped: [1; 3], ..DeviceState::read(&[]) };
+            let device = DeviceState { dropped: [1; DROP_REASONS.len()], ..DeviceState::read(&[]) };
             let devices = [0, 1].map(|index| (index, device.clone())).into();
             let (process, queue_pairs) =
                 (Process { pid, ..Process::read(&[]) }, queue_pairs.collect());
