@@ -52,9 +52,14 @@ pub extern "C" fn fake_status(status: u32) {
 pub unsafe extern "C" fn fake_async(kind: u32) {
     let mut world = world();
     let object = match kind {
-        IBV_EVENT_CQ_ERR => world.cqs.keys().max().map_or(0, |cq| *cq as u64),
+        // Addresses are used again: handles are numbered.
+        IBV_EVENT_CQ_ERR => {
+            let handle = |cq: &&usize| (*(**cq as *const ibv_cq)).handle;
+            world.cqs.keys().max_by_key(handle).map_or(0, |cq| *cq as u64)
+        }
         IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
-            world.srqs.keys().max().map_or(0, |srq| *srq as u64)
+            let handle = |srq: &&usize| (*(**srq as *const ibv_srq)).handle;
+            world.srqs.keys().max_by_key(handle).map_or(0, |srq| *srq as u64)
         }
         IBV_EVENT_QP_FATAL..=IBV_EVENT_PATH_MIG_ERR | IBV_EVENT_QP_LAST_WQE_REACHED => {
             let newest = world.qps.keys().max().copied().unwrap_or(0);
