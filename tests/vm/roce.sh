@@ -59,7 +59,8 @@ vm_roce() { # [short]
     # So that the other user can start them, wherever they were built.
     chmod 755 "$VM_DIR"
     cp "$WARPLINE" "$DUET" "$VM_DIR/"
-    cp -rL "$("$WARPLINE" verbs --libdir)" "$VM_DIR/verbs"
+    mkdir "$VM_DIR/verbs"
+    cp -L "$("$WARPLINE" verbs --libdir)"/{libibverbs,librdmacm}.so.1 "$VM_DIR/verbs"
     vm_sh "echo 0 >/proc/sys/net/ipv6/conf/eth1/accept_dad; ip -6 addr add $ROCE_GUEST6/64 dev eth1"
     (on_roce grep CapEff: /proc/self/status) >"$VM_DIR/log"
     roce_verdict "our end has no capability" "$(grep -c '^CapEff:[[:space:]]*0*$' "$VM_DIR/log" | sed 's/^1$/0/; t; s/.*/1/')"
