@@ -158,6 +158,7 @@ fn which_atomic(adapter: &Adapter, completion: &WorkCompletion, out: ibv_wc) -> 
     ibv_wc { opcode: qp.map_or(out.opcode, |qp| qp.next_atomic()), ..out }
 }
 
+#[cold]
 fn failed(adapter: &Adapter, completion: &WorkCompletion, out: ibv_wc) -> Option<ibv_wc> {
     let (status, vendor_err) = (wc::status(completion), completion.status as u32);
     let plain = ibv_wc { status, vendor_err, ..out };
