@@ -36,7 +36,7 @@ const SOCKET: usize = 2 << 20;
 /// How long to wait for FPDUs before checking for an interrupt.
 const STEP: Duration = Duration::from_millis(100);
 /// How long not to wait after FPDUs: the process then wakes nobody for each of its messages, which would take the
-/// processor from it. Small buffers of the system hold what arrives meanwhile.
+/// processor from it. Only with a buffer of [`SOCKET`] octets: a smaller one overflows meanwhile.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Captures until it is stopped, or until the process ends.
@@ -53,6 +53,7 @@ pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
     let (ours, theirs) = sockets()?;
     let question = json!({ "ask": "capture", "payload": args.payload });
     let begun = ask::ask(&seen.socket, &question, Some(theirs.as_fd())).map_err(refused)?;
+    let granted = sockopt::socket_send_buffer_size(&theirs).map_err(io::Error::from)?;
     drop(theirs);
     // Not earlier: without a capture, an existing file must stay.
     let out = create(&args.output)?;
@@ -62,8 +63,13 @@ pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
     eprintln!("capturing process {}: {comment}", args.pid);
     let filter = Filter { peer: args.peer, qp: args.qp };
     let style = Style { fill: args.fill, whole: args.payload == WHOLE };
-    let mut capture =
-        Capture { flows: Flows::new(filter, style), fpdus: 0, dropped: 0, first_drop: None };
+    let mut capture = Capture {
+        flows: Flows::new(filter, style),
+        pauses: granted >= SOCKET,
+        fpdus: 0,
+        dropped: 0,
+        first_drop: None,
+    };
     let ended = capture.follow(args, &ours, &mut pcapng)?;
     if !ended {
         // FPDUs in the socket still arrive, then the end.
@@ -108,6 +114,8 @@ fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
 
 struct Capture {
     flows: Flows,
+    /// It waits for [`PAUSE`] after FPDUs.
+    pauses: bool,
     fpdus: u64,
     dropped: u64,
     /// FPDUs written before the first drop.
@@ -140,7 +148,7 @@ impl Capture {
                 Err(Errno::AGAIN) => {
                     // So that a reader of a pipe gets the packets so far.
                     to.flush()?;
-                    if std::mem::replace(&mut idle, true) {
+                    if std::mem::replace(&mut idle, true) || !self.pauses {
                         wait(from)?;
                     } else {
                         std::thread::sleep(PAUSE);
