@@ -1,26 +1,25 @@
 //! `warpline capture`: writes the FPDUs of a running process as pcapng.
 //!
-//! The process copies FPDUs to a socket that this command passes to it ([`ual::vp_api::capture`]); this command makes
-//! packets of them ([`flows`]). When this command dies, the process detects that at its next FPDU; when the process
-//! ends, so does the capture. FPDUs that this command does not read in time are dropped by the process, and counted.
+//! The process copies FPDUs to memory that this command passes to it ([`feed`]); this command makes packets of them
+//! ([`flows`]). When this command dies, the process detects that once the memory is full; when the process ends, so
+//! does the capture. FPDUs that this command does not read in time are dropped by the process, and counted.
 
 mod args;
+mod feed;
 mod flows;
 mod pcapng;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 use serde_json::json;
-use ual::vp_api::capture::{MESSAGE_LEN, Record};
+use ual::vp_api::capture::{Kind, Record};
 
 pub(crate) use args::CaptureArgs;
+use feed::Feed;
 use flows::{Filter, Flows, Style};
 use pcapng::Pcapng;
 
@@ -31,13 +30,6 @@ use crate::stat::{self, pages::Snapshot};
 
 /// Octets of payload that include all of it.
 const WHOLE: u32 = 65_535;
-/// Octets that may wait in the socket; the system grants what it allows.
-const SOCKET: usize = 2 << 20;
-/// How long to wait for FPDUs before checking for an interrupt.
-const STEP: Duration = Duration::from_millis(100);
-/// How long not to wait after FPDUs: the process then wakes nobody for each of its messages, which would take the
-/// processor from it. Only with a buffer of [`SOCKET`] octets: a smaller one overflows meanwhile.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// Captures until it is stopped, or until the process ends.
 pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
@@ -50,10 +42,9 @@ pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
         0 => "headers of FPDUs, without payload".to_owned(),
         octets => format!("FPDUs, with up to {octets} octets of payload each"),
     };
-    let (ours, theirs) = sockets()?;
+    let (mut feed, theirs) = Feed::new()?;
     let question = json!({ "ask": "capture", "payload": args.payload });
     let begun = ask::ask(&seen.socket, &question, Some(theirs.as_fd())).map_err(refused)?;
-    let granted = sockopt::socket_send_buffer_size(&theirs).map_err(io::Error::from)?;
     drop(theirs);
     // Not earlier: without a capture, an existing file must stay.
     let out = create(&args.output)?;
@@ -63,19 +54,14 @@ pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
     eprintln!("capturing process {}: {comment}", args.pid);
     let filter = Filter { peer: args.peer, qp: args.qp };
     let style = Style { fill: args.fill, whole: args.payload == WHOLE };
-    let mut capture = Capture {
-        flows: Flows::new(filter, style),
-        pauses: granted >= SOCKET,
-        fpdus: 0,
-        dropped: 0,
-        first_drop: None,
-    };
-    let ended = capture.follow(args, &ours, &mut pcapng)?;
+    let mut capture =
+        Capture { flows: Flows::new(filter, style), fpdus: 0, dropped: 0, first_drop: None };
+    let ended = capture.follow(args, &mut feed, &mut pcapng)?;
     if !ended {
-        // FPDUs in the socket still arrive, then the end.
+        // FPDUs in the memory are read first.
         let question = json!({ "ask": "end_capture", "number": begun["capture"] });
         if let Ok(answer) = ask::ask(&seen.socket, &question, None) {
-            capture.drain(args, &ours, &mut pcapng)?;
+            while capture.advance(args, &mut feed, &mut pcapng)? {}
             capture.drop_to(answer["dropped"].as_u64().unwrap_or(0));
         }
     }
@@ -102,20 +88,8 @@ fn create(output: &Path) -> CliResult<Box<dyn Write>> {
     Ok(Box::new(File::create(output).map_err(wrong)?))
 }
 
-/// Two ends: this command's, and the process's.
-fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
-    sockopt::set_socket_send_buffer_size(&theirs, SOCKET)?;
-    // Only root may do this.
-    let _ = sockopt::set_socket_send_buffer_size_force(&theirs, SOCKET);
-    Ok((ours, theirs))
-}
-
 struct Capture {
     flows: Flows,
-    /// It waits for [`PAUSE`] after FPDUs.
-    pauses: bool,
     fpdus: u64,
     dropped: u64,
     /// FPDUs written before the first drop.
@@ -127,69 +101,47 @@ impl Capture {
     fn follow(
         &mut self,
         args: &CaptureArgs,
-        from: &OwnedFd,
+        feed: &mut Feed,
         to: &mut Pcapng<impl Write>,
     ) -> CliResult<bool> {
         let began = Instant::now();
-        let mut message = vec![0; MESSAGE_LEN];
-        let mut idle = true;
         loop {
             let over = args.seconds.is_some_and(|seconds| began.elapsed() >= seconds);
             let enough = args.count.is_some_and(|count| self.fpdus >= count);
             if over || enough || ual::interrupted() {
                 return Ok(false);
             }
-            match rustix::net::recv(from, &mut message[..], RecvFlags::DONTWAIT) {
-                Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(true),
-                Ok((len, _)) => {
-                    self.write(args, &message[..len], to)?;
-                    idle = false;
+            if !self.advance(args, feed, to)? {
+                if feed.has_ended() {
+                    return Ok(true);
                 }
-                Err(Errno::AGAIN) => {
-                    // So that a reader of a pipe gets the packets so far.
-                    to.flush()?;
-                    if std::mem::replace(&mut idle, true) || !self.pauses {
-                        wait(from)?;
-                    } else {
-                        std::thread::sleep(PAUSE);
-                    }
-                }
-                Err(Errno::INTR) => {}
-                Err(other) => return Err(io::Error::from(other).into()),
+                // So that a reader of a pipe gets the packets so far.
+                to.flush()?;
+                feed.wait()?;
             }
         }
     }
 
-    /// Writes the FPDUs in the socket.
-    fn drain(
+    /// Writes some of the FPDUs that have arrived; false if there are none.
+    fn advance(
         &mut self,
         args: &CaptureArgs,
-        from: &OwnedFd,
+        feed: &mut Feed,
         to: &mut Pcapng<impl Write>,
-    ) -> CliResult<()> {
-        let mut message = vec![0; MESSAGE_LEN];
-        while let Ok((len @ 1.., _)) =
-            rustix::net::recv(from, &mut message[..], RecvFlags::DONTWAIT)
-        {
-            self.write(args, &message[..len], to)?;
-        }
-        Ok(())
+    ) -> CliResult<bool> {
+        feed.read(|record| self.write(args, record, to))
     }
 
     fn write(
         &mut self,
         args: &CaptureArgs,
-        message: &[u8],
+        record: &Record<'_>,
         to: &mut Pcapng<impl Write>,
     ) -> CliResult<()> {
-        let Some((dropped, mut rest)) = message.split_first_chunk::<8>() else { return Ok(()) };
-        self.drop_to(u64::from_le_bytes(*dropped));
-        while let Some(record) = Record::take(&mut rest) {
-            if args.count.is_some_and(|count| self.fpdus >= count) {
-                break;
-            }
-            let written = self.flows.write(&record, to)?;
-            self.fpdus += u64::from(written);
+        match record.kind {
+            Kind::Dropped => self.drop_to(record.position),
+            _ if args.count.is_some_and(|count| self.fpdus >= count) => {}
+            _ => self.fpdus += u64::from(self.flows.write(record, to)?),
         }
         Ok(())
     }
@@ -217,13 +169,5 @@ impl Capture {
                 count(self.dropped, "FPDU"),
             ),
         }
-    }
-}
-
-fn wait(from: &OwnedFd) -> io::Result<()> {
-    let step = Timespec::try_from(STEP).unwrap_or_default();
-    match rustix::event::poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&step)) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(other) => Err(other.into()),
     }
 }

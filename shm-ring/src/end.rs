@@ -186,6 +186,15 @@ impl End {
         Ok(at.wrapping_sub(begin) as usize)
     }
 
+    /// As [`End::write`], from one slice.
+    ///
+    /// # Errors
+    /// The position of the peer is impossible; an unknown part was written.
+    pub fn write_slice(&self, octets: &[u8], bell: impl Fn()) -> Result<usize, Corrupt> {
+        // SAFETY: the slice is readable, and no slice is in the memory of an end: only raw pointers to it exist.
+        unsafe { self.write([(octets.as_ptr(), octets.len())], bell) }
+    }
+
     /// Lets the peer read the octets up to position `at`.
     fn publish(&self, at: u32, published: u32, bell: &impl Fn()) {
         if at == published {
@@ -294,6 +303,15 @@ impl End {
         }
         self.give_room(at, published, &bell);
         Ok(at.wrapping_sub(begin) as usize)
+    }
+
+    /// As [`End::read`], to one slice.
+    ///
+    /// # Errors
+    /// The position of the peer is impossible; an unknown part was read.
+    pub fn read_slice(&self, to: &mut [u8], bell: impl Fn()) -> Result<usize, Corrupt> {
+        // SAFETY: the slice is writable, and no slice is in the memory of an end: only raw pointers to it exist.
+        unsafe { self.read([(to.as_mut_ptr(), to.len())], bell) }
     }
 
     /// Lets the peer overwrite the octets up to position `at`.

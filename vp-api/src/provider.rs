@@ -128,9 +128,9 @@ pub trait Rnic: Send + Sync {
     /// does not support it leaves these counters at 0.
     fn publish(&self, _record: DeviceRef) {}
 
-    /// Begins to copy the FPDUs of all streams of this process to a socket ([`crate::capture`]), with at most
-    /// `payload` octets of each payload; returns the number of the capture. It ends by [`Rnic::end_capture`], or
-    /// when the other end of the socket is closed. [`VpStatus::InUse`] if there is a capture already;
+    /// Begins to copy the FPDUs of all streams of this process to the memory that waits in this socket
+    /// ([`crate::capture`]), with at most `payload` octets of each payload; returns the number of the capture. It ends
+    /// by [`Rnic::end_capture`], or after the other end of the socket was closed. [`VpStatus::InUse`] if there is a capture already;
     /// [`VpStatus::Unsupported`] if the provider does not support captures.
     fn capture(&self, _to: BorrowedFd<'_>, _payload: u32) -> VpResult<u32> {
         Err(VpError::new(VpStatus::Unsupported, "this provider does not copy FPDUs"))

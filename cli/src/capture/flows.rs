@@ -95,6 +95,7 @@ impl Flows {
                 self.add(record);
                 return Ok(false);
             }
+            Kind::Dropped => return Ok(false),
             Kind::Sent => 0,
             Kind::Received => 1,
         };

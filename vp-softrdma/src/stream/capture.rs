@@ -1,35 +1,35 @@
-//! Captures: copies of the FPDUs of all streams of this process, passed to an observer by a socket
+//! Captures: copies of the FPDUs of all streams of this process, passed to an observer through shared memory
 //! ([`vp_api::capture`]).
 //!
-//! There is one capture of the process at a time, under a lock that is held to send one message; its number is in
-//! an atomic, 0 without a capture, which each visit of a stream reads once. Each direction of a stream has a
-//! [`Tap`], used under its QP's lock. It begins at the first FPDU after the capture began, and its number tells it
-//! from those of earlier captures. A message that the socket does not take at once is dropped, and its FPDUs are
-//! counted. When the observer dies, the next message finds out, and the capture ends. In a child made by fork(2)
+//! There is one capture of the process at a time, under a lock that is held to write the records of one visit
+//! ([`observer`]); its number is in an atomic, 0 without a capture, which each visit of a stream reads once. Each
+//! direction of a stream has a [`Tap`], used under its QP's lock. It begins at the first FPDU after the capture began,
+//! and its number tells it from those of earlier captures. Records for which there is no room are dropped, and their
+//! FPDUs are counted. After the observer's death, the capture ends once its memory is full. In a child made by fork(2)
 //! there is none.
 //!
 //! Of an FPDU the headers are copied, and as much of the payload as was asked for. While payload is captured,
 //! received payloads are not read straight to their places.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+mod observer;
+
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use iwarp_proto::mpa;
 use kal_os::fork::PerProcess;
-use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
-use vp_api::capture::{CRC, INITIATOR, Kind, LOCAL_STREAM, MARKERS, MESSAGE_LEN, Record};
+use vp_api::capture::{CONTENT_MAX, CRC, INITIATOR, Kind, LOCAL_STREAM, MARKERS, Record};
 use vp_api::{Role, StreamParams, VpError, VpResult, VpStatus};
 
-use crate::fork::{Ours, SoftRdmaFds};
+use crate::fork::SoftRdmaFds;
 use crate::stream::socket::Stream;
+use observer::{Observer, Written};
 
 /// Octets that hold the headers of any FPDU: length, DDP, RDMAP.
 pub(crate) const HEAD: usize = 20;
-/// Octets of records after which a message is sent.
+/// Octets of records after which they are written.
 const FULL: usize = 24 << 10;
 
 /// Number of the present capture; 0: none.
@@ -41,10 +41,12 @@ static CAPTURE: PerProcess<Mutex<Capture>> = PerProcess::new();
 /// The capture of this process.
 #[derive(Default)]
 struct Capture {
-    to: Option<Ours<OwnedFd>>,
+    to: Option<Observer>,
     payload: u32,
-    /// FPDUs that the socket did not take.
+    /// FPDUs for which there was no room.
     dropped: u64,
+    /// How many of them the observer knows.
+    reported: u64,
     /// How many there were.
     number: u32,
 }
@@ -54,23 +56,17 @@ fn capture() -> MutexGuard<'static, Capture> {
     CAPTURE.get::<SoftRdmaFds>().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins a capture to this socket, with so many octets of each payload; returns its number.
+/// Begins a capture to the memory in this socket, with so many octets of each payload; returns its number.
 pub(crate) fn begin(to: BorrowedFd<'_>, payload: u32) -> VpResult<u32> {
-    let kind = (sockopt::socket_domain(to), sockopt::socket_type(to));
-    if kind != (Ok(AddressFamily::UNIX), Ok(SocketType::SEQPACKET)) {
-        let why = "a capture needs a Unix socket of type SOCK_SEQPACKET beside the request";
-        return Err(VpError::new(VpStatus::InvalidModifier, why));
-    }
     let mut capture = capture();
-    if capture.to.as_ref().is_some_and(|to| is_alive(to.as_fd())) {
+    if capture.to.as_ref().is_some_and(Observer::is_alive) {
         let why = "this process is being captured already; wait until that ends, or end it";
         return Err(VpError::new(VpStatus::InUse, why));
     }
-    let copy = || Ok(rustix::io::fcntl_dupfd_cloexec(to, 3)?);
-    let copy = Ours::make(copy).map_err(|error| VpError::os("keeping the socket", &error))?;
+    let to = Some(Observer::adopt(to)?);
     // Octets of a payload beyond the longest are none.
     let payload = payload.min(u32::from(u16::MAX));
-    *capture = Capture { to: Some(copy), payload, dropped: 0, number: capture.number + 1 };
+    *capture = Capture { to, payload, dropped: 0, reported: 0, number: capture.number + 1 };
     PRESENT.store(capture.number, Relaxed);
     Ok(capture.number)
 }
@@ -84,13 +80,6 @@ pub(crate) fn end(number: u32) -> VpResult<u64> {
     }
     PRESENT.store(0, Relaxed);
     Ok(capture.dropped)
-}
-
-/// Whether somebody has the other end.
-fn is_alive(to: BorrowedFd<'_>) -> bool {
-    let mut sockets = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
-    let ready = rustix::event::poll(&mut sockets, Some(&rustix::time::Timespec::default()));
-    ready.is_err() || !sockets[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 /// What a capture says of a stream.
@@ -240,7 +229,7 @@ impl Tap {
     /// The visit is over.
     pub(crate) fn flush(&mut self) {
         if let Some(open) = &mut self.open {
-            open.send();
+            open.write();
         }
     }
 }
@@ -317,36 +306,34 @@ impl Open {
         self.taken = 0;
         self.front.clear();
         if self.records.len() >= FULL {
-            self.send();
+            self.write();
         }
     }
 
-    /// Sends the records, or drops them.
-    fn send(&mut self) {
+    /// Writes the records, or drops them.
+    fn write(&mut self) {
         if self.records.is_empty() && (self.announced || !self.is_unreadable()) {
             return;
         }
         let mut capture = capture();
-        let Capture { to: Some(to), dropped, .. } = &mut *capture else {
+        let Capture { to: Some(to), dropped, reported, .. } = &mut *capture else {
             self.records.clear();
             return;
         };
-        let mut message = dropped.to_le_bytes().to_vec();
-        if !self.announced {
-            let (content, flags) = (self.ends.as_bytes(), self.facts.flags);
-            let (stream, octets) = (self.facts.number, self.qp);
-            let kind = Kind::Stream;
-            Record { kind, flags, octets, stream, position: 0, time: 0, content }.put(&mut message);
+        let mut front = Vec::new();
+        if reported != dropped {
+            count(*dropped).put(&mut front);
         }
-        message.extend_from_slice(&self.records);
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match rustix::net::send(to.as_fd(), &message, flags) {
-            Ok(_) => self.announced = true,
-            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM | Errno::MSGSIZE) => {
-                *dropped += self.count
+        if !self.announced {
+            self.announcement().put(&mut front);
+        }
+        match to.write(&front, &self.records) {
+            Written::All => {
+                *reported = *dropped;
+                self.announced = true;
             }
-            // It is gone.
-            Err(_) => {
+            Written::Nothing => *dropped += self.count,
+            Written::Gone => {
                 capture.to = None;
                 PRESENT.store(0, Relaxed);
             }
@@ -354,6 +341,25 @@ impl Open {
         self.records.clear();
         self.count = 0;
     }
+
+    fn announcement(&self) -> Record<'_> {
+        let Facts { number, flags } = self.facts;
+        Record {
+            kind: Kind::Stream,
+            flags,
+            octets: self.qp,
+            stream: number,
+            position: 0,
+            time: 0,
+            content: self.ends.as_bytes(),
+        }
+    }
+}
+
+/// The record of so many drops.
+fn count(dropped: u64) -> Record<'static> {
+    let (kind, position) = (Kind::Dropped, dropped);
+    Record { kind, flags: 0, octets: 0, stream: 0, position, time: 0, content: &[] }
 }
 
 /// Octets that say how long an FPDU is, and how much of it is header.
@@ -370,10 +376,11 @@ fn kept(front: &[u8], len: usize, payload: u32) -> usize {
     let header = if ddp & TAGGED != 0 { HEAD - 4 } else { HEAD };
     let end = 2 + usize::from(u16::from_be_bytes([high, low]));
     match rdmap & 0xF {
-        READ_REQUEST | TERMINATE => len.min(MESSAGE_LEN / 2),
+        READ_REQUEST | TERMINATE => len,
         _ if header + payload as usize >= end => len,
         _ => header + payload as usize,
     }
+    .min(CONTENT_MAX)
 }
 
 #[cfg(test)]

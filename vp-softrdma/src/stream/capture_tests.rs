@@ -1,6 +1,10 @@
 //! Tests of what a capture records of FPDUs, and of the split of received octets into FPDUs. Whole captures are
 //! tested with processes.
 
+use std::os::fd::AsFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
 use super::*;
 
 fn open(payload: u32, skip: usize) -> Open {
@@ -47,7 +51,7 @@ fn all() -> Vec<Vec<u8>> {
 fn records(of: &Open) -> Vec<(u64, u32, Vec<u8>)> {
     let mut rest = &of.records[..];
     let mut found = Vec::new();
-    while let Some(record) = Record::take(&mut rest) {
+    while let Some(record) = Record::take(&mut rest).unwrap() {
         found.push((record.position, record.octets, record.content.to_vec()));
     }
     assert!(rest.is_empty());
@@ -110,8 +114,12 @@ fn payload_that_passes_elsewhere_counts() {
 }
 
 #[test]
-fn only_a_socket_of_the_right_kind_is_taken() {
+fn only_a_socket_of_the_right_kind_with_memory_is_taken() {
     let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-    assert_eq!(begin(stream.as_fd(), 0).unwrap_err().status, VpStatus::InvalidModifier);
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let (empty, _other) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+    for socket in [stream.as_fd(), empty.as_fd()] {
+        assert_eq!(begin(socket, 0).unwrap_err().status, VpStatus::InvalidModifier);
+    }
     assert_eq!(end(77).unwrap_err().status, VpStatus::InvalidModifier);
 }
