@@ -117,7 +117,7 @@ macro_rules! policy_keys {
     ($($key:ident: $type:ty),+ $(,)?) => {
         /// Keys of a policy; each changes one field.
         #[derive(Deserialize, Default)]
-        #[serde(default, deny_unknown_fields)]
+        #[serde(default, deny_unknown_fields, expecting = "a table of keys of a policy")]
         pub(super) struct PolicyKeys {
             profile: Option<Profile>,
             $($key: Option<$type>,)+
@@ -125,7 +125,7 @@ macro_rules! policy_keys {
 
         /// `[policy]`: the keys, and tables of keys for peers.
         #[derive(Deserialize, Default)]
-        #[serde(default, deny_unknown_fields)]
+        #[serde(default, deny_unknown_fields, expecting = "a table, `[policy]`")]
         struct PolicyTable {
             profile: Option<Profile>,
             $($key: Option<$type>,)+
@@ -210,7 +210,7 @@ impl PolicyKeys {
 
 /// `[softrdma]`: how the software provider uses TCP, memory and the processor.
 #[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table, `[softrdma]`")]
 pub(super) struct SoftRdma {
     /// 0: follow the EMSS.
     fpdu_octets: Option<Within<0, 64_768>>,

@@ -8,7 +8,7 @@ use ual_cm::{Crc, LocalStreams, Network};
 
 /// `[[rule]]`.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table with `match` and `action`")]
 pub(super) struct RuleTable {
     #[serde(rename = "match")]
     matching: Spanned<Matching>,
@@ -27,7 +27,7 @@ impl RuleTable {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table, such as { role = \"accept\" }")]
 struct Matching {
     peer: Option<Network>,
     port: Option<Ports>,
@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Ports {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table, such as { deny = \"the reason\" }")]
 struct Acting {
     deny: Option<String>,
     device: Option<Vec<String>>,

@@ -145,6 +145,7 @@ fn mistakes_have_line_and_column_and_choices() {
         (rule("", ""), "w.toml:3:10: ", "`connections`"),
         (rule("", "deny = \"x\", dscp = 1"), "w.toml:3:10: ", "keep one"),
         (rule("", "rate = \"1Gbit\", local = \"require\""), "w.toml:3:10: ", "needs TCP"),
+        ("[[rule]]\nmatch = {}\naction = \"deny\"\n".into(), "w.toml:3:10: ", "a table, such as"),
         ("[[rule]]\nmatch = {}\n".into(), "w.toml:1:1: ", "`action`"),
         ("[[rule]]\naction = { dscp = 1 }\n".into(), "w.toml:1:1: ", "`match`"),
         ("[[rules]]\n".into(), "w.toml:1:3: ", "`rule`"),
