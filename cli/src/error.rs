@@ -120,6 +120,14 @@ impl CliError {
         Self::new(Exit::Input, what)
     }
 
+    /// What happened and its cause, for an error that contains this one.
+    pub(crate) fn brief(&self) -> String {
+        match &self.cause {
+            Some(cause) => format!("{}: {cause}", self.what),
+            None => self.what.clone(),
+        }
+    }
+
     /// Exit status for the shell.
     pub(crate) fn exit(&self) -> Exit {
         self.exit

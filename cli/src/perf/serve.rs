@@ -140,7 +140,7 @@ fn measurement(control: &mut Control, work: Work) -> CliResult<()> {
     over.store(true, Ordering::Release);
     control.say(&match thread.join() {
         Ok(Ok(())) => Answer::Done,
-        Ok(Err(error)) => Answer::Failed { why: format!("the server: {error}") },
+        Ok(Err(error)) => Answer::Failed { why: format!("the server: {}", error.brief()) },
         Err(_) => Answer::Failed { why: "the server: a measuring thread panicked".into() },
     })
 }

@@ -7,7 +7,7 @@ use std::process::{ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Running, line_with, run, text, warpline};
+use crate::support::{Running, TempFile, line_with, run, text, warpline};
 
 /// Runs `perf` with these arguments; returns its JSON.
 fn json(words: &[&str]) -> Value {
@@ -261,6 +261,20 @@ fn bad_arguments_are_refused_with_a_reason() {
         assert_eq!(output.status.code(), Some(code), "{words}: {why}");
         assert!(!why.is_empty() && !why.contains("panic"), "{words}: {why}");
     }
+}
+
+#[test]
+fn a_client_reports_why_the_server_failed() {
+    // A paced connection has no local stream.
+    let rule = b"[[rule]]\nmatch = { role = \"accept\" }\naction = { rate = \"1Gbit\" }\n";
+    let config = TempFile::new("perf-server.toml", rule);
+    let mut command = warpline();
+    command.env("WARPLINE_CONFIG", config.path());
+    let (_server, _out, address) = serve_by(command);
+    let words = ["run", &address, "--op", "write", "--size", "64k", "--local", "on", "--no-raw"];
+    let output = run(&[&["perf"], &words[..], &BRIEF].concat());
+    let why = text(&output.stderr);
+    assert!(!output.status.success() && why.contains("cm-no-local-stream"), "{why}");
 }
 
 #[test]
