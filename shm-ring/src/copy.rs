@@ -34,8 +34,20 @@ pub(crate) unsafe fn load(to: *mut u8, from: *const u8, len: usize) {
 }
 
 /// Octets of a cache line. A non-temporal store should fill the whole line; a partial one costs a read of memory.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
+
+/// Loads the cache line of an address, without waiting for it; has no other effect.
+#[inline]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: SSE is part of x86_64, and a prefetch is allowed at any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
 
 /// # Safety
 ///

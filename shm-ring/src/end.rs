@@ -239,6 +239,10 @@ impl End {
             (self.head.load(Ordering::Relaxed), self.written_by_peer.load(Ordering::Relaxed));
         let tail = self.way_in().published.0.tail.load(Ordering::Acquire);
         if tail == seen {
+            if seen == head {
+                // The octets of a short message are then on their way together with the position that follows them.
+                self.memory.octets(1 - self.out).prefetch(head);
+            }
             return Ok(seen.wrapping_sub(head));
         }
         let there = tail.wrapping_sub(head);

@@ -18,6 +18,8 @@ impl Cells {
         &self.0[(position % SIZE) as usize]
     }
 
+    pub(crate) fn prefetch(&self, _: u32) {}
+
     pub(crate) unsafe fn write(&self, position: u32, from: *const u8, len: usize, _: usize) {
         for at in 0..len {
             // SAFETY: the caller's promise.

@@ -4,7 +4,8 @@
 
 use std::marker::PhantomData;
 
-use crate::copy;
+use crate::copy::{self, LINE};
+use crate::tuning::PREFETCHED;
 
 /// The octets.
 ///
@@ -54,6 +55,14 @@ impl<'a> Octets<'a> {
             unsafe {
                 copy::store(self.base, from.wrapping_add(first), len - first, past_caches_from)
             };
+        }
+    }
+
+    /// Loads the first cache lines from `position` on, without waiting for them.
+    #[inline]
+    pub(crate) fn prefetch(&self, position: u32) {
+        for line in 0..PREFETCHED {
+            copy::prefetch(self.place(position.wrapping_add(line * LINE as u32)).0);
         }
     }
 

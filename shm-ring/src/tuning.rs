@@ -13,3 +13,10 @@ pub(crate) const PUBLISH: u32 = 16 << 10;
 /// between cores that share no cache, copies through it made 1 to 2 GB/s, non-temporal stores 12 to 20 GB/s wherever
 /// the cores are; for few octets the transfer of the line is faster (docs/findings.md).
 pub const NON_TEMPORAL_MIN: usize = 4 << 10;
+
+/// An end that finds its ring empty prefetches so many cache lines from where the next octets will be: after the peer
+/// wrote them, the processor loads them together with the position, not after it.
+///
+/// *Measured*, half a round trip of Sends, as ratio to none: 1: 0.87 for 8 octets, 0.99 for 64; 2: 0.87 and 0.90. Rate and
+/// bandwidth stay within 2 %.
+pub(crate) const PREFETCHED: u32 = 2;
