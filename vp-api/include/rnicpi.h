@@ -154,6 +154,7 @@ typedef struct ri_srq ri_srq;
 typedef struct ri_qp ri_qp;
 typedef struct ri_cm ri_cm;
 typedef struct ri_ud ri_ud;
+typedef struct ri_paths ri_paths;
 
 /* ---- Host services -------------------------------------------------------------------------- */
 
@@ -590,6 +591,10 @@ typedef struct ri_srq_made {
 
 #include "rnicpi_cm.h"
 
+/* ---- Bring-up by path (since 1.4) ----------------------------------------------------------- */
+
+#include "rnicpi_path.h"
+
 /* ---- Vendor calls (since 1.4) --------------------------------------------------------------- */
 
 /* Functions of the provider's own, which an application gets from its adapter by name. The vendor's header
@@ -666,6 +671,9 @@ typedef struct ri_rnic_ops {
      * armed CQs, of any number, are called meanwhile [RI-215]. The descriptor is not kept. RI_INTERRUPTED
      * after a signal handler. NULL: the host's thread sleeps on the descriptor alone. */
     ri_status (*lead)(ri_rnic *rnic, int32_t until, uint64_t timeout_ns, uint32_t *ready);
+    /* Since 1.4. Bring-up of queue pairs by path, without a connection manager. NULL or RI_UNSUPPORTED: there is
+     * none. Called once, while the host opens the device. */
+    ri_status (*paths)(ri_rnic *rnic, ri_paths_made *made, ri_error *error);
 } ri_rnic_ops;
 
 typedef struct ri_rnic_made {

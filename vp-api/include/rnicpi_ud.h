@@ -90,7 +90,7 @@ typedef struct ri_ud_qp_info {
     uint32_t send_depth, recv_depth, sends_outstanding, recvs_outstanding;
 } ri_ud_qp_info;
 
-/* All entries required. */
+/* All entries required but set_qkey. */
 typedef struct ri_ud_qp_ops {
     uint32_t size;
     uint32_t reserved;
@@ -106,6 +106,9 @@ typedef struct ri_ud_qp_ops {
      * else RI_STILL_FLUSHING [RI-172]; the address may be another one then. */
     ri_status (*modify)(ri_ud_qp *qp, uint32_t state, ri_error *error);
     ri_status (*query)(ri_ud_qp *qp, ri_ud_qp_info *info, ri_error *error);
+    /* Since 1.4: changes its key: from then on datagrams with another one are dropped [RI-237]. NULL: the key
+     * cannot change after creation. */
+    ri_status (*set_qkey)(ri_ud_qp *qp, uint32_t qkey, ri_error *error);
 } ri_ud_qp_ops;
 
 typedef struct ri_ud_qp_made {

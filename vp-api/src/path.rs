@@ -6,7 +6,18 @@
 //! There is no orderly close: each end changes its queue pair to Error, and the peer notices when a request of its own
 //! is not acknowledged.
 
-use crate::{QpId, VpResult};
+use std::ops::RangeInclusive;
+
+use crate::{QpId, VpError, VpResult, VpStatus};
+
+/// Numbers of queue pairs and packets have 24 bits.
+pub(crate) const NUMBERS: RangeInclusive<u32> = 0..=0x00ff_ffff;
+/// Codes of path MTUs, of 256 to 4096 octets.
+const MTU_CODES: RangeInclusive<u32> = 1..=5;
+/// Codes of times have 5 bits.
+const TIMES: RangeInclusive<u32> = 0..=31;
+/// Counts of repetitions have 3 bits.
+const COUNTS: RangeInclusive<u32> = 0..=7;
 
 /// The bring-up of queue pairs by path, of an open RNIC: [`crate::Rnic::paths`].
 pub trait Paths: Send + Sync {
@@ -33,8 +44,18 @@ pub struct PeerPath {
     pub mtu_code: u8,
     /// Maximum outstanding inbound reads and atomics, up to the value at creation.
     pub ird: u16,
-    /// Code of the time after which the peer repeats a Send that found no receive.
+    /// Code of the time after which the peer repeats a Send that found no receive, 0 to 31.
     pub min_rnr_timer: u8,
+}
+
+impl PeerPath {
+    /// [`VpStatus::InvalidModifier`] if a number does not fit into the field that a packet has for it. For providers.
+    pub fn check(&self) -> VpResult<()> {
+        within("number of the peer's queue pair", self.qpn, NUMBERS)?;
+        within("PSN of the peer's first request", self.psn, NUMBERS)?;
+        within("code of the path MTU", self.mtu_code.into(), MTU_CODES)?;
+        within("code of the RNR timer", self.min_rnr_timer.into(), TIMES)
+    }
 }
 
 /// How a queue pair sends its own requests.
@@ -42,7 +63,8 @@ pub struct PeerPath {
 pub struct PathSender {
     /// PSN of the first request.
     pub psn: u32,
-    /// Code of the least time after which unacknowledged packets are repeated; 0: never. A provider may wait longer.
+    /// Code of the least time after which unacknowledged packets are repeated, up to 31; 0: never. A provider may wait
+    /// longer.
     pub ack_timeout: u8,
     /// How often they are repeated without progress, 0 to 7.
     pub retry_count: u8,
@@ -50,4 +72,23 @@ pub struct PathSender {
     pub rnr_retry: u8,
     /// Maximum outstanding outbound reads and atomics, up to the value at creation.
     pub ord: u16,
+}
+
+impl PathSender {
+    /// [`VpStatus::InvalidModifier`] if a number does not fit into the field that a packet has for it, or is no code.
+    /// For providers.
+    pub fn check(&self) -> VpResult<()> {
+        within("PSN of the first request", self.psn, NUMBERS)?;
+        within("code of the acknowledge timeout", self.ack_timeout.into(), TIMES)?;
+        within("retry count", self.retry_count.into(), COUNTS)?;
+        within("RNR retry count", self.rnr_retry.into(), COUNTS)
+    }
+}
+
+fn within(what: &str, number: u32, range: RangeInclusive<u32>) -> VpResult<()> {
+    if range.contains(&number) {
+        return Ok(());
+    }
+    let detail = format!("the {what} is {number}, not within {} to {}", range.start(), range.end());
+    Err(VpError::new(VpStatus::InvalidModifier, detail))
 }

@@ -14,6 +14,7 @@ const PROMISES: &[&str] = &[
     "vp-api/include/rnicpi_qp.h",
     "vp-api/include/rnicpi_cm.h",
     "vp-api/include/rnicpi_ud.h",
+    "vp-api/include/rnicpi_path.h",
     "spec/provider-guide.md",
 ];
 

@@ -4,6 +4,7 @@
 mod datagrams;
 mod echo;
 mod layers;
+mod paths;
 mod samples;
 
 use std::os::fd::{AsFd, AsRawFd};

@@ -5,6 +5,7 @@
 
 pub mod layer;
 mod objects;
+mod path;
 mod queues;
 mod rnic;
 mod ud;
@@ -14,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::keep::Kept;
-use super::types::Sized32;
+use super::types::{Plain, Sized32};
 use super::{grow, net, text, types as c};
 use crate::{LogLevel, Provider, Services, Unavailable, VpError, VpResult, VpStatus};
 
@@ -178,54 +179,101 @@ fn meaningless(what: &str) -> VpError {
     VpError::new(VpStatus::InvalidModifier, format!("{what}: a number in it is unknown"))
 }
 
+/// Refuses a struct of the host that is missing, or says to be shorter than any version of it.
+///
+/// # Safety
+///
+/// `at` is null, or a `u32` can be read from it.
+unsafe fn check<T: Sized32>(name: &str, at: *const T) -> VpResult<()> {
+    present(name, at)?;
+    // SAFETY: the caller's promise; not null.
+    let size = unsafe { at.cast::<u32>().read() };
+    if size >= T::LEAST {
+        return Ok(());
+    }
+    let detail = format!("{name}->size is {size}, and at least {}", T::LEAST);
+    Err(VpError::new(VpStatus::InvalidModifier, detail))
+}
+
+/// Refuses a missing argument of the host.
+fn present<T>(name: &str, at: *const T) -> VpResult<()> {
+    let missing = || VpError::new(VpStatus::InvalidModifier, format!("{name} is NULL"));
+    (!at.is_null()).then_some(()).ok_or_else(missing)
+}
+
+/// Reads a struct of a fixed size.
+///
+/// # Safety
+///
+/// `at` is null, or one can be read from it.
+unsafe fn fixed<T: Plain>(name: &str, at: *const T) -> VpResult<T> {
+    present(name, at)?;
+    // SAFETY: the caller's promise; not null.
+    Ok(unsafe { at.read() })
+}
+
 /// An argument as the host passes it.
 trait In {
     type Value;
     /// # Safety
     ///
-    /// As the header demands.
-    unsafe fn get(self) -> Self::Value;
+    /// Null, or as the header demands.
+    unsafe fn get(self, name: &str) -> VpResult<Self::Value>;
 }
 
 impl In for u32 {
     type Value = u32;
-    unsafe fn get(self) -> u32 {
-        self
+    unsafe fn get(self, _: &str) -> VpResult<u32> {
+        Ok(self)
     }
 }
 
 impl In for u64 {
     type Value = u64;
-    unsafe fn get(self) -> u64 {
-        self
+    unsafe fn get(self, _: &str) -> VpResult<u64> {
+        Ok(self)
     }
 }
 
 impl In for c::String {
     type Value = String;
-    unsafe fn get(self) -> String {
+    unsafe fn get(self, _: &str) -> VpResult<String> {
         // SAFETY: the caller's promise.
-        unsafe { text::copy(self) }
+        Ok(unsafe { text::copy(self) })
     }
 }
 
 impl<T: Sized32> In for *const T {
     type Value = T;
-    unsafe fn get(self) -> T {
+    unsafe fn get(self, name: &str) -> VpResult<T> {
         // SAFETY: the caller's promise.
-        unsafe { grow::read(self) }
+        unsafe { check(name, self) }?;
+        // SAFETY: the same; not null.
+        Ok(unsafe { grow::read(self) })
     }
 }
 
 /// A pointer to where a result is stored.
 trait Out<T> {
+    /// Before the verb runs: whether there is a place for its result.
+    ///
+    /// # Safety
+    ///
+    /// Null, or as the header demands.
+    unsafe fn check(self) -> VpResult<()>;
     /// # Safety
     ///
     /// As the header demands.
     unsafe fn put(self, value: T);
 }
 
+/// How errors name a place for a result.
+const RESULT: &str = "the place for the result";
+
 impl Out<u32> for *mut u32 {
+    unsafe fn check(self) -> VpResult<()> {
+        present(RESULT, self)
+    }
     unsafe fn put(self, value: u32) {
         // SAFETY: the caller's promise.
         unsafe { self.write(value) };
@@ -233,6 +281,10 @@ impl Out<u32> for *mut u32 {
 }
 
 impl<T: Sized32> Out<T> for *mut T {
+    unsafe fn check(self) -> VpResult<()> {
+        // SAFETY: the caller's promise.
+        unsafe { check(RESULT, self) }
+    }
     unsafe fn put(self, value: T) {
         // SAFETY: the caller's promise.
         unsafe { grow::write(self, &value) };
@@ -249,13 +301,15 @@ macro_rules! verbs {
             $(out: $out,)?
             error: *mut c::Error,
         ) -> u32 {
-            // SAFETY: the host has not released the handle.
-            let $this = unsafe { crate::abi::export::object::<$object>(handle) };
-            $(
-                // SAFETY: arguments are as the header demands.
-                let $arg = unsafe { crate::abi::export::In::get($arg) };
-            )*
             let verb = || {
+                crate::abi::export::present(stringify!($this), handle)?;
+                // SAFETY: the host has not released the handle.
+                let $this = unsafe { crate::abi::export::object::<$object>(handle) };
+                $(
+                    // SAFETY: arguments are null or as the header demands.
+                    let $arg = unsafe { crate::abi::export::In::get($arg, stringify!($arg)) }?;
+                )*
+                $(verbs!(@check out, $out);)?
                 let value = $body?;
                 verbs!(@put value $(, out, $out)?);
                 Ok(())
@@ -264,6 +318,10 @@ macro_rules! verbs {
             unsafe { crate::abi::export::report(error, verb) }
         }
     )+};
+    (@check $place:ident, $out:ty) => {
+        // SAFETY: the place for the result is null or as the header demands.
+        unsafe { crate::abi::export::Out::check($place) }?
+    };
     (@put $value:ident) => { let () = $value; };
     (@put $value:ident, $place:ident, $out:ty) => {
         // SAFETY: the place for the result is as the header demands.
@@ -311,6 +369,10 @@ unsafe extern "C" fn open(
     // SAFETY: the table's own context.
     let provider = unsafe { object::<dyn Provider>(context) };
     let verb = || {
+        // SAFETY: null, or as the header demands.
+        unsafe { check("services", services) }?;
+        // SAFETY: the same.
+        unsafe { check(RESULT, made) }?;
         // SAFETY: the host's string.
         let device = unsafe { text::copy(device) };
         // SAFETY: services as the header demands.

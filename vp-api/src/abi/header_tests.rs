@@ -24,7 +24,8 @@ const FROZEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/abi/frozen");
 fn header() -> Header {
     let read = |name| std::fs::read_to_string(format!("{HEADERS}/{name}")).unwrap();
     // The parts are included in the middle; the order of structs does not matter.
-    Header::read(&["rnicpi.h", "rnicpi_qp.h", "rnicpi_cm.h", "rnicpi_ud.h"].map(read).concat())
+    let parts = ["rnicpi.h", "rnicpi_qp.h", "rnicpi_cm.h", "rnicpi_ud.h", "rnicpi_path.h"];
+    Header::read(&parts.map(read).concat())
 }
 
 /// The names in the header, and the values that the compiler prints for them; `None`: no compiler.

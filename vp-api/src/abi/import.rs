@@ -9,6 +9,7 @@ mod cm;
 mod elf;
 mod load;
 mod names;
+mod path;
 mod queues;
 mod rnic;
 mod ud;

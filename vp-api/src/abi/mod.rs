@@ -12,7 +12,7 @@
 //! | `grow` | reading and writing structs of another minor version |
 //! | `text` | strings and errors |
 //! | `keep` | reference counts of what is used beyond a call |
-//! | `net`, `events`, `memory`, `qp`, `cm`, `ud` | attributes and infos, both directions |
+//! | `net`, `events`, `memory`, `qp`, `cm`, `ud`, `path` | attributes and infos, both directions |
 //! | `work` | work requests and completions |
 //! | `export`, `import` | the two directions |
 //!
@@ -20,8 +20,8 @@
 //!
 //! `rnicpi.h`, written by hand, is the provider interface in C; `vp-api/src/abi` implements it in both
 //! directions. `export_provider!` makes a library of a Rust provider, `import::load` a provider of a
-//! library. A separate small crate (`vp-softrdma/dylib`) exports the two symbols, because a program that links the
-//! provider must not contain them twice. How to write a provider: `spec/provider-guide.md`.
+//! library. A separate small crate (`vp-softrdma/dylib`) exports the two symbols, because a program
+//! that links the provider must not contain them twice. How to write a provider: `spec/provider-guide.md`.
 //!
 //! - Structs begin with their size and grow at their end; fields that one side does not know are zero. `abi.txt`
 //!   has every offset. rustc and the C compiler are both compared with it. A library built with the first header
@@ -42,6 +42,9 @@
 //! - Vendor calls (`Rnic::vendor_calls`) are a pair of pointers, the same for providers in C and in
 //!   Rust, built in or not: nothing stands between the application and the provider. The Rust face's
 //!   `VendorCalls` keeps the adapter open, so that the pointers stay valid. SoftRDMA has none.
+//! - An argument of a caller in C that is missing, has no size, or has a number out of its range is refused with
+//!   [`crate::VpStatus::InvalidModifier`] and its name, before the provider is called. On the data path only numbers
+//!   are checked.
 //! - Miri checks everything as it crosses in both directions (`crossing_tests`).
 
 mod cm;
@@ -58,6 +61,7 @@ mod keep;
 
 mod memory;
 mod net;
+mod path;
 mod qp;
 mod text;
 pub mod types;

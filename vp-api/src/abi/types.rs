@@ -27,12 +27,14 @@ pub unsafe trait Plain: Copy {
 pub unsafe trait Sized32: Plain {
     /// Size of the struct in this side's version.
     const SIZE: u32 = size_of::<Self>() as u32;
+    /// The least size that makes sense in an argument: that of the field itself, or of the first version.
+    const LEAST: u32;
     /// All zeros except the size.
     fn blank() -> Self;
 }
 
 macro_rules! structs {
-    ($kind:ident: $($name:ident = $c:ident { $($field:ident: $ty:ty,)+ })+) => {
+    ($kind:ident: $($name:ident = $c:ident $(from $least:literal)? { $($field:ident: $ty:ty,)+ })+) => {
         $(
             #[repr(C)]
             #[derive(Clone, Copy)]
@@ -41,7 +43,7 @@ macro_rules! structs {
             // SAFETY: the fields, listed above, are numbers, raw pointers, optional functions, and
             // structs of this file.
             unsafe impl Plain for $name {}
-            structs!(@$kind $name);
+            structs!(@$kind $name $($least)?);
         )+
         #[cfg(test)]
         pub(super) mod $kind {
@@ -60,10 +62,12 @@ macro_rules! structs {
         }
     };
     (@fixed $name:ident) => {};
-    (@growing $name:ident) => {
+    (@growing $name:ident) => { structs!(@growing $name 4); };
+    (@growing $name:ident $least:literal) => {
         // SAFETY: the list begins with `size: u32`, else `blank` would not compile or the layout
         // test would fail.
         unsafe impl Sized32 for $name {
+            const LEAST: u32 = $least;
             fn blank() -> Self {
                 Self { size: Self::SIZE, ..Self::zeroed() }
             }
@@ -360,7 +364,7 @@ structs! { growing:
         queued: Option<unsafe extern "C" fn(*mut c_void) -> u64>,
         poll_from: Option<unsafe extern "C" fn(*mut c_void, *mut Wc, u32, *mut UdSource, u32, u32, *mut u32) -> u32>,
     }
-    CqMade = ri_cq_made {
+    CqMade = ri_cq_made from 24 {
         size: u32,
         id: u32,
         cq: *mut c_void,
@@ -389,7 +393,7 @@ structs! { growing:
         modify: Option<unsafe extern "C" fn(*mut c_void, u32, u32, u32, *mut SrqInfo, *mut Error) -> u32>,
         query: Option<unsafe extern "C" fn(*mut c_void, *mut SrqInfo, *mut Error) -> u32>,
     }
-    SrqMade = ri_srq_made {
+    SrqMade = ri_srq_made from 24 {
         size: u32,
         id: u32,
         srq: *mut c_void,
@@ -496,7 +500,7 @@ structs! { growing:
         modify: Option<unsafe extern "C" fn(*mut c_void, *const QpChange, *mut Error) -> u32>,
         query: Option<unsafe extern "C" fn(*mut c_void, *mut QpInfo, *mut Error) -> u32>,
     }
-    QpMade = ri_qp_made {
+    QpMade = ri_qp_made from 24 {
         size: u32,
         id: u32,
         qp: *mut c_void,
@@ -534,7 +538,7 @@ structs! { growing:
         poll_event: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, Option<CmEventFn>)>,
         wait_event: Option<unsafe extern "C" fn(*mut c_void, u64, *mut u32, *mut Error) -> u32>,
     }
-    CmMade = ri_cm_made {
+    CmMade = ri_cm_made from 24 {
         size: u32,
         reserved: u32,
         cm: *mut c_void,
@@ -574,8 +578,9 @@ structs! { growing:
         post_recv: Option<unsafe extern "C" fn(*mut c_void, *const RecvWr, u32, *mut u32) -> u32>,
         modify: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
         query: Option<unsafe extern "C" fn(*mut c_void, *mut UdQpInfo, *mut Error) -> u32>,
+        set_qkey: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
     }
-    UdQpMade = ri_ud_qp_made {
+    UdQpMade = ri_ud_qp_made from 24 {
         size: u32,
         id: u32,
         qp: *mut c_void,
@@ -633,11 +638,43 @@ structs! { growing:
         accept: Option<unsafe extern "C" fn(*mut c_void, u64, *const UdAddress, *const u8, u32, *mut Error) -> u32>,
         reject: Option<unsafe extern "C" fn(*mut c_void, u64, u32, *const u8, u32, *mut Error) -> u32>,
     }
-    UdMade = ri_ud_made {
+    UdMade = ri_ud_made from 24 {
         size: u32,
         reserved: u32,
         ud: *mut c_void,
         ops: *const UdOps,
+    }
+    PeerPath = ri_peer_path from 56 {
+        size: u32,
+        qpn: u32,
+        local_gid: [u8; 16],
+        remote_gid: [u8; 16],
+        psn: u32,
+        mtu_code: u32,
+        ird: u32,
+        min_rnr_timer: u32,
+    }
+    PathSender = ri_path_sender from 24 {
+        size: u32,
+        psn: u32,
+        ack_timeout: u32,
+        retry_count: u32,
+        rnr_retry: u32,
+        ord: u32,
+    }
+    PathOps = ri_path_ops {
+        size: u32,
+        reserved: u32,
+        release: Option<unsafe extern "C" fn(*mut c_void)>,
+        number: Option<unsafe extern "C" fn(*mut c_void, u32, *mut u32, *mut Error) -> u32>,
+        receive: Option<unsafe extern "C" fn(*mut c_void, u32, *const PeerPath, *mut Error) -> u32>,
+        send: Option<unsafe extern "C" fn(*mut c_void, u32, *const PathSender, *mut Error) -> u32>,
+    }
+    PathsMade = ri_paths_made from 24 {
+        size: u32,
+        reserved: u32,
+        paths: *mut c_void,
+        ops: *const PathOps,
     }
     VendorCalls = ri_vendor_calls {
         size: u32,
@@ -673,6 +710,7 @@ structs! { growing:
         datagrams: Option<unsafe extern "C" fn(*mut c_void, *mut UdMade, *mut Error) -> u32>,
         vendor_calls: Option<unsafe extern "C" fn(*mut c_void, String, *mut VendorCalls, *mut Error) -> u32>,
         lead: Option<unsafe extern "C" fn(*mut c_void, i32, u64, *mut u32) -> u32>,
+        paths: Option<unsafe extern "C" fn(*mut c_void, *mut PathsMade, *mut Error) -> u32>,
     }
     RnicMade = ri_rnic_made {
         size: u32,

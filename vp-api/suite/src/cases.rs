@@ -16,6 +16,7 @@ mod lives;
 mod manager;
 mod memory;
 mod objects;
+mod paths;
 mod queues;
 mod races;
 mod regions;
@@ -49,6 +50,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         based::CASES,
         services::CASES,
         datagrams::CASES,
+        paths::CASES,
         extras::CASES,
         atomics::CASES,
         states::CASES,

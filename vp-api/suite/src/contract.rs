@@ -1,11 +1,12 @@
 //! Finds a promise of the contract by its id: the text before `[RI-41]` in the header or in the guide. Text only,
 //! no state.
 
-const TEXTS: [&str; 5] = [
+const TEXTS: [&str; 6] = [
     include_str!("rnicpi.h"),
     include_str!("rnicpi_qp.h"),
     include_str!("rnicpi_cm.h"),
     include_str!("rnicpi_ud.h"),
+    include_str!("rnicpi_path.h"),
     include_str!("provider-guide.md"),
 ];
 

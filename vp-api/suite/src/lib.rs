@@ -61,6 +61,7 @@ enum Needs {
     Nothing,
     Offer(Capabilities),
     Model(ConnectionModel),
+    Paths,
 }
 
 /// A case of the suite.
@@ -89,6 +90,12 @@ impl Case {
 
     const fn only(mut self, model: ConnectionModel) -> Self {
         self.needs = Needs::Model(model);
+        self
+    }
+
+    /// With bring-up by path.
+    const fn by_path(mut self) -> Self {
+        self.needs = Needs::Paths;
         self
     }
 
@@ -164,6 +171,10 @@ impl Case {
                 let other = rig.attrs.connection_model;
                 (model != other).then(|| format!("for the model {model:?}; this is {other:?}"))
             }
+            Needs::Paths => match rig.rnic.paths() {
+                Some(_) => None,
+                None => Some("the device does not bring up queue pairs by path".into()),
+            },
         }
     }
 }

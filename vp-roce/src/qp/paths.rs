@@ -37,6 +37,7 @@ impl Paths for RocePaths {
 
     fn receive(&self, qp: QpId, peer: &PeerPath) -> VpResult<()> {
         let qp = self.qp(qp)?;
+        peer.check()?;
         let (local, to) = (path::address(peer.local_gid), path::address(peer.remote_gid));
         check_addresses(local, to)?;
         let mtu = check_mtu(local, peer.mtu_code)?;
@@ -74,6 +75,7 @@ impl Paths for RocePaths {
 
     fn send(&self, qp: QpId, sender: &PathSender) -> VpResult<()> {
         let qp = self.qp(qp)?;
+        sender.check()?;
         let sending = Sending {
             psn: Psn::new(sender.psn),
             retry_count: sender.retry_count,

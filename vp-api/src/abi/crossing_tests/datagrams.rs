@@ -172,6 +172,10 @@ impl crate::UdQp for UdQp {
         *self.state.lock().unwrap() = to;
         Ok(())
     }
+    fn set_qkey(&self, qkey: u32) -> VpResult<()> {
+        self.log.record("set_qkey", &qkey);
+        Ok(())
+    }
     fn query(&self) -> VpResult<UdQpInfo> {
         Ok(info(*self.state.lock().unwrap()))
     }
@@ -240,6 +244,8 @@ fn queue_pairs_for_datagrams_cross() {
         qp.modify(state).unwrap();
         assert_eq!(qp.query().unwrap(), info(state));
     }
+    qp.set_qkey(0x8765_4321).unwrap();
+    side.logged("set_qkey 2271560481");
     ud.destroy_qp(QpId(14)).unwrap();
     side.logged("destroy_qp QpId(14)");
     let (sges, octets) = (sges(), *b"octets that go inline");

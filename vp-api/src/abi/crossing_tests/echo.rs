@@ -176,6 +176,9 @@ impl crate::Rnic for Rnic {
             Some(_) => Ok(false),
         }
     }
+    fn paths(&self) -> Option<Arc<dyn Paths>> {
+        Some(Arc::new(super::paths::Echo(self.log.clone())))
+    }
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
         Some(super::datagrams::echo(&self.log))
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::types::Sized32;
 use super::super::{cm, codes, net, qp, text, types as c};
-use super::{object, queues, report, take_back, verbs};
+use super::{RESULT, fixed, object, present, queues, report, take_back, verbs};
 use crate::{NativeCm, QpId, Srq, VpError, VpStatus};
 
 const SRQ: c::SrqOps = c::SrqOps {
@@ -81,8 +81,11 @@ unsafe extern "C" fn listen(
     // SAFETY: the host has not released the handle.
     let cm = unsafe { object::<dyn NativeCm>(handle) };
     let verb = || {
-        // SAFETY: the host's address.
-        let address = net::address_from(&unsafe { address.read() }).ok_or_else(no_address)?;
+        // SAFETY: the host's address, or null.
+        let address = unsafe { fixed("address", address) }?;
+        let address = net::address_from(&address).ok_or_else(no_address)?;
+        present(RESULT, listener)?;
+        present(RESULT, bound)?;
         let (id, real) = cm.listen(address, backlog)?;
         // SAFETY: the place for the id is as the header demands.
         unsafe { listener.write(id) };
@@ -104,8 +107,9 @@ unsafe extern "C" fn connect(
     // SAFETY: the host has not released the handle.
     let cm = unsafe { object::<dyn NativeCm>(handle) };
     let verb = || {
-        // SAFETY: the host's address.
-        let peer = net::address_from(&unsafe { peer.read() }).ok_or_else(no_address)?;
+        // SAFETY: the host's address, or null.
+        let peer = unsafe { fixed("peer", peer) }?;
+        let peer = net::address_from(&peer).ok_or_else(no_address)?;
         // SAFETY: parameters as the header demands.
         cm.connect(QpId(qp), peer, unsafe { cm::params_from(params) })
     };

@@ -232,7 +232,9 @@ unsafe extern "C" fn modify(
     // SAFETY: the host has not released the handle.
     let qp = unsafe { object::<dyn Qp>(handle) };
     let verb = || -> VpResult<()> {
-        // SAFETY: a change as the header demands, whose socket is ours now.
+        // SAFETY: null, or a change as the header demands.
+        unsafe { super::check("change", change) }?;
+        // SAFETY: the same; its socket is ours now.
         let change = unsafe { qp::change_from(change) }?;
         qp.modify(change)
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::keep::Kept;
 use super::super::types::Sized32;
 use super::super::{codes, events, grow, memory, net, qp, types as c};
-use super::{meaningless, objects, queues, take_back, ud, verbs};
+use super::{meaningless, objects, path, queues, take_back, ud, verbs};
 use crate::{
     Access, AsyncEvent, AsyncHandler, CqHandler, CqId, CqInit, EventSource, MwId, PdId, QpId, Rnic,
     SrqId, Stag, VpError, VpStatus,
@@ -43,6 +43,7 @@ const OPS: c::RnicOps = c::RnicOps {
     datagrams: Some(datagrams),
     vendor_calls: Some(vendor_calls),
     lead: Some(lead),
+    paths: Some(paths),
 };
 
 pub(super) fn hand_out(rnic: Arc<dyn Rnic>) -> c::RnicMade {
@@ -196,6 +197,10 @@ verbs! {
     datagrams(rnic: dyn Rnic => *mut c::UdMade) {
         let none = || VpError::new(VpStatus::Unsupported, "there are no datagrams");
         rnic.datagrams().map(ud::hand_out).ok_or_else(none)
+    }
+    paths(rnic: dyn Rnic => *mut c::PathsMade) {
+        let none = || VpError::new(VpStatus::Unsupported, "there is no bring-up by path");
+        rnic.paths().map(path::hand_out).ok_or_else(none)
     }
     vendor_calls(rnic: dyn Rnic, name: c::String => *mut c::VendorCalls) {
         rnic.vendor_calls(&name).map(|calls| c::VendorCalls {

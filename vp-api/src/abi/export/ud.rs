@@ -9,7 +9,7 @@ use super::super::types::Sized32;
 use super::super::{codes, grow, net, text, types as c, ud};
 use super::objects::no_address;
 use super::queues::{List, in_batches, post_receives, short};
-use super::{meaningless, object, report, take_back, verbs};
+use super::{RESULT, fixed, meaningless, object, present, report, take_back, verbs};
 use crate::{
     AhId, Data, Datagrams, PdId, PostFailure, QpId, SendFlags, ServiceEvent, ServiceHandler,
     UdAddress, UdQp, UdSendWr, VpStatus,
@@ -47,6 +47,7 @@ const QP: c::UdQpOps = c::UdQpOps {
     post_recv: Some(post_recv),
     modify: Some(modify),
     query: Some(query),
+    set_qkey: Some(set_qkey),
 };
 
 pub(super) fn hand_out(ud: Arc<dyn Datagrams>) -> c::UdMade {
@@ -100,6 +101,7 @@ verbs! {
     modify(qp: dyn UdQp, state: u32) {
         qp.modify(codes::ud_state(state).ok_or_else(|| meaningless("state"))?)
     }
+    set_qkey(qp: dyn UdQp, qkey: u32) { qp.set_qkey(qkey) }
     query(qp: dyn UdQp => *mut c::UdQpInfo) { qp.query().map(|info| ud::info_to(&info)) }
 }
 
@@ -113,8 +115,9 @@ unsafe extern "C" fn create_ah(
     // SAFETY: the host has not released the handle.
     let ud = unsafe { object::<dyn Datagrams>(handle) };
     let verb = || {
-        // SAFETY: the host's path.
-        let path = ud::path_from(&unsafe { path.read() });
+        // SAFETY: the host's path, or null.
+        let path = ud::path_from(&unsafe { fixed("path", path) }?);
+        present(RESULT, ah)?;
         let AhId(made) = ud.create_ah(PdId(pd), &path)?;
         // SAFETY: the place for the id is as the header demands.
         unsafe { ah.write(made) };
@@ -162,8 +165,10 @@ unsafe extern "C" fn listen(
     // SAFETY: the host has not released the handle.
     let ud = unsafe { object::<dyn Datagrams>(handle) };
     let verb = || {
-        // SAFETY: the host's address.
-        let address = net::address_from(&unsafe { address.read() }).ok_or_else(no_address)?;
+        // SAFETY: the host's address, or null.
+        let address = unsafe { fixed("address", address) }?;
+        let address = net::address_from(&address).ok_or_else(no_address)?;
+        present(RESULT, bound)?;
         let real = ud.listen(token, address, backlog)?;
         // SAFETY: the place for the address is as the header demands.
         unsafe { bound.write(net::address_to(Some(real))) };
@@ -184,8 +189,9 @@ unsafe extern "C" fn resolve(
     // SAFETY: the host has not released the handle.
     let ud = unsafe { object::<dyn Datagrams>(handle) };
     let verb = || {
-        // SAFETY: the host's address.
-        let peer = net::address_from(&unsafe { peer.read() }).ok_or_else(no_address)?;
+        // SAFETY: the host's address, or null.
+        let peer = unsafe { fixed("peer", peer) }?;
+        let peer = net::address_from(&peer).ok_or_else(no_address)?;
         // SAFETY: the host's octets.
         ud.resolve(token, peer, &unsafe { text::octets(data, len.into()) })
     };
@@ -203,12 +209,14 @@ unsafe extern "C" fn accept(
 ) -> u32 {
     // SAFETY: the host has not released the handle.
     let ud = unsafe { object::<dyn Datagrams>(handle) };
-    // SAFETY: the host's address.
-    let address = ud::address_from(&unsafe { address.read() });
-    // SAFETY: the host's octets.
-    let data = unsafe { text::octets(data, len.into()) };
+    let verb = || {
+        // SAFETY: the host's address, or null.
+        let address = ud::address_from(&unsafe { fixed("answer", address) }?);
+        // SAFETY: the host's octets.
+        ud.accept(request, address, &unsafe { text::octets(data, len.into()) })
+    };
     // SAFETY: the host's error is as the header demands.
-    unsafe { report(error, || ud.accept(request, address, &data)) }
+    unsafe { report(error, verb) }
 }
 
 unsafe extern "C" fn reject(

@@ -1,7 +1,8 @@
 //! Maps a C type of the header to the Rust type that `types.rs` must have for it.
 
 /// Opaque types, which the host only passes back.
-const HANDLES: &[&str] = &["ri_rnic", "ri_cq", "ri_srq", "ri_qp", "ri_cm", "ri_ud", "ri_ud_qp"];
+const HANDLES: &[&str] =
+    &["ri_rnic", "ri_cq", "ri_srq", "ri_qp", "ri_cm", "ri_ud", "ri_ud_qp", "ri_paths"];
 
 /// The type, as `stringify` writes it, without blanks.
 pub(super) fn of(c: &str) -> String {

@@ -11,7 +11,7 @@ use super::super::memory::{self, Lent};
 use super::super::types::Sized32;
 use super::super::{codes, events, grow, keep, net, qp, text, types as c};
 use super::calls::{defect, lacks, quick};
-use super::{cm, queues, table_of, ud, verb};
+use super::{cm, path, queues, table_of, ud, verb};
 use crate::vendor::no_vendor_calls;
 use crate::*;
 
@@ -57,10 +57,11 @@ struct ImportedRnic {
     attrs: RnicAttrs,
     cm: Option<Arc<dyn NativeCm>>,
     datagrams: Option<Arc<dyn Datagrams>>,
+    paths: Option<Arc<dyn Paths>>,
 }
 
-/// Checks the RNIC that `open` returned; `minor` and `most` are from the descriptor. Its connection manager and its
-/// datagrams are requested here, once, so that `open` fails if they are incomplete.
+/// Checks the RNIC that `open` returned; `minor` and `most` are from the descriptor. Its connection manager, its
+/// datagrams and its bring-up by path are requested here, once, so that `open` fails if they are incomplete.
 pub(super) fn take(
     made: &c::RnicMade,
     minor: u16,
@@ -105,7 +106,8 @@ pub(super) fn take(
         false => None,
         true => Some(datagrams(&handle)?),
     };
-    Ok(Arc::new(ImportedRnic { handle, attrs, cm, datagrams }))
+    let paths = paths(&handle)?;
+    Ok(Arc::new(ImportedRnic { handle, attrs, cm, datagrams, paths }))
 }
 
 type Attrs = unsafe extern "C" fn(*mut c_void, *mut c::RnicAttrs);
@@ -150,6 +152,16 @@ fn datagrams(handle: &Arc<Handle>) -> VpResult<Arc<dyn Datagrams>> {
     let mut made = c::UdMade::blank();
     verb!(handle.ops.datagrams, "datagrams", handle.rnic, &raw mut made)?;
     ud::take(&made, handle)
+}
+
+/// Without a capability: a provider has them, or refuses.
+fn paths(handle: &Arc<Handle>) -> VpResult<Option<Arc<dyn Paths>>> {
+    let mut made = c::PathsMade::blank();
+    match verb!(handle.ops.paths, "paths", handle.rnic, &raw mut made) {
+        Ok(()) => path::take(&made, handle.clone()).map(Some),
+        Err(why) if why.status == VpStatus::Unsupported => Ok(None),
+        Err(why) => Err(why),
+    }
 }
 
 /// The host's handlers, in the form that a C provider calls.
@@ -342,6 +354,10 @@ impl Rnic for ImportedRnic {
 
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
         self.datagrams.clone()
+    }
+
+    fn paths(&self) -> Option<Arc<dyn Paths>> {
+        self.paths.clone()
     }
 
     fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {

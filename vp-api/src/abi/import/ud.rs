@@ -198,6 +198,10 @@ impl UdQp for ImportedUdQp {
         verb!(self.ops.modify, "modify of a QP", self.handle, codes::ud_state_code(to))
     }
 
+    fn set_qkey(&self, qkey: u32) -> VpResult<()> {
+        verb!(self.ops.set_qkey, "set_qkey of a QP", self.handle, qkey)
+    }
+
     fn query(&self) -> VpResult<UdQpInfo> {
         let mut info = c::UdQpInfo::blank();
         verb!(self.ops.query, "query of a QP", self.handle, &raw mut info)?;

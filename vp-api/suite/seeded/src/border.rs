@@ -46,6 +46,8 @@ pub(crate) fn through_the_tables(provider: Arc<dyn Provider>, fault: Fault) -> A
         Fault::ServicesOverread => open::<9>,
         Fault::UdSourceSizeIgnored => open::<10>,
         Fault::UdSendSizeIgnored => open::<11>,
+        Fault::PathEntryMissing => open::<12>,
+        Fault::PathReservedUsed => open::<13>,
         _ => open::<7>, // `InlineReadLate`
     });
     lock(&CURRENT).0 = Box::leak(Box::new(ops));
@@ -105,6 +107,7 @@ unsafe extern "C" fn open<const FAULT: u32>(
             6 => ops.register_mr = Some(register_mr),
             8 => ops.attrs = Some(attrs),
             11 => ops.datagrams = Some(datagrams),
+            12 | 13 => ops.paths = Some(paths::<FAULT>),
             _ => {}
         }
         made.ops = Box::leak(Box::new(ops));
@@ -223,6 +226,28 @@ unsafe extern "C" fn datagrams(
         let mut ops = unsafe { *made.ops };
         let _ = UD.set(ops);
         ops.create_qp = Some(create_ud_qp);
+        made.ops = Box::leak(Box::new(ops));
+    }
+    status
+}
+
+unsafe extern "C" fn paths<const FAULT: u32>(
+    rnic: *mut c_void,
+    made: *mut c::PathsMade,
+    error: *mut c::Error,
+) -> u32 {
+    let make = entry(&RNIC, |ops| ops.paths);
+    // SAFETY: the host's arguments, passed on.
+    let status = unsafe { make(rnic, made, error) };
+    if status == 0 {
+        // SAFETY: filled by the exporter.
+        let made = unsafe { &mut *made };
+        // SAFETY: the exporter's table.
+        let mut ops = unsafe { *made.ops };
+        match FAULT {
+            12 => ops.send = None,
+            _ => ops.reserved = 1,
+        }
         made.ops = Box::leak(Box::new(ops));
     }
     status

@@ -11,6 +11,22 @@ pub enum Base {
     Tables,
     /// The tables of a provider with a connection manager and datagrams.
     NativeTables,
+    /// A provider with bring-up by path.
+    Path,
+    /// The tables of a provider with bring-up by path.
+    PathTables,
+}
+
+impl Base {
+    /// Whether the fault is one of tables.
+    pub const fn is_tables(self) -> bool {
+        matches!(self, Self::Tables | Self::NativeTables | Self::PathTables)
+    }
+
+    /// Whether the provider has bring-up by path.
+    pub const fn is_by_path(self) -> bool {
+        matches!(self, Self::Path | Self::PathTables)
+    }
 }
 
 macro_rules! faults {
@@ -662,6 +678,30 @@ faults! {
     ServiceFailedWithoutReason "RI-206" Native
     /// A refusal comes without its private data.
     RefusalWithoutData "RI-183" Native
+
+    /// A key that is to change stays.
+    QkeyStays "RI-237" Path
+
+    // Bring-up by path.
+
+    /// A queue pair has another number when it is asked for again.
+    PathNumberMoves "RI-230" Path
+    /// A queue pair that receives takes a second peer.
+    PathReceivesTwice "RI-231" Path
+    /// Sends before it receives.
+    PathSendsFirst "RI-232" Path
+    /// The peer is served once this end sends.
+    PathServesLate "RI-233" Path
+    /// Too many reads at once are `RI_INVALID_MODIFIER`.
+    PathDepthIsModifier "RI-234" Path
+    /// Numbers of 24 bits are cut.
+    PathNumbersCut "RI-235" Path
+    /// A queue pair that was destroyed is brought up.
+    PathOfGone "RI-236" Path
+    /// A required entry of the bring-up by path is NULL.
+    PathEntryMissing "RI-02" PathTables
+    /// A reserved field of the bring-up by path is not zero.
+    PathReservedUsed "RI-03" PathTables
 
     // Events of connections.
 

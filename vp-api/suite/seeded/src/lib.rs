@@ -12,6 +12,7 @@ mod cm;
 mod cq;
 mod faults;
 mod memory;
+mod paths;
 mod qp;
 mod rnic;
 mod seed;
@@ -69,9 +70,7 @@ fn named(place: &str, text: &str) -> Result<Fault, String> {
 /// The provider with the fault, or as it is.
 pub fn seed(inner: Arc<dyn Provider>, fault: Option<Fault>) -> Arc<dyn Provider> {
     match fault {
-        Some(fault) if matches!(fault.base(), Base::Tables | Base::NativeTables) => {
-            border::through_the_tables(inner, fault)
-        }
+        Some(fault) if fault.base().is_tables() => border::through_the_tables(inner, fault),
         fault => Arc::new(Seeded { inner, fault }),
     }
 }

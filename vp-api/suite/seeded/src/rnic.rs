@@ -12,6 +12,7 @@ use vp_api::*;
 use crate::cm::Cm;
 use crate::cq::{Cq, Tap};
 use crate::faults::Fault;
+use crate::paths::Paths;
 use crate::qp::Qp;
 use crate::seed::{Seed, lock};
 use crate::srq::Srq;
@@ -369,6 +370,11 @@ impl vp_api::Rnic for Rnic {
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
         let inner = self.inner.datagrams()?;
         Some(Arc::new(Ud::new(inner, self.seed.clone())))
+    }
+
+    fn paths(&self) -> Option<Arc<dyn vp_api::Paths>> {
+        let inner = self.inner.paths()?;
+        Some(Arc::new(Paths::new(inner, self.seed.clone())))
     }
 
     fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {

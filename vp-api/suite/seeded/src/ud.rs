@@ -217,6 +217,13 @@ impl UdQp for Qp {
         }
     }
 
+    fn set_qkey(&self, qkey: u32) -> VpResult<()> {
+        match self.has(Fault::QkeyStays) {
+            true => Ok(()),
+            false => self.inner.set_qkey(qkey),
+        }
+    }
+
     fn query(&self) -> VpResult<UdQpInfo> {
         self.inner.query()
     }

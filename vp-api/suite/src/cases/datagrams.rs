@@ -39,6 +39,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("datagram: with the wrong key it is dropped", wrong_key)
         .keeps("RI-163")
         .with(Capabilities::UD),
+    Case::new("datagram: a key that changes", new_key).keeps("RI-237").with(Capabilities::UD),
     Case::new("datagram: a slot is free when a completion was polled", slots)
         .keeps("RI-194")
         .with(Capabilities::UD),
@@ -286,6 +287,26 @@ fn wrong_key(rig: &Rig) -> Result<(), Fail> {
     far.recv(2, &[sink.all()])?;
     let to = UdAddress { qkey: way.to.qkey ^ 0x10, ..way.to };
     second_arrives(&near, &far, Way { to, ..way })
+}
+
+fn new_key(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (near, far, old) = pair(&post)?;
+    let key = old.to.qkey ^ 0x20;
+    match far.qp.set_qkey(key) {
+        Ok(()) => {}
+        // It may keep its key.
+        Err(why) if why.status == VpStatus::Unsupported => {
+            return same("key", far.qp.address().qkey, old.to.qkey);
+        }
+        Err(why) => return Err(why.into()),
+    }
+    same("key", far.qp.address().qkey, key)?;
+    let sink = far.memory(GRH_OCTETS + 20)?;
+    far.recv(2, &[sink.all()])?;
+    second_arrives(&near, &far, old)?;
+    post.ud.destroy_qp(far.qp.id())?;
+    refused("of one that is gone", far.qp.set_qkey(key), VpStatus::InvalidHandle)
 }
 
 /// A send that completes only if it fails.

@@ -1,4 +1,4 @@
-//! The suite over RoCE on UDP sockets, built in, through the tables, and in wrappers.
+//! The suite over RoCE on UDP sockets: built in, through the tables, in wrappers, and in a layer of C.
 //!
 //! One process of a network has RoCE's port of an address, so each test runs itself again in a network of its own.
 
@@ -13,6 +13,7 @@ use vp_hooks::{Wrapper, stack};
 use vp_roce::Roce;
 use warpline_provider::Summary;
 
+use crate::forms::layer;
 use crate::play::suite;
 
 /// Set in the child.
@@ -20,7 +21,7 @@ const CHILD: &str = "WARPLINE_TEST_ROCE";
 
 /// Runs `test` of this program again in a network namespace with a loopback; true in the child, which plays. Where
 /// there are no namespaces it plays here.
-fn is_alone(test: &str) -> bool {
+pub(crate) fn is_alone(test: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
     }
@@ -32,7 +33,7 @@ fn is_alone(test: &str) -> bool {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--net", "sh", "-c", script]);
     command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("roce::{test}"), "--nocapture"]);
+    command.args(["--exact", test, "--nocapture"]);
     command.env(CHILD, "1").env(warpline_skip::RUN, warpline_skip::run().to_string());
     let output = command.output().unwrap();
     eprint!("{}", String::from_utf8_lossy(&output.stderr));
@@ -50,7 +51,7 @@ fn built_in() -> Summary {
 
 #[test]
 fn roce_built_in() {
-    if is_alone("roce_built_in") {
+    if is_alone("roce::roce_built_in") {
         assert!(built_in().passed > 200);
     }
 }
@@ -64,7 +65,7 @@ fn roce_through_the_tables() {
     extern "C" fn get_ops(_: u32) -> *const ProviderOps {
         EXPORTED.table(roce)
     }
-    if !is_alone("roce_through_the_tables") {
+    if !is_alone("roce::roce_through_the_tables") {
         return;
     }
     // SAFETY: both are this crate's own, made by the exporter, and static.
@@ -72,12 +73,31 @@ fn roce_through_the_tables() {
     assert_eq!(suite("vp_roce through the tables", &provider, None), built_in());
 }
 
+/// C on both sides: the layer passes the tables of the provider on.
 #[test]
-fn roce_in_wrappers() {
-    if !is_alone("roce_in_wrappers") {
+fn roce_in_a_layer_between_wrappers() {
+    if !is_alone("roce::roce_in_a_layer_between_wrappers") {
         return;
     }
-    let texts = ["trace", "fault:drop-completion@1000000000000", "stats:every=1"];
+    let Some(library) = layer("roce-layer") else {
+        return warpline_skip::skip("roce_in_a_layer_between_wrappers", "no C compiler");
+    };
+    let text = format!("layer:{}", library.display());
+    let provider = wrapped(&["trace", &text, "stats"]);
+    assert_eq!(suite("vp_roce in a layer", &provider, None), built_in());
+    std::fs::remove_dir_all(library.parent().unwrap()).unwrap();
+}
+
+fn wrapped(texts: &[&str]) -> Arc<dyn Provider> {
     let wrappers: Vec<Wrapper> = texts.iter().map(|text| text.parse().unwrap()).collect();
-    assert_eq!(suite("vp_roce in wrappers", &stack(roce(), &wrappers), None), built_in());
+    stack(roce(), &wrappers)
+}
+
+#[test]
+fn roce_in_wrappers() {
+    if !is_alone("roce::roce_in_wrappers") {
+        return;
+    }
+    let provider = wrapped(&["trace", "fault:drop-completion@1000000000000", "stats:every=1"]);
+    assert_eq!(suite("vp_roce in wrappers", &provider, None), built_in());
 }

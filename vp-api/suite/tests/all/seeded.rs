@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use vp_api::{Provider, import};
+use vp_roce::Roce;
 use vp_softrdma::SoftRdma;
 use vp_verbs::{Libraries, Machine, Verbs};
 use warpline_provider::{Reporter, Suite, Verdict};
@@ -17,6 +18,7 @@ use warpline_seeded::{Base, Fault, seed};
 
 use crate::build;
 use crate::play::suite;
+use crate::roce::is_alone;
 
 /// What does not come within this time is missing; many faults are of that kind.
 const WAIT: Duration = Duration::from_secs(1);
@@ -34,6 +36,7 @@ fn base(base: Base) -> (Arc<dyn Provider>, Option<&'static str>) {
     match base {
         Base::Native | Base::NativeTables => (native(), Some("fakeib0")),
         Base::Stream | Base::Tables => (Arc::new(SoftRdma), None),
+        Base::Path | Base::PathTables => (Arc::new(Roce), None),
     }
 }
 
@@ -80,7 +83,7 @@ fn seeded_faults_are_seen_in_a_library_that_is_loaded() {
     let linked = Fault::ALL
         .iter()
         .copied()
-        .filter(|fault| !matches!(fault.base(), Base::Tables | Base::NativeTables));
+        .filter(|fault| !fault.base().is_tables() && !fault.base().is_by_path());
     for fault in linked.step_by(9) {
         let (provider, device) = base(fault.base());
         let provider = layer.wrap(provider, &format!("{fault:?}")).unwrap();
@@ -150,7 +153,22 @@ fn the_environment_chooses_the_fault() {
 
 #[test]
 fn each_seeded_fault_is_seen() {
-    let left: VecDeque<Fault> = Fault::ALL.iter().copied().collect();
+    each_is_seen(|base| !base.is_by_path());
+}
+
+/// Bring-up by path is RoCE's, which needs a network of its own.
+#[test]
+fn each_seeded_fault_of_bring_up_by_path_is_seen() {
+    if is_alone("seeded::each_seeded_fault_of_bring_up_by_path_is_seen") {
+        each_is_seen(Base::is_by_path);
+        suite("vp_roce in the seeded layer", &seed(Arc::new(Roce), None), None);
+    }
+}
+
+fn each_is_seen(of: impl Fn(Base) -> bool) {
+    let left: VecDeque<Fault> =
+        Fault::ALL.iter().copied().filter(|fault| of(fault.base())).collect();
+    let count = left.len();
     let (left, missed) = (Mutex::new(left), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
@@ -165,7 +183,7 @@ fn each_seeded_fault_is_seen() {
         }
     });
     let missed = missed.into_inner().unwrap();
-    assert!(missed.is_empty(), "{} of {}: {missed:#?}", missed.len(), Fault::ALL.len());
+    assert!(missed.is_empty(), "{} of {count}: {missed:#?}", missed.len());
 }
 
 /// The wrappers themselves change nothing.

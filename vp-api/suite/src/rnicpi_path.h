@@ -1,0 +1,1 @@
+../../include/rnicpi_path.h
