@@ -18,7 +18,8 @@
 //! | `seed=NUMBER` | for random rules; default 0 |
 //!
 //! - `VERB`: named as in the traits of [`vp_api`]. `resize_cq`, `post_srq`, `modify_srq`, `query_srq`, `modify_qp`
-//!   and `query_qp` include the object's name. The verbs of datagram services are `listen_service`, `resolve_service`
+//!   and `query_qp` include the object's name. Those of bring-up by path are `path_number`, `path_receive` and
+//!   `path_send`. The verbs of datagram services are `listen_service`, `resolve_service`
 //!   and so on; their events are not changed. `connect` is both Modify QP to RTS with a stream (at either end of a
 //!   connection) and the native connect.
 //! - `STATUS`: a name of [`VpStatus`], e.g. `InvalidStream`; `QueueFull` is `TooManyWrs`.

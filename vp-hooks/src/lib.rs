@@ -28,6 +28,7 @@ mod datagrams;
 pub mod fault;
 mod hook;
 pub mod layer;
+mod paths;
 mod provider;
 mod queues;
 mod rnic;

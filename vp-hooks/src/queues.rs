@@ -212,7 +212,7 @@ impl<H: Hook> UdQp for HookedUdQp<H> {
 
     fn set_qkey(&self, qkey: u32) -> VpResult<()> {
         let set = || self.inner.set_qkey(qkey);
-        self.call(Verb::ModifyQp, format_args!("qkey {qkey:#x}"), set)
+        self.call(Verb::SetQkey, format_args!("{qkey:#x}"), set)
     }
 
     fn modify(&self, to: UdState) -> VpResult<()> {

@@ -12,6 +12,7 @@ use vp_api::*;
 use crate::cm::HookedCm;
 use crate::datagrams::HookedDatagrams;
 use crate::hook::{Call, Hook};
+use crate::paths::HookedPaths;
 use crate::queues::{HookedCq, HookedQp, HookedSrq};
 use crate::value::{Failure, Value};
 use crate::verb::{Kind, Object, Verb};
@@ -24,6 +25,7 @@ pub(crate) struct HookedRnic<H: Hook> {
     attrs: RnicAttrs,
     cm: Option<Arc<dyn NativeCm>>,
     datagrams: Option<Arc<dyn Datagrams>>,
+    paths: Option<Arc<dyn Paths>>,
 }
 
 impl<H: Hook> HookedRnic<H> {
@@ -36,7 +38,8 @@ impl<H: Hook> HookedRnic<H> {
         hook.adapt(&mut attrs);
         let cm = inner.native_cm().map(|cm| HookedCm::create(hook.clone(), cm));
         let datagrams = inner.datagrams().map(|ud| HookedDatagrams::create(hook.clone(), ud));
-        Arc::new(Self { hook, per_object, inner, attrs, cm, datagrams })
+        let paths = inner.paths().map(|paths| HookedPaths::create(hook.clone(), paths));
+        Arc::new(Self { hook, per_object, inner, attrs, cm, datagrams, paths })
     }
 
     fn call<T: Value, E: Failure>(
@@ -211,9 +214,8 @@ impl<H: Hook> Rnic for HookedRnic<H> {
         self.cm.clone()
     }
 
-    /// Bring-up by path is directly the provider's: no hook sees it.
     fn paths(&self) -> Option<Arc<dyn Paths>> {
-        self.inner.paths()
+        self.paths.clone()
     }
 
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
@@ -230,6 +232,7 @@ impl<H: Hook> Rnic for HookedRnic<H> {
         let lead = || self.inner.lead(until, timeout);
         self.call(Verb::Lead, Object::RNIC, format_args!("timeout {timeout:?}"), lead)
     }
+
     fn publish(&self, record: DeviceRef) {
         self.inner.publish(record);
     }

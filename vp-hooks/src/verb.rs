@@ -16,6 +16,7 @@ pub enum Kind {
     Mw,
     Ud,
     Ah,
+    Paths,
 }
 
 /// An object of an RNIC.
@@ -23,7 +24,8 @@ pub enum Kind {
 pub struct Object {
     /// Its kind.
     pub kind: Kind,
-    /// Its id. For a region, the index of its STag; for the RNIC, its connection manager and its datagrams, 0.
+    /// Its id. For a region, the index of its STag; for the RNIC, its connection manager, its datagrams and its
+    /// bring-up by path, 0.
     pub id: u32,
 }
 
@@ -31,6 +33,7 @@ impl Object {
     pub(crate) const RNIC: Self = Self { kind: Kind::Rnic, id: 0 };
     pub(crate) const CM: Self = Self { kind: Kind::Cm, id: 0 };
     pub(crate) const UD: Self = Self { kind: Kind::Ud, id: 0 };
+    pub(crate) const PATHS: Self = Self { kind: Kind::Paths, id: 0 };
 
     pub(crate) fn new(kind: Kind, id: u32) -> Self {
         Self { kind, id }
@@ -43,6 +46,7 @@ impl fmt::Display for Object {
             Kind::Rnic => f.write_str("rnic"),
             Kind::Cm => f.write_str("cm"),
             Kind::Ud => f.write_str("ud"),
+            Kind::Paths => f.write_str("paths"),
             Kind::Ah => write!(f, "ah {}", self.id),
             Kind::Pd => write!(f, "pd {}", self.id),
             Kind::Cq => write!(f, "cq {}", self.id),
@@ -116,6 +120,7 @@ verbs! {
     Connect "connect" Qp Qp;
     ModifyQp "modify_qp" Qp Qp;
     QueryQp "query_qp" Qp Qp;
+    SetQkey "set_qkey" Qp Qp;
     Listen "listen" Cm Cm;
     Unlisten "unlisten" Cm Cm;
     NativeConnect "connect" Cm Qp;
@@ -137,6 +142,9 @@ verbs! {
     CancelService "cancel_service" Ud Ud;
     AcceptService "accept_service" Ud Ud;
     RejectService "reject_service" Ud Ud;
+    PathNumber "path_number" Paths Qp;
+    PathReceive "path_receive" Paths Qp;
+    PathSend "path_send" Paths Qp;
 }
 
 impl Verb {
@@ -195,7 +203,7 @@ mod tests {
 
     #[test]
     fn verbs_of_one_owner_stand_together() {
-        for owner in [Kind::Rnic, Kind::Cq, Kind::Srq, Kind::Qp, Kind::Cm, Kind::Ud] {
+        for owner in [Kind::Rnic, Kind::Cq, Kind::Srq, Kind::Qp, Kind::Cm, Kind::Ud, Kind::Paths] {
             let first = Verb::of(owner).next().map_or(0, |verb| verb as usize);
             for (at, verb) in Verb::of(owner).enumerate() {
                 assert_eq!(verb as usize, first + at, "{verb:?}");

@@ -7,6 +7,7 @@ mod forms;
 mod hardware;
 mod keeps;
 mod native;
+mod paths;
 mod play;
 mod roce;
 mod seeded;
