@@ -27,6 +27,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("vp-softrdma-dylib", &["vp-api", "vp-softrdma"]),
     ("vp-roce", &["vp-api", "kal-os", "vp-soft", "roce-proto"]),
     ("roce-proto", &[]),
+    ("vp-roce-dylib", &["vp-api", "vp-roce"]),
     ("ibv-sys", &[]),
     ("vp-verbs", &["vp-api", "kal-os", "roce-proto", "ibv-sys"]),
     ("vp-verbs-dylib", &["vp-api", "vp-verbs"]),

@@ -20,7 +20,7 @@
 //!
 //! `rnicpi.h`, written by hand, is the provider interface in C; `vp-api/src/abi` implements it in both
 //! directions. `export_provider!` makes a library of a Rust provider, `import::load` a provider of a
-//! library. A separate small crate (`vp-softrdma/dylib`) exports the two symbols, because a program
+//! library. A separate small crate (`vp-softrdma/dylib`, `vp-roce/dylib`) exports the two symbols, because a program
 //! that links the provider must not contain them twice. How to write a provider: `spec/provider-guide.md`.
 //!
 //! - Structs begin with their size and grow at their end; fields that one side does not know are zero. `abi.txt`

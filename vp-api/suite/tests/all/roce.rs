@@ -1,4 +1,4 @@
-//! The suite over RoCE on UDP sockets: built in, through the tables, in wrappers, and in a layer of C.
+//! The suite over RoCE on UDP sockets: built in, through the tables, as a library, in wrappers, and in a layer of C.
 //!
 //! One process of a network has RoCE's port of an address, so each test runs itself again in a network of its own.
 
@@ -13,6 +13,7 @@ use vp_hooks::{Wrapper, stack};
 use vp_roce::Roce;
 use warpline_provider::Summary;
 
+use crate::build;
 use crate::forms::layer;
 use crate::play::suite;
 
@@ -71,6 +72,17 @@ fn roce_through_the_tables() {
     // SAFETY: both are this crate's own, made by the exporter, and static.
     let provider = unsafe { import::from_descriptor(&raw const DESCRIPTOR, get_ops) }.unwrap();
     assert_eq!(suite("vp_roce through the tables", &provider, None), built_in());
+}
+
+#[test]
+fn roce_as_a_library() {
+    if !is_alone("roce::roce_as_a_library") {
+        return;
+    }
+    let provider = import::load(&build::cargo("vp-roce-dylib", "vp_roce")).unwrap();
+    assert_eq!((provider.name(), provider.version()), ("vp_roce", env!("CARGO_PKG_VERSION")));
+    // No case less than built in, the cases of bring-up by path included.
+    assert_eq!(suite("vp_roce as a library", &provider, None), built_in());
 }
 
 /// C on both sides: the layer passes the tables of the provider on.
