@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ibv_sys::*;
 use kal_os::lock;
 use ual_cm::{ConnState, Connectee, Disconnect};
-use vp_api::{Access, Capabilities, QpChange};
+use vp_api::{Access, Capabilities, QpChange, QpState};
 
 use super::{Owner, Qp};
 use crate::access;
@@ -177,7 +177,10 @@ impl Qp {
 
     /// ibv_query_qp.
     pub fn query(&self) -> (ibv_qp_attr, ibv_qp_cap) {
-        let state = self.state();
+        let state = match self.state() {
+            IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD if self.has_failed_by_path() => IBV_QPS_ERR,
+            state => state,
+        };
         let cap = self.init.cap;
         let known = *lock(&self.attr);
         let attr = ibv_qp_attr {
@@ -189,6 +192,13 @@ impl Qp {
             ..known
         };
         (attr, cap)
+    }
+}
+
+impl Qp {
+    /// A failure on RoCE, whose completions may be polled before the event that sets the state here.
+    fn has_failed_by_path(&self) -> bool {
+        self.is_by_path() && self.vp.query().is_ok_and(|info| info.state == QpState::Error)
     }
 }
 
