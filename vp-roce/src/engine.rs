@@ -161,8 +161,13 @@ impl Engine {
     }
 
     fn find_socket(&self, local: IpAddr) -> Option<Arc<Socket>> {
+        self.find(|own| own == local)
+    }
+
+    /// A socket of such an address.
+    fn find(&self, is: impl Fn(IpAddr) -> bool) -> Option<Arc<Socket>> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
-        sockets.iter().find(|socket| socket.local() == local).cloned()
+        sockets.iter().find(|socket| is(socket.local())).cloned()
     }
 
     /// All services at an address, with the slots that listen for them.
@@ -217,18 +222,20 @@ impl Engine {
 
     /// Whether there is a socket of such an address.
     pub(crate) fn has_socket(&self, is: impl Fn(IpAddr) -> bool) -> bool {
-        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
-        sockets.iter().any(|socket| is(socket.local()))
+        self.find(is).is_some()
     }
 
     /// The socket of the address from which a peer is reached. Another process may have port 4791 of the loopback
-    /// address; then any other address of 127.0.0.0/8 is used.
+    /// address; then another address of 127.0.0.0/8 is used, one that this process has or any that is free.
     pub(crate) fn socket_towards(&self, peer: IpAddr) -> VpResult<Arc<Socket>> {
         const TRIES: u32 = 8;
         let local = self.local_address(peer)?;
         self.socket(local).or_else(|taken| {
             if !local.is_loopback() || local.is_ipv6() {
                 return Err(taken);
+            }
+            if let Some(socket) = self.find(|own| own.is_ipv4() && own.is_loopback()) {
+                return Ok(socket);
             }
             let other = || {
                 let [_, b, c, d] = self.numbers.random().to_be_bytes();

@@ -16,7 +16,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kal_os::fork::Ours;
 use kal_os::{lock, timespec};
@@ -33,6 +33,9 @@ use super::steering::{MAX_SERVICES, SLOTS};
 
 /// How long a neighbour may take to reply.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long others may take turns with the lock before this process has it.
+const TURNS: Duration = Duration::from_secs(10);
 
 /// How long a question may take behind its connection: an asker that is stopped in between delays packets by no more.
 const QUESTION: Duration = Duration::from_millis(20);
@@ -94,8 +97,8 @@ pub(crate) struct Lock {
 impl Lock {
     /// Waits until the lock is free, for a bounded time.
     pub(crate) fn take() -> io::Result<Self> {
-        const TRIES: u32 = 100;
-        for _ in 0..TRIES {
+        let begun = Instant::now();
+        while begun.elapsed() < TURNS {
             let own = socket()?;
             match net::bind(&*own, &name("lock")?) {
                 Ok(()) => {
@@ -114,10 +117,7 @@ impl Lock {
             }
             std::thread::yield_now();
         }
-        Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "another process holds the lock of RoCE's port",
-        ))
+        Err(io::Error::new(io::ErrorKind::TimedOut, "other processes keep the lock of RoCE's port"))
     }
 }
 

@@ -9,9 +9,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use kal_os::fork::{Descriptors, Ours};
-use kal_os::sync::Patience;
 use kal_os::udp::segments::{self, MAX_SEGMENTS, Received};
 use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::{QKEY, QPN};
@@ -34,6 +34,10 @@ pub(crate) const PORT: u16 = 4791;
 
 /// Hop limit in the headers that precede received datagrams: the real one is not reported.
 pub(crate) const HOPS: u8 = 64;
+
+/// How long the sockets of a neighbour that ends may outlive its slot. The lock is held meanwhile, for which others wait
+/// a second.
+const REMAINS: Duration = Duration::from_millis(300);
 
 /// Codepoints in the TOS or traffic class (RFC 3168): routers may mark the packet instead of dropping it; one has.
 pub(crate) const ECN_CAPABLE: u8 = 0b10;
@@ -107,7 +111,7 @@ impl Socket {
     pub(super) fn open(local: IpAddr, slot: &Slot) -> VpResult<(Self, Vec<Share>)> {
         let attempt = format!("joining UDP port {PORT} of {local}");
         let os = |error: io::Error| VpError::os(&attempt, &error);
-        let mut patience = Patience::default();
+        let begun = Instant::now();
         loop {
             let mut shares = slot.ask(local).map_err(os)?;
             let whole = |share: &&mut Share| share.sockets.len() == usize::from(SLOTS);
@@ -125,9 +129,10 @@ impl Socket {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     let holder = holder(local);
                     // A neighbour that ends has left its slot, and its sockets in a moment.
-                    if holder != Holder::Own || !patience.wait() {
+                    if holder != Holder::Own || begun.elapsed() > REMAINS {
                         return Err(taken(local, holder));
                     }
+                    std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => return Err(os(error)),
             }

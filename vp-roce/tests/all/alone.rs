@@ -75,6 +75,11 @@ impl Other {
         self.child.id()
     }
 
+    /// Whether it has not ended.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Ends it at once.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();

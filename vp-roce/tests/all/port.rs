@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 
 use vp_api::VpStatus;
 
-use crate::alone::alone;
+use crate::alone::{alone, other, part};
 use crate::end::{End, open};
 
 #[test]
@@ -35,8 +35,40 @@ fn on_the_loopback_another_address_connects() {
             scope.spawn(|| far.accept().unwrap());
             near.connect(there);
         });
-        let local = near.qp.query().unwrap().local.unwrap().ip();
+        let of = |end: &End| end.qp.query().unwrap().local.unwrap().ip();
+        let local = of(&near);
         assert!(local.is_loopback() && local.to_string() != "127.0.0.1", "{local}");
+        // An address has many sockets: the next connection takes one that the process has.
+        let (near, far) = (End::new(64), End::new(64));
+        let there = far.listen("127.0.0.2:0");
+        std::thread::scope(|scope| {
+            scope.spawn(|| far.accept().unwrap());
+            near.connect(there);
+        });
+        assert!([local, there.ip()].contains(&of(&near)), "{}", of(&near));
+    });
+}
+
+/// While one process finds that an address is taken, others join and listen.
+#[test]
+fn a_taken_port_does_not_hinder_others() {
+    const TEST: &str = "port::a_taken_port_does_not_hinder_others";
+    if part().as_deref() == Some("listens") {
+        let end = End::new(64);
+        end.listen("127.0.0.2:0");
+        println!("it listens");
+        loop {
+            let (listener, _) = end.cm.listen("127.0.0.2:0".parse().unwrap(), 1).unwrap();
+            end.cm.unlisten(listener).unwrap();
+        }
+    }
+    alone(TEST, || {
+        let _taken = UdpSocket::bind("127.0.0.1:4791").unwrap();
+        let mut other = other(TEST, "listens");
+        other.says("it listens");
+        let refused = End::new(64).cm.listen("127.0.0.1:0".parse().unwrap(), 1).unwrap_err();
+        assert!(refused.detail.contains("4791"), "{refused}");
+        assert!(other.runs(), "it could not listen meanwhile");
     });
 }
 
