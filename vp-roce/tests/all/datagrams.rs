@@ -80,9 +80,12 @@ fn a_queue_pair_of_every_port_receives_at_each_address_with_its_present_key() {
             end.send(2, (ah, old), end.sge(0, LEN), None);
             assert_eq!(end.completion().0.wr_id, 2);
             end.send(3, (ah, qp.address()), end.sge(0, LEN), Some(3));
-            assert_eq!(end.completion().0.wr_id, 3);
-            let (wc, from) = end.completion();
-            assert_eq!((wc.wr_id, wc.immediate), (1, Some(3)), "the other key is dropped");
+            // It may arrive before its sender has queued the completion.
+            let mut both = [end.completion(), end.completion()];
+            both.sort_by_key(|(wc, _)| wc.wr_id);
+            let [(wc, from), (sent, _)] = both;
+            assert_eq!((wc.wr_id, sent.wr_id), (1, 3));
+            assert_eq!(wc.immediate, Some(3), "the other key is dropped");
             assert_eq!(from.unwrap().path.unwrap().remote_gid, remote_gid);
         }
         let foreign = DatagramPath {
