@@ -85,7 +85,7 @@ fn roce_as_a_library() {
     assert_eq!(suite("vp_roce as a library", &provider, None), built_in());
 }
 
-/// C on both sides: the layer passes the tables of the provider on.
+/// A layer compiled from C copies the table of the provider; the RNIC and its paths stay those of Rust.
 #[test]
 fn roce_in_a_layer_between_wrappers() {
     if !is_alone("roce::roce_in_a_layer_between_wrappers") {
