@@ -1,6 +1,5 @@
 //! Identifiers for datagrams, on RoCE: each test runs again in a process of its own, whose device is of RoCE.
 
-use std::process::Command;
 use std::ptr::null_mut;
 
 use ibv_sys::*;
@@ -9,20 +8,10 @@ use ofa::verbs::mr::warpline_ibv_reg_mr;
 use warpline_patience::until;
 
 use crate::common::*;
+use crate::on_roce::on_roce;
 
-const ROCE: &str = "WARPLINE_VERBS_ROCE";
 const LEN: usize = 500;
 const GRH: usize = 40;
-
-fn on_roce(test: &str, body: impl FnOnce()) {
-    if std::env::var_os(ROCE).is_some() {
-        return body();
-    }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", test, "--nocapture"]).env(ROCE, "1").output().unwrap();
-    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-}
 
 fn id_on(channel: *mut rdma_event_channel) -> *mut rdma_cm_id {
     let mut id = null_mut();

@@ -17,6 +17,8 @@ mod ends;
 #[path = "../common/interrupt.rs"]
 mod interrupt;
 mod misuse;
+#[path = "../common/roce.rs"]
+mod on_roce;
 mod ports;
 mod signals;
 #[path = "../common/watch.rs"]

@@ -19,6 +19,8 @@ mod interrupt;
 mod lab;
 mod man_pages;
 mod misuse;
+#[path = "../common/roce.rs"]
+mod on_roce;
 mod processes;
 mod rendezvous;
 mod roce;

@@ -1,23 +1,10 @@
 //! Queue pairs that are connected by path on RoCE. Each test runs again in a process of its own, whose device is of RoCE.
 
-use std::process::Command;
-
 use ibv_sys::*;
 use ofa::verbs::query::*;
 
 use crate::lab::*;
-
-const ROCE: &str = "WARPLINE_VERBS_ROCE";
-
-fn on_roce(test: &str, body: impl FnOnce()) {
-    if std::env::var_os(ROCE).is_some() {
-        return body();
-    }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", test, "--nocapture"]).env(ROCE, "1").output().unwrap();
-    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-}
+use crate::on_roce::on_roce;
 
 #[test]
 fn a_send_to_a_peer_that_is_gone_exceeds_its_retries() {
