@@ -48,6 +48,14 @@ pub struct Instruction {
     pub operand: u32,
 }
 
+/// `sock_fprog` of linux/filter.h, of which every octet that the kernel reads is initialised.
+#[repr(C)]
+struct Program {
+    len: libc::c_ushort,
+    padding: [u8; size_of::<*mut libc::sock_filter>() - size_of::<libc::c_ushort>()],
+    filter: *mut libc::sock_filter,
+}
+
 /// Has the kernel choose by this program which socket of a group gets a datagram (socket(7),
 /// `SO_ATTACH_REUSEPORT_CBPF`): the one with the index that the program returns. Needs no right.
 pub fn steer(socket: impl AsFd, program: &[Instruction]) -> io::Result<()> {
@@ -61,7 +69,7 @@ pub fn steer(socket: impl AsFd, program: &[Instruction]) -> io::Result<()> {
         })
         .collect();
     let len = libc::c_ushort::try_from(filter.len()).map_err(io::Error::other)?;
-    let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
+    let program = Program { len, padding: Default::default(), filter: filter.as_mut_ptr() };
     let (fd, size) = (socket.as_fd().as_raw_fd(), size_of_val(&program) as libc::socklen_t);
     let (option, place) = (libc::SO_ATTACH_REUSEPORT_CBPF, (&raw const program).cast());
     // SAFETY: the descriptor is open while `socket` is borrowed; `place` has `size` octets, and points to `len`

@@ -63,7 +63,7 @@ fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Resul
         let mut command = command(libraries, line, port, made);
         command.envs(program.variable.iter().cloned());
         if program.is_on_roce {
-            command.env("WARPLINE_VERBS_ROCE", "1").env("WARPLINE_CONFIG", roce_config());
+            on_roce(&mut command);
         }
         Process::start(command)
     };
@@ -89,9 +89,15 @@ fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Resul
     }
 }
 
-/// A configuration by which clients of rdma_cm try until their server listens, which cannot be seen from outside.
-fn roce_config() -> PathBuf {
-    libraries::root().join("tests/verbs/roce.toml")
+/// Has a program run on RoCE, where a client of rdma_cm tries until its server listens: that cannot be seen from outside.
+pub fn on_roce(command: &mut Command) {
+    let config = libraries::root().join("tests/verbs/roce.toml");
+    command.env("WARPLINE_VERBS_ROCE", "1").env("WARPLINE_CONFIG", config);
+}
+
+/// Whether the sides of a program exchange their addresses by TCP, not by rdma_cm, which on RoCE opens no TCP port.
+pub fn is_by_tcp(line: &str) -> bool {
+    line.starts_with("ib") && !line.contains(" -R ")
 }
 
 /// The command of a line, with the port and the compiled program inserted.

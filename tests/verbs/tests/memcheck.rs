@@ -49,11 +49,53 @@ const FURTHER: [[&str; 3]; 3] = [
     ],
 ];
 
+/// On RoCE.
+const ON_ROCE: [[&str; 3]; 4] = [
+    PROGRAMS[0],
+    PROGRAMS[1],
+    [
+        "ibverbs-utils",
+        "ibv_rc_pingpong -p {port} -g 0 -n 5",
+        "ibv_rc_pingpong -p {port} -g 0 -n 5 127.0.0.1",
+    ],
+    [
+        "ibverbs-utils",
+        "ibv_ud_pingpong -p {port} -g 0 -n 5",
+        "ibv_ud_pingpong -p {port} -g 0 -n 5 127.0.0.1",
+    ],
+];
+
+/// On RoCE, with `WARPLINE_MEMCHECK=all`.
+const FURTHER_ON_ROCE: [[&str; 3]; 5] = [
+    FURTHER[0],
+    FURTHER[1],
+    ["rdmacm-utils", "udaddy -b 127.0.0.1 -c 2 -C 2", "udaddy -s 127.0.0.1 -c 2 -C 2"],
+    [
+        "perftest",
+        "ib_send_lat -c UD -x 0 -p {port} -n 5",
+        "ib_send_lat -c UD -x 0 -p {port} -n 5 127.0.0.1",
+    ],
+    [
+        "rdmacm-utils",
+        "rping -s -a 127.0.0.1 -p {port} -C 5 -S 60000 -V",
+        "rping -c -a 127.0.0.1 -p {port} -C 5 -S 60000 -V",
+    ],
+];
+
 #[test]
 fn programs_run_under_memcheck() {
+    all(&PROGRAMS, &FURTHER, false);
+}
+
+#[test]
+fn programs_run_on_roce_under_memcheck() {
+    all(&ON_ROCE, &FURTHER_ON_ROCE, true);
+}
+
+fn all(programs: &[[&str; 3]], further: &[[&str; 3]], on_roce: bool) {
     let libraries = Libraries::build();
-    let further = if wants_all() { &FURTHER[..] } else { &[] };
-    for [package, server, client] in PROGRAMS.iter().chain(further) {
+    let further = if wants_all() { further } else { &[] };
+    for [package, server, client] in programs.iter().chain(further) {
         let name = client.split(' ').next().unwrap();
         for (program, package) in [("valgrind", "valgrind"), (name, *package)] {
             if libraries::find(program).is_none() {
@@ -61,7 +103,7 @@ fn programs_run_under_memcheck() {
                 return skip(&format!("{name} under memcheck"), &why);
             }
         }
-        pair(&libraries, server, client);
+        pair(&libraries, server, client, on_roce);
     }
 }
 
@@ -90,21 +132,31 @@ fn wants_all() -> bool {
 }
 
 /// Of valgrind.
-fn options() -> [String; 3] {
+fn options() -> [String; 4] {
     let known = libraries::root().join("tests/verbs/valgrind.supp");
     [
         "-q".into(),
+        // The provider's thread replies to other processes while the program polls.
+        "--fair-sched=yes".into(),
         format!("--error-exitcode={FOUND}"),
         format!("--suppressions={}", known.display()),
     ]
 }
 
-fn pair(libraries: &Libraries, server: &str, client: &str) {
+fn pair(libraries: &Libraries, server: &str, client: &str, on_roce: bool) {
     let port = free_port();
-    let start = |line: &str| Process::start(checked(libraries, line, port)).unwrap();
+    let start = |line: &str| {
+        let mut command = checked(libraries, line, port);
+        if on_roce {
+            run::on_roce(&mut command);
+        }
+        Process::start(command).unwrap()
+    };
+    // A client of rdma_cm on RoCE tries until its server listens, which opens no TCP port.
+    let is_unseen = on_roce && !run::is_by_tcp(client);
     let mut server = start(server);
     warpline_patience::until("a server to listen", || {
-        is_listening(port) || server.ended().is_some()
+        is_unseen || is_listening(port) || server.ended().is_some()
     });
     let mut client = start(client);
     for (who, process) in [("client", &mut client), ("server", &mut server)] {
