@@ -18,8 +18,8 @@ use crate::wire::mpa::{CRC_LEN, LENGTH_LEN, MAX_PAD};
 use crate::wire::rdmap::{self, Opcode, qn};
 
 /// Most payload octets of such a message: up to here a copy is cheaper than one more element in
-/// the LLP's scatter/gather list.
-const MAX_PAYLOAD: usize = 4 << 10;
+/// the LLP's scatter/gather list. A page, and a header that a layer above puts before it.
+const MAX_PAYLOAD: usize = (4 << 10) + 64;
 
 impl Qp {
     /// Whether the next message may be one for [`Self::transmit_short`].

@@ -92,6 +92,15 @@ fn no_more_than_wanted_and_no_more_than_fit() {
     assert!(end.qp.is_idle() && end.qp.poll_transmit(&mut end.memory).is_none());
 }
 
+#[test]
+fn a_page_behind_a_header_is_short() {
+    for (octets, messages) in [(4096 + 64, 1), (4096 + 65, 0)] {
+        let mut end = end(StreamConfig { mulpdu: 8192, ..STREAM }, false);
+        end.send(&vec![7; octets]);
+        assert_eq!(end.pump_short(9), messages, "{octets} octets");
+    }
+}
+
 // [VERBS-15, VERBS-17] a fence is checked in the order of the queue
 #[test]
 fn a_fenced_message_waits_and_delays_later_ones() {
