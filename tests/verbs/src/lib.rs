@@ -6,6 +6,7 @@
 
 pub mod exports;
 pub mod libraries;
+pub mod page;
 pub mod process;
 pub mod programs;
 pub mod run;

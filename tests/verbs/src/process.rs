@@ -33,6 +33,11 @@ impl Process {
         Ok(Self { child, output, begun: Instant::now() })
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
@@ -54,6 +59,13 @@ impl Process {
     pub fn kill(&mut self) {
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
+    }
+
+    /// Has it end, as `kill` does; waits for that.
+    pub fn terminate(&mut self) -> ExitStatus {
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
+        warpline_patience::until("a process to end", || self.ended().is_some());
+        self.child.wait().unwrap()
     }
 
     /// Stack traces of its threads, by gdb.

@@ -4,6 +4,9 @@
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
+use crate::page;
 use crate::process::{Process, waits_for_a_client};
 
 /// Time-out of its end. The longest wait of the libraries is some seconds, for a missing peer; the rest is for
@@ -19,11 +22,23 @@ const WAITS: Duration = Duration::from_secs(3);
 /// # Errors
 /// It was ended by a signal, or did not end within [`BOUND`].
 pub fn ends(left: &mut Process, port: u16) -> Result<(), String> {
+    ends_unless(left, |_| waits_for_a_client(port))
+}
+
+/// As [`ends`], for a server on RoCE: without a TCP port it waits for a client as long as it has no queue pair.
+///
+/// # Errors
+/// As [`ends`].
+pub fn server_ends_on_roce(left: &mut Process, port: u16) -> Result<(), String> {
+    ends_unless(left, |left| waits_for_a_client(port) || has_no_connection(left))
+}
+
+fn ends_unless(left: &mut Process, waits: impl Fn(&Process) -> bool) -> Result<(), String> {
     let begun = Instant::now();
     let mut waits_since = begun;
     loop {
         let now = Instant::now();
-        if !waits_for_a_client(port) {
+        if !waits(left) {
             waits_since = now;
         }
         match left.ended() {
@@ -36,4 +51,21 @@ pub fn ends(left: &mut Process, port: u16) -> Result<(), String> {
             None => std::thread::park_timeout(Duration::from_millis(20)),
         }
     }
+}
+
+/// As [`ends`], for a side that may not notice the other's end: where it goes on, it is ended.
+///
+/// # Errors
+/// It was ended by another signal.
+pub fn ends_or_is_ended(left: &mut Process) -> Result<(), String> {
+    let status = left.ended().unwrap_or_else(|| left.terminate());
+    match status.signal() {
+        Some(signal) if signal != Signal::TERM.as_raw() => Err(format!("ended: {status}")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether it has opened a device and has no queue pair for connections there.
+fn has_no_connection(process: &Process) -> bool {
+    page::queue_pairs(process.id()).is_some_and(|all| all.is_empty())
 }

@@ -6,11 +6,14 @@
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
 use verbs_programs::process::{Process, free_port, is_listening};
-use verbs_programs::survivor::ends;
+use verbs_programs::survivor::{ends, ends_or_is_ended, server_ends_on_roce};
 use verbs_programs::{Libraries, libraries, run, skip};
 
 /// Package, server, client.
-const PROGRAMS: [[&str; 3]; 4] = [
+type Program = [&'static str; 3];
+
+/// On SoftRDMA.
+const PROGRAMS: [Program; 4] = [
     [
         "rdmacm-utils",
         "rping -s -a 127.0.0.1 -p {port} -C 20",
@@ -23,6 +26,37 @@ const PROGRAMS: [[&str; 3]; 4] = [
         "ib_send_lat -R -e -p {port} -n 20",
         "ib_send_lat -R -e -p {port} -n 20 127.0.0.1",
     ],
+];
+
+/// On RoCE.
+const ON_ROCE: [Program; 5] = [
+    [
+        "rdmacm-utils",
+        "rping -s -a 127.0.0.1 -p {port} -C 20",
+        "rping -c -a 127.0.0.1 -p {port} -C 20",
+    ],
+    ["perftest", "ib_send_bw -R -p {port} -n 20", "ib_send_bw -R -p {port} -n 20 127.0.0.1"],
+    ["perftest", "ib_write_bw -p {port} -x 0 -n 20", "ib_write_bw -p {port} -x 0 -n 20 127.0.0.1"],
+    [
+        "rdmacm-utils",
+        "ucmatose -b 127.0.0.1 -p {port} -c 2 -C 2",
+        "ucmatose -s 127.0.0.1 -p {port} -c 2 -C 2",
+    ],
+    [
+        "perftest",
+        "ib_send_lat -R -e -p {port} -n 20",
+        "ib_send_lat -R -e -p {port} -n 20 127.0.0.1",
+    ],
+];
+
+/// Of datagrams, on RoCE.
+const OF_DATAGRAMS: [Program; 2] = [
+    [
+        "ibverbs-utils",
+        "ibv_ud_pingpong -p {port} -g 0 -n 20",
+        "ibv_ud_pingpong -p {port} -g 0 -n 20 127.0.0.1",
+    ],
+    ["rdmacm-utils", "udaddy -b 127.0.0.1 -c 2 -C 2", "udaddy -s 127.0.0.1 -c 2 -C 2"],
 ];
 
 /// Without `arm`: the thread of rping in which it fails ends, and the others wait for it. Without `modify_qp`:
@@ -43,25 +77,61 @@ const RULES: [&str; 13] = [
     "register_mr@1=InsufficientResources",
 ];
 
+/// Of datagrams: without `poll`, after which udaddy goes on. In this order each fails at a side that makes the call.
+const RULES_OF_DATAGRAMS: [&str; 10] = [
+    "create_ah@1=Os",
+    "listen_service@1=Os",
+    "create_cq@1=Os",
+    "resolve_service@1=Os",
+    "create_qp@1=InsufficientResources",
+    "accept_service@1=InsufficientResources",
+    "register_mr@1=InsufficientResources",
+    "post_send@1=QueueFull",
+    "post_send@*2=Os",
+    "post_recv@1=QueueFull",
+];
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Side {
     Server,
     Client,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fabric {
+    SoftRdma,
+    Roce,
+    /// RoCE, with datagrams: a side does not notice that no more will come.
+    RoceDatagrams,
+}
+
 #[test]
 fn both_sides_end_when_calls_fail() {
+    all(&PROGRAMS, &RULES, Fabric::SoftRdma);
+}
+
+#[test]
+fn both_sides_end_when_calls_fail_on_roce() {
+    all(&ON_ROCE, &RULES, Fabric::Roce);
+}
+
+#[test]
+fn the_side_ends_whose_calls_of_datagrams_fail() {
+    all(&OF_DATAGRAMS, &RULES_OF_DATAGRAMS, Fabric::RoceDatagrams);
+}
+
+fn all(programs: &[Program], rules: &[&str], fabric: Fabric) {
     let all = std::env::var_os("WARPLINE_FAULTS").is_some_and(|text| text == "all");
     let libraries = Libraries::build();
     let mut failed = Vec::new();
-    for (number, rule) in RULES.iter().enumerate() {
-        for (at, program) in PROGRAMS.iter().enumerate() {
+    for (number, rule) in rules.iter().enumerate() {
+        for (at, program) in programs.iter().enumerate() {
             for side in [Side::Server, Side::Client] {
-                let chosen = (number % PROGRAMS.len(), number / PROGRAMS.len() % 2);
-                if !all && (at, side as usize) != chosen {
+                let chosen = (number % programs.len(), number / programs.len() % 2);
+                if !all && (at, side as usize) != chosen || !may_call(side, rule) {
                     continue;
                 }
-                if let Err(why) = one(&libraries, program, rule, side) {
+                if let Err(why) = one(&libraries, program, rule, side, fabric) {
                     let why = format!("{rule} at the {side:?} of {}: {why}", program[1]);
                     eprintln!("{why}");
                     failed.push(why);
@@ -72,7 +142,21 @@ fn both_sides_end_when_calls_fail() {
     assert!(failed.is_empty(), "{}:\n{}", failed.len(), failed.join("\n\n"));
 }
 
-fn one(libraries: &Libraries, program: &[&str; 3], rule: &str, side: Side) -> Result<(), String> {
+/// Where a side never makes the call, a lost datagram would have it wait for ever.
+fn may_call(side: Side, rule: &str) -> bool {
+    match side {
+        Side::Server => !rule.starts_with("resolve_service"),
+        Side::Client => !rule.starts_with("listen_service") && !rule.starts_with("accept_service"),
+    }
+}
+
+fn one(
+    libraries: &Libraries,
+    program: &Program,
+    rule: &str,
+    side: Side,
+    fabric: Fabric,
+) -> Result<(), String> {
     let [package, server, client] = program;
     let name = client.split(' ').next().unwrap();
     if libraries::find(name).is_none() {
@@ -82,19 +166,32 @@ fn one(libraries: &Libraries, program: &[&str; 3], rule: &str, side: Side) -> Re
     let port = free_port();
     let start = |line: &str, this: Side| {
         let mut command = run::command(libraries, line, port, None);
+        if fabric != Fabric::SoftRdma {
+            run::on_roce(&mut command);
+        }
         if this == side {
             command.env("WARPLINE_WRAP", format!("fault:{rule}"));
         }
         Process::start(command)
     };
     let mut server = start(server, Side::Server)?;
+    // A client of rdma_cm on RoCE tries until its server listens, which opens no TCP port.
+    let is_unseen = fabric != Fabric::SoftRdma && !run::is_by_tcp(client);
     warpline_patience::until("a server to listen or to end", || {
-        is_listening(port) || server.ended().is_some()
+        is_unseen || is_listening(port) || server.ended().is_some()
     });
     let mut client = start(client, Side::Client)?;
-    for (who, process) in [("client", &mut client), ("server", &mut server)] {
-        ends(process, port)
-            .map_err(|why| format!("the {who} {why}\nIt printed:\n{}", process.printed()))?;
+    let mut both = [("client", &mut client), ("server", &mut server)];
+    if side == Side::Server {
+        both.reverse();
+    }
+    for (place, (who, process)) in both.into_iter().enumerate() {
+        let ended = match (fabric, place) {
+            (Fabric::RoceDatagrams, 1) => ends_or_is_ended(process),
+            (Fabric::Roce, _) if who == "server" => server_ends_on_roce(process, port),
+            _ => ends(process, port),
+        };
+        ended.map_err(|why| format!("the {who} {why}\nIt printed:\n{}", process.printed()))?;
     }
     Ok(())
 }
