@@ -126,6 +126,7 @@ pub(crate) enum Stopped {
 impl Inbox {
     /// Reads until the socket is empty or the QP's budget is used up. A short read means empty; if an end may
     /// follow (`over`, always so for shared memory), only where shared memory shows that none does.
+    #[inline]
     pub(crate) fn receive(
         &mut self,
         stream: &Stream,
