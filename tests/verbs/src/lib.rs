@@ -6,7 +6,6 @@
 
 pub mod exports;
 pub mod libraries;
-pub mod page;
 pub mod process;
 pub mod programs;
 pub mod run;

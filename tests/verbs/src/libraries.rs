@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ofa_symbols::Library;
+use warpline_skip::skip;
 
 /// The libraries, built.
 #[derive(Clone, Debug)]
@@ -66,6 +67,16 @@ pub fn root() -> PathBuf {
 pub fn find(program: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     std::env::split_paths(&paths).map(|path| path.join(program)).find(|path| path.is_file())
+}
+
+/// Whether the program of a line is installed; else reports that `test` is skipped.
+pub fn is_installed(line: &str, package: &str, test: &str) -> bool {
+    let name = line.split(' ').next().unwrap();
+    let is = find(name).is_some();
+    if !is {
+        skip(&format!("{test} {name}"), &format!("package {package} is not installed"));
+    }
+    is
 }
 
 /// The library of rdma-core that the loader would take, if it is installed.

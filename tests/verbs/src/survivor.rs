@@ -5,8 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use state_page::place::{self, Outcome};
 
-use crate::page;
 use crate::process::{Process, waits_for_a_client};
 
 /// Time-out of its end. The longest wait of the libraries is some seconds, for a missing peer; the rest is for
@@ -65,7 +65,13 @@ pub fn ends_or_is_ended(left: &mut Process) -> Result<(), String> {
     }
 }
 
-/// Whether it has opened a device and has no queue pair for connections there.
+/// Whether it has opened a device and has no queue pair for connections there, by its state page.
 fn has_no_connection(process: &Process) -> bool {
-    page::queue_pairs(process.id()).is_some_and(|all| all.is_empty())
+    let user = rustix::process::geteuid().as_raw();
+    let directory = place::directory(|name| std::env::var_os(name), user);
+    let pages = place::pages(&directory, user).unwrap_or_default();
+    pages.into_iter().any(|found| match found.outcome {
+        Outcome::Alive(page) => page.process.pid == process.id() && page.queue_pairs.is_empty(),
+        _ => false,
+    })
 }

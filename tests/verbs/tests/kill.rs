@@ -69,9 +69,7 @@ fn the_other_side_ends_after_a_kill() {
     let mut failed = Vec::new();
     for number in 0..times {
         let pair = &PAIRS[number % PAIRS.len()];
-        let name = pair.client.split(' ').next().unwrap();
-        if libraries::find(name).is_none() {
-            skip(&format!("kill -9 of {name}"), &format!("{} is not installed", pair.package));
+        if !libraries::is_installed(pair.client, pair.package, "kill -9 of") {
             continue;
         }
         let chance = random.hash_one(number);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use verbs_programs::process::{Process, free_port, is_listening};
 use verbs_programs::survivor::{BOUND, ends, ends_or_is_ended, server_ends_on_roce};
-use verbs_programs::{Libraries, libraries, run, skip};
+use verbs_programs::{Libraries, libraries, run};
 
 /// Two sides.
 struct Pair {
@@ -105,13 +105,9 @@ fn the_other_side_ends_after_a_kill() {
 }
 
 fn is_installed(pair: &Pair) -> bool {
-    let names = [pair.client, NEXT[0]].map(|line| line.split(' ').next().unwrap());
-    let missing = names.iter().find(|name| libraries::find(name).is_none());
-    if let Some(name) = missing {
-        let why = format!("package {} is not installed", pair.package);
-        skip(&format!("kill -9 of {name} on RoCE"), &why);
-    }
-    missing.is_none()
+    [(pair.client, pair.package), (NEXT[0], "rdmacm-utils")]
+        .iter()
+        .all(|(line, package)| libraries::is_installed(line, package, "kill -9 on RoCE of"))
 }
 
 fn start(libraries: &Libraries, line: &str, port: u16) -> Result<Process, String> {
