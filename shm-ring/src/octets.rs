@@ -58,11 +58,12 @@ impl<'a> Octets<'a> {
         }
     }
 
-    /// Loads the first cache lines from `position` on, without waiting for them.
+    /// Loads the first cache lines from `position` on, without waiting for them; fewer at the ring's end.
     #[inline]
     pub(crate) fn prefetch(&self, position: u32) {
+        let (at, _) = self.place(position);
         for line in 0..PREFETCHED {
-            copy::prefetch(self.place(position.wrapping_add(line * LINE as u32)).0);
+            copy::prefetch(at.wrapping_add(line * LINE));
         }
     }
 

@@ -19,4 +19,4 @@ pub const NON_TEMPORAL_MIN: usize = 4 << 10;
 ///
 /// *Measured*, half a round trip of Sends, as ratio to none: 1: 0.87 for 8 octets, 0.99 for 64; 2: 0.87 and 0.90. Rate and
 /// bandwidth stay within 2 %.
-pub(crate) const PREFETCHED: u32 = 2;
+pub(crate) const PREFETCHED: usize = 2;

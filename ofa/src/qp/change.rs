@@ -193,9 +193,7 @@ impl Qp {
         };
         (attr, cap)
     }
-}
 
-impl Qp {
     /// A failure on RoCE, whose completions may be polled before the event that sets the state here.
     fn has_failed_by_path(&self) -> bool {
         self.is_by_path() && self.vp.query().is_ok_and(|info| info.state == QpState::Error)

@@ -35,8 +35,8 @@ pub(crate) const PORT: u16 = 4791;
 /// Hop limit in the headers that precede received datagrams: the real one is not reported.
 pub(crate) const HOPS: u8 = 64;
 
-/// How long the sockets of a neighbour that ends may outlive its slot. The lock is held meanwhile, for which others wait
-/// a second.
+/// How long the sockets of a neighbour that ends may outlive its slot. The lock of the port is held meanwhile, for which
+/// others wait longer.
 const REMAINS: Duration = Duration::from_millis(300);
 
 /// Codepoints in the TOS or traffic class (RFC 3168): routers may mark the packet instead of dropping it; one has.
