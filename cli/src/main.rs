@@ -31,9 +31,11 @@ mod verbs;
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use rustix::process::Signal;
 use ual::vp_api::import;
 
 use crate::args::{Cli, Command};
@@ -41,6 +43,8 @@ use crate::error::{CliError, CliResult};
 
 fn main() -> ExitCode {
     logging::hide_panics();
+    // A write beyond `ulimit -f` is an error then, instead of the end of this process.
+    let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and version go to standard output, with success; so do a lone command's subcommands.

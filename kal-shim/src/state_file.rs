@@ -4,7 +4,7 @@
 //! pairs, and returned when the last user of one drops it: no queue pair writes to another's record. A lock
 //! protects the list of free records; it is taken when queue pairs are created and destroyed.
 //!
-//! All octets of the file are allocated before they are mapped (`posix_fallocate`), so a full file system is an
+//! All octets of the file are allocated before they are mapped, so a full file system is an
 //! error here and no fault later. If the page is full, a queue pair has no record; the page counts it. A forked
 //! child has neither file nor mapping ([`crate::shared_map`]), and makes its own. The file is removed with its
 //! last user, or when the process exits; after a kill the first reader removes it.
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use kal_os::fork::Descriptors;
 use kal_os::lock;
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use state_page::layout::{self, DEVICES, DEVICES_AT, SLOTS_AT};
 use state_page::place::{self, PAGE, SOCKET, Unusable};
@@ -209,8 +209,7 @@ impl Inner {
         pid: u32,
     ) -> Result<(File, (SharedMap, u64)), StateError> {
         let len = (SLOTS_AT + 16 * layout::SLOT).next_multiple_of(page_size());
-        let more = || rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len as u64);
-        retry(more).map_err(os("allocate a state page"))?;
+        kal_os::allocate(&file, 0, len as u64).map_err(os("allocate a state page"))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(os("lock a state page"))?;
         let map = SharedMap::new(&file, 0, len).map_err(os("map a state page"))?;
@@ -258,7 +257,7 @@ impl Inner {
         let len = (now.min(MOST_MORE) * layout::SLOT).next_multiple_of(page_size());
         let at = free.octets;
         self.reserve(free, len / layout::SLOT)?;
-        retry(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at, len as u64))?;
+        kal_os::allocate(&self.file, at, len as u64)?;
         let map = Arc::new(SharedMap::new(&self.file, at, len)?);
         free.octets += len as u64;
         self.add_slots(free, &map, 0);
@@ -323,10 +322,6 @@ impl Drop for LentDevice {
 /// The user id of our pages.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
-}
-
-fn retry(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
-    Ok(rustix::io::retry_on_intr(&mut call)?)
 }
 
 fn make_file(directory: &OwnedFd, name: &str) -> Result<File, StateError> {

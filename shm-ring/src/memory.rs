@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::page::{MAGIC, PAGE, Page, VERSION};
@@ -79,7 +79,7 @@ fn len(ring_octets: u32) -> usize {
 /// All its pages are allocated at once, and charged to the calling process.
 ///
 /// # Errors
-/// `InvalidInput` for any other size; otherwise the operating system's error, e.g. `ENOMEM` or `ENOSPC`.
+/// `InvalidInput` for any other size; otherwise the operating system's error, e.g. `ENOMEM`, `ENOSPC` or, because of `ulimit -f`, `EFBIG`.
 pub fn create(ring_octets: u32) -> io::Result<OwnedFd> {
     if !is_size(ring_octets) {
         let detail = format!(
@@ -90,8 +90,7 @@ pub fn create(ring_octets: u32) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = rustix::fs::memfd_create("warpline-ring", flags)?;
     let len = len(ring_octets) as u64;
-    rustix::fs::ftruncate(&memory, len)?;
-    rustix::fs::fallocate(&memory, FallocateFlags::empty(), 0, len)?;
+    kal_os::allocate(&memory, 0, len)?;
     let about = [MAGIC, VERSION, ring_octets].map(u32::to_ne_bytes);
     if rustix::io::pwrite(&memory, about.as_flattened(), 0)? != about.as_flattened().len() {
         return Err(io::ErrorKind::WriteZero.into());

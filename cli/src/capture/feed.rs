@@ -44,6 +44,7 @@ impl Feed {
         let memory = shm_ring::create(MAX_RING).map_err(|error| {
             CliError::new(Exit::Failed, "there is no memory for the capture")
                 .because(format!("two rings of {} MiB: {error}", MAX_RING >> 20))
+                .hint("free memory, or raise the limits (`ulimit -v`, `ulimit -f`)")
         })?;
         let ring = End::map(&memory, Side::Maker).map_err(io::Error::other)?;
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);

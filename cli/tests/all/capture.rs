@@ -154,6 +154,10 @@ fn a_reader_that_is_killed_is_not_noticed_and_another_may_follow() {
     assert!(error.contains("captured already"), "{error}");
     first.kill();
     drop(first);
+    // The process finds out when the memory between them is full.
+    let maps = format!("/proc/{}/maps", pair.pid);
+    let is_mapped = || std::fs::read_to_string(&maps).unwrap().contains("memfd:warpline-ring");
+    warpline_patience::until("the end of the capture", || !is_mapped());
     pair.goes_on();
     captured(&runtime, &pair, "second", &["--count", "10"]);
     captured(&runtime, &pair, "third", &["--count", "10"]);
@@ -185,6 +189,26 @@ fn a_process_does_not_wait_for_a_reader_that_does_not_read() {
         printed.contains("the process ended") && printed.contains("FPDUs dropped"),
         "{printed}"
     );
+}
+
+/// Beyond `ulimit -f` the kernel ends a process that allocates shared memory, unless the process checks first.
+#[test]
+fn a_limit_of_file_sizes_is_an_error_and_local_streams_are_not_used() {
+    let runtime = Runtime::new();
+    let limited = |blocks: &str, arguments: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -f {blocks}; exec \"$0\" \"$@\"")]);
+        command.arg(env!("CARGO_BIN_EXE_warpline")).args(arguments);
+        command.env("XDG_RUNTIME_DIR", &runtime.0).output().unwrap()
+    };
+    let local = ["perf", "local", "--op", "send", "--mode", "lat", "--size", "8", "--no-raw"];
+    let output = limited("1", &[&local[..], &["--duration", "0.02", "--rounds", "1"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let pair = Pair::start(&runtime, "64", "off");
+    let file = runtime.0.join("limited");
+    let output = limited("100", &["capture", &pair.pid, "-o", file.to_str().unwrap()]);
+    let why = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && why.contains("ulimit -f"), "{why}");
 }
 
 #[test]
