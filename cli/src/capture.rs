@@ -54,14 +54,19 @@ pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
     eprintln!("capturing process {}: {comment}", args.pid);
     let filter = Filter { peer: args.peer, qp: args.qp };
     let style = Style { fill: args.fill, whole: args.payload == WHOLE };
-    let mut capture =
-        Capture { flows: Flows::new(filter, style), fpdus: 0, dropped: 0, first_drop: None };
+    let mut capture = Capture {
+        flows: Flows::new(filter, style),
+        most: args.count,
+        fpdus: 0,
+        dropped: 0,
+        first_drop: None,
+    };
     let ended = capture.follow(args, &mut feed, &mut pcapng)?;
     if !ended {
         // FPDUs in the memory are read first.
         let question = json!({ "ask": "end_capture", "number": begun["capture"] });
         if let Ok(answer) = ask::ask(&seen.socket, &question, None) {
-            while capture.advance(args, &mut feed, &mut pcapng)? {}
+            while capture.advance(&mut feed, &mut pcapng)? {}
             capture.drop_to(answer["dropped"].as_u64().unwrap_or(0));
         }
     }
@@ -90,6 +95,8 @@ fn create(output: &Path) -> CliResult<Box<dyn Write>> {
 
 struct Capture {
     flows: Flows,
+    /// The capture is complete with so many FPDUs; what is dropped afterwards is no gap.
+    most: Option<u64>,
     fpdus: u64,
     dropped: u64,
     /// FPDUs written before the first drop.
@@ -107,11 +114,10 @@ impl Capture {
         let began = Instant::now();
         loop {
             let over = args.seconds.is_some_and(|seconds| began.elapsed() >= seconds);
-            let enough = args.count.is_some_and(|count| self.fpdus >= count);
-            if over || enough || ual::interrupted() {
+            if over || self.is_complete() || ual::interrupted() {
                 return Ok(false);
             }
-            if !self.advance(args, feed, to)? {
+            if !self.advance(feed, to)? {
                 if feed.has_ended() {
                     return Ok(true);
                 }
@@ -123,31 +129,25 @@ impl Capture {
     }
 
     /// Writes some of the FPDUs that have arrived; false if there are none.
-    fn advance(
-        &mut self,
-        args: &CaptureArgs,
-        feed: &mut Feed,
-        to: &mut Pcapng<impl Write>,
-    ) -> CliResult<bool> {
-        feed.read(|record| self.write(args, record, to))
+    fn advance(&mut self, feed: &mut Feed, to: &mut Pcapng<impl Write>) -> CliResult<bool> {
+        feed.read(|record| self.write(record, to))
     }
 
-    fn write(
-        &mut self,
-        args: &CaptureArgs,
-        record: &Record<'_>,
-        to: &mut Pcapng<impl Write>,
-    ) -> CliResult<()> {
+    fn is_complete(&self) -> bool {
+        self.most.is_some_and(|most| self.fpdus >= most)
+    }
+
+    fn write(&mut self, record: &Record<'_>, to: &mut Pcapng<impl Write>) -> CliResult<()> {
         match record.kind {
             Kind::Dropped => self.drop_to(record.position),
-            _ if args.count.is_some_and(|count| self.fpdus >= count) => {}
+            _ if self.is_complete() => {}
             _ => self.fpdus += u64::from(self.flows.write(record, to)?),
         }
         Ok(())
     }
 
     fn drop_to(&mut self, dropped: u64) {
-        if dropped > self.dropped {
+        if dropped > self.dropped && !self.is_complete() {
             self.first_drop.get_or_insert(self.fpdus);
             self.dropped = dropped;
         }
