@@ -68,7 +68,7 @@ fn connections(seen: &Seen, earlier: &Earlier<'_>) -> String {
 /// The line of a connection.
 pub(crate) fn connection(qp: &QueuePair, rate: Rate) -> Vec<String> {
     let peer = qp.remote.map_or("-".to_owned(), |address| address.to_string());
-    let mut row = vec![peer, qp.qp.to_string(), state::name(qp.state).to_owned()];
+    let mut row = vec![peer, qp.qp.to_string()];
     let receives = if qp.recv_depth == 0 {
         "shared".to_owned()
     } else {
@@ -76,6 +76,7 @@ pub(crate) fn connection(qp: &QueuePair, rate: Rate) -> Vec<String> {
     };
     match qp.is_written() {
         true => row.extend([
+            state::name(qp.state).to_owned(),
             octets(rate.octets_received) + "/s",
             octets(rate.octets_sent) + "/s",
             format!("{:.0}", rate.messages),
@@ -83,8 +84,8 @@ pub(crate) fn connection(qp: &QueuePair, rate: Rate) -> Vec<String> {
             receives,
             format!("{:.0}", rate.stalls),
         ]),
-        // Its provider publishes no counters.
-        false => row.extend(std::iter::repeat_n("?".to_owned(), 6)),
+        // Its provider publishes neither state nor counters.
+        false => row.extend(std::iter::repeat_n("?".to_owned(), 7)),
     }
     row
 }

@@ -72,7 +72,8 @@ impl Page {
         text += "\n";
         text += &match self.qp.is_written() {
             true => table(&self.figures()) + "\n" + &self.queues(),
-            false => "its provider is in a library that publishes no counters\n".to_owned(),
+            false => "its provider publishes no counters: only the built-in vp_softrdma does\n"
+                .to_owned(),
         };
         text += "\n";
         text += match &self.explanation {
