@@ -14,7 +14,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use state_page::layout::{DROP_REASONS, flag, state};
+use state_page::layout::{DROP_REASONS, end, flag, state};
 use state_page::read::QueuePair;
 use ual::CmCounters;
 
@@ -121,6 +121,7 @@ fn connection(qp: &QueuePair) -> Value {
         "device": qp.device,
         "qp": qp.qp,
         "published": qp.is_written(),
+        "transport": transport(qp),
         "state": state::name(qp.state),
         "local": qp.local.map(|address| address.to_string()),
         "remote": qp.remote.map(|address| address.to_string()),
@@ -135,6 +136,11 @@ fn connection(qp: &QueuePair) -> Value {
         "initiator": qp.has(flag::INITIATOR),
         "local_stream": qp.has(flag::LOCAL_STREAM),
         "why_tcp": qp.why_tcp,
+        "qpn": qp.is_roce().then_some(qp.numbers().0),
+        "remote_qpn": qp.is_roce().then_some(qp.numbers().1),
+        "ended": end::name(qp.terminate),
+        "repeats": qp.is_roce().then_some(qp.repeats),
+        "rnr_naks": qp.is_roce().then_some(qp.not_ready),
         "sends_outstanding": qp.sends_outstanding,
         "receives_posted": qp.recvs_posted,
         "posts_refused": qp.posts_refused,
@@ -152,6 +158,11 @@ fn connection(qp: &QueuePair) -> Value {
         "waited_for_receive": qp.waited_for_receive,
         "visits": qp.visits,
     })
+}
+
+/// `None`: the provider does not publish it.
+fn transport(qp: &QueuePair) -> Option<&'static str> {
+    qp.is_written().then_some(if qp.is_roce() { "RoCE" } else { "iWARP" })
 }
 
 /// The time between two snapshots.

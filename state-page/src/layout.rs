@@ -275,33 +275,35 @@ record! {
         recv_depth: AtomicU32,
         /// IRD in the lower half, ORD in the upper half.
         ird_ord: AtomicU32,
-        /// Octets of payload and header in the largest FPDU.
+        /// Octets of payload and header in the largest FPDU; of RoCE the path MTU.
         mulpdu: AtomicU32,
         /// The rule that decided about the connection, counted from 1; 0: none.
         rule: AtomicU32,
-        /// Reserved.
-        spare_rule: AtomicU32,
+        /// RoCE: RNR NAKs of the peer, which had no receive.
+        not_ready: AtomicU32,
         /// A [`state`].
         state: AtomicU32,
-        /// The last Terminate: 1 sent, 2 received, in the highest octet, then layer, type and code; 0: none.
+        /// The last Terminate: 1 sent, 2 received, in the highest octet, then layer, type and code; 0: none. Of RoCE
+        /// an [`end`].
         terminate: AtomicU32,
         /// Outstanding requests of the send queue.
         sends_outstanding: AtomicU32,
         /// Receives that wait for a message; 0 with a shared receive queue.
         recvs_posted: AtomicU32,
-        /// Reserved.
-        spare_half: AtomicU32,
+        /// RoCE: how often requests were sent again after a time-out or a report of loss.
+        repeats: AtomicU32,
         /// Requests that a full queue refused.
         posts_refused: AtomicU32,
-        /// FPDUs.
+        /// FPDUs; of RoCE packets, those that are sent again included.
         fpdus_sent: AtomicU64,
-        /// FPDUs.
+        /// FPDUs; of RoCE packets, repeated ones included.
         fpdus_received: AtomicU64,
         /// Payload.
         octets_sent: AtomicU64,
         /// Payload.
         octets_received: AtomicU64,
-        /// Messages of the send queue: Sends, Writes, Read Requests, atomics.
+        /// Messages of the send queue: Sends, Writes, Read Requests, atomics. Of RoCE those that the peer
+        /// acknowledged, and the zero-length Writes by which this end asks whether it lives.
         messages_sent: AtomicU64,
         /// Messages of the peer, Read Responses included, and the zero-length Writes by which its stack begins a
         /// stream and asks whether this end lives.
@@ -312,7 +314,7 @@ record! {
         ord_stalls: AtomicU64,
         /// Calls that sent.
         send_calls: AtomicU64,
-        /// Calls that received.
+        /// Calls that received; 0 of RoCE, where one socket receives for all queue pairs.
         recv_calls: AtomicU64,
         /// Times that the socket was full.
         send_stalls: AtomicU64,
@@ -323,8 +325,8 @@ record! {
         /// Why the stream of two processes on one host uses TCP: the reason's code; empty: it does not, or the
         /// reason is not known.
         why_tcp: Text<2>,
-        /// Reserved.
-        spare: AtomicU64,
+        /// RoCE: number of this queue pair in the lower half, that of the peer's in the upper half.
+        numbers: AtomicU64,
     }
 }
 
@@ -342,6 +344,37 @@ pub mod flag {
     pub const LOCAL_STREAM: u32 = 1 << 4;
     /// The provider updates the record; otherwise it only shows that the queue pair exists.
     pub const WRITTEN: u32 = 1 << 5;
+    /// The transport is RoCE v2.
+    pub const ROCE: u32 = 1 << 6;
+}
+
+/// Why a connection on RoCE ended: values of [`QueuePair::terminate`]. 0: one of its ends disconnected.
+pub mod end {
+    /// The peer did not acknowledge a request.
+    pub const NO_REPLY: u32 = 3 << 24 | 1;
+    /// The peer had no receive for longer than the limit.
+    pub const NOT_READY: u32 = 3 << 24 | 2;
+    /// The peer refused a request of this end.
+    pub const REFUSED_BY_PEER: u32 = 3 << 24 | 3;
+    /// This end refused a request of the peer.
+    pub const REFUSED: u32 = 3 << 24 | 4;
+    /// Memory of a request of this end could not be used.
+    pub const LOCAL_FAULT: u32 = 3 << 24 | 5;
+    /// A packet is too long for the path.
+    pub const TOO_LONG: u32 = 3 << 24 | 6;
+
+    /// What it means; `None`: not one of these.
+    pub fn name(end: u32) -> Option<&'static str> {
+        Some(match end {
+            NO_REPLY => "the peer did not acknowledge a request",
+            NOT_READY => "the peer had no receive for too long",
+            REFUSED_BY_PEER => "the peer refused a request",
+            REFUSED => "this end refused a request of the peer",
+            LOCAL_FAULT => "memory of a request could not be used",
+            TOO_LONG => "a packet was too long for the path",
+            _ => return None,
+        })
+    }
 }
 
 /// Values of [`QueuePair::state`].
@@ -425,7 +458,7 @@ impl Slot {
         });
     }
 
-    fn words(&self) -> [&AtomicU64; 14] {
+    fn words(&self) -> [&AtomicU64; 15] {
         [
             &self.began,
             &self.fpdus_sent,
@@ -441,6 +474,7 @@ impl Slot {
             &self.send_stalls,
             &self.visits,
             &self.waited_for_receive,
+            &self.numbers,
         ]
     }
 
@@ -455,12 +489,12 @@ impl Slot {
             &self.ird_ord,
             &self.mulpdu,
             &self.rule,
-            &self.spare_rule,
+            &self.not_ready,
             &self.state,
             &self.terminate,
             &self.sends_outstanding,
             &self.recvs_posted,
-            &self.spare_half,
+            &self.repeats,
             &self.posts_refused,
         ]
     }
@@ -525,7 +559,7 @@ mod tests {
                 ("ird_ord", 88),
                 ("mulpdu", 92),
                 ("rule", 96),
-                ("spare_rule", 100)
+                ("not_ready", 100)
             ]
         );
         assert_eq!(
@@ -535,12 +569,12 @@ mod tests {
                 ("terminate", 108),
                 ("sends_outstanding", 112),
                 ("recvs_posted", 116),
-                ("spare_half", 120),
+                ("repeats", 120),
                 ("posts_refused", 124)
             ]
         );
         assert_eq!(slot[20], ("fpdus_sent", 128));
-        assert_eq!(slot[32..], [("waited_for_receive", 224), ("why_tcp", 232), ("spare", 248)]);
+        assert_eq!(slot[32..], [("waited_for_receive", 224), ("why_tcp", 232), ("numbers", 248)]);
     }
 
     #[test]
@@ -577,7 +611,7 @@ mod tests {
         slot.halves().iter().for_each(|half| half.store(7, Relaxed));
         slot.local.set(Some("1.2.3.4:5".parse().unwrap()));
         slot.remote.set(Some("1.2.3.4:5".parse().unwrap()));
-        assert_eq!(14 * 8 + 16 * 4 + 8 + 2 * 24 + 24, SLOT, "a new field is to be cleared, too");
+        assert_eq!(15 * 8 + 16 * 4 + 8 + 2 * 24 + 16, SLOT, "a new field is to be cleared, too");
         slot.clear();
         assert_eq!(slot.generation.load(Relaxed), 2);
         assert!(slot.words().iter().all(|word| word.load(Relaxed) == 0));

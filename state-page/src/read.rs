@@ -207,6 +207,16 @@ impl QueuePair {
         self.has(flag::WRITTEN)
     }
 
+    /// Whether its transport is RoCE.
+    pub fn is_roce(&self) -> bool {
+        self.has(flag::ROCE)
+    }
+
+    /// On RoCE the numbers of both queue pairs: this end's, the peer's.
+    pub fn numbers(&self) -> (u32, u32) {
+        (self.numbers as u32, (self.numbers >> 32) as u32)
+    }
+
     /// IRD.
     pub fn ird(&self) -> u32 {
         self.ird_ord & 0xffff

@@ -15,6 +15,7 @@
 
 mod host;
 mod paths;
+mod publish;
 mod queues;
 mod send;
 mod served;
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use kal_os::lock;
 use roce_proto::rc::{self, PostError, RcConfig, SendOp};
 use roce_proto::wire::packet::Packet;
+use vp_api::state_page::layout::end;
 use vp_api::{
     AsyncEvent, EventSource, PostFailure, QpId, QpInit, QpState, RecvWr, SendWr, VpError, VpResult,
     VpStatus, WcStatus,
@@ -43,6 +45,7 @@ use crate::settings::Settings;
 use crate::tuning::PROBE_AFTER_US;
 use host::View;
 pub(crate) use paths::RocePaths;
+use publish::{Record, end_of};
 use queues::{Context, Deferred, Pending, Queues};
 
 /// The parts of a queue pair, apart from its sizes.
@@ -84,6 +87,7 @@ struct State {
     ended: Option<AsyncEvent>,
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
+    record: Record,
 }
 
 impl State {
@@ -99,6 +103,10 @@ impl State {
 struct Link {
     core: rc::Qp,
     number: u32,
+    /// The peer's queue pair.
+    destination: u32,
+    /// Octets of the path MTU.
+    mtu: u32,
     socket: Arc<Socket>,
     peer: IpAddr,
     /// The peer is this provider, so that the invariant CRC is checked in full.
@@ -147,6 +155,7 @@ impl RoceQp {
             ended: None,
             local: None,
             remote: None,
+            record: Record::default(),
         };
         let qp = Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -212,11 +221,14 @@ impl RoceQp {
             vp_api::room::none::<u64>("requests of a connection", path.config.send_depth as usize)
         })?;
         let now = self.engine.now();
-        let Path { number, socket, peer, ours, unconfirmed, probes, .. } = path;
+        let Path { config, number, socket, peer, ours, unconfirmed, probes } = path;
+        let (destination, mtu) = (config.destination, config.mtu.octets());
         let (probing, timer) = (false, None);
         state.link = Some(Link {
             core,
             number,
+            destination,
+            mtu,
             socket,
             peer,
             ours,
@@ -228,6 +240,7 @@ impl RoceQp {
         });
         state.ended = None;
         (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
+        state.publish_begin();
         self.advance(&mut state, now);
         Ok(())
     }
@@ -240,6 +253,7 @@ impl RoceQp {
         state.phase = QpState::Rts;
         (state.ird, state.ord) = depths;
         (state.local, state.remote) = (Some(local), Some(remote));
+        state.publish_ready();
         true
     }
 
@@ -252,7 +266,7 @@ impl RoceQp {
         packet: &Packet<'_>,
     ) -> Option<u32> {
         let mut state = lock(&self.state);
-        let State { link, queues, .. } = &mut *state;
+        let State { link, queues, record, .. } = &mut *state;
         let link = link.as_mut()?;
         let number = packet.headers.bth.destination;
         // Only packets with the peer's address are served. A peer's address can be forged.
@@ -266,6 +280,8 @@ impl RoceQp {
             return None;
         }
         link.heard = now;
+        record.packets_received += 1;
+        record.octets_received += packet.payload.len() as u64;
         // Once it is broken, the peer gets one refusal.
         if link.core.broken().is_none() {
             if arrived.is_marked() {
@@ -299,12 +315,18 @@ impl RoceQp {
 
     /// Completes, posts and sends what it can, and ends the connection if it broke.
     fn advance(&self, state: &mut State, now: u64) {
+        self.work(state, now);
+        state.publish();
+    }
+
+    fn work(&self, state: &mut State, now: u64) {
         loop {
             self.take_completions(state);
-            let State { link: Some(link), queues, .. } = state else { return };
+            let State { link: Some(link), queues, record, .. } = state else { return };
             if let Some(broken) = link.core.broken() {
                 // Tells the peer why.
-                self.transmit(link, queues, now);
+                self.transmit(link, queues, record, now);
+                record.publish_end(end_of(broken));
                 return self.finish(state, Some(status::of_end(broken)));
             }
             if let Some(pending) = queues.next_ready() {
@@ -312,11 +334,13 @@ impl RoceQp {
                     Ok(()) => continue,
                     Err(status) => {
                         queues.complete_send(&self.context, pending.slot, status);
+                        record.publish_end(end::LOCAL_FAULT);
                         return self.finish(state, Some(status::local_fault()));
                     }
                 }
             }
-            if self.transmit(link, queues, now) {
+            if self.transmit(link, queues, record, now) {
+                record.publish_end(end::TOO_LONG);
                 return self.finish(state, Some(AsyncEvent::ConnectionLost));
             }
             if link.core.broken().is_none() {
@@ -376,16 +400,18 @@ impl RoceQp {
             link.core.flush();
         }
         self.take_completions(state);
-        if let Some(link) = state.link.take()
-            && Some(link.number) != state.path_number
-        {
-            self.engine.numbers.release(link.number);
+        if let Some(link) = state.link.take() {
+            state.record.keep(link.core.stats());
+            if Some(link.number) != state.path_number {
+                self.engine.numbers.release(link.number);
+            }
         }
         state.queues.flush(&self.context);
         if state.phase == QpState::Error {
-            return;
+            return state.publish();
         }
         state.phase = QpState::Error;
+        state.publish();
         if let Some(why) = why {
             state.ended = Some(why);
             self.telling.fetch_add(1, Ordering::AcqRel);
@@ -455,6 +481,7 @@ impl RoceQp {
         if let Some(number) = state.path_number {
             self.engine.numbers.release(number);
         }
+        state.publish_to(&self.context, &self.init, None);
         drop(state);
         self.engine.connections.forget(&self.engine, self);
         self.settle();
@@ -472,8 +499,9 @@ impl RoceQp {
 
     fn post_one(&self, state: &mut State, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         let takes_sends = state.takes_sends();
-        let State { queues, .. } = state;
+        let State { queues, record, .. } = state;
         if !queues.has_send_slot(&self.context) {
+            record.publish_refusal();
             return Err(VpStatus::TooManyWrs);
         }
         let slot = queues.send_slot();
@@ -490,8 +518,9 @@ impl RoceQp {
     }
 
     fn post_one_receive(&self, state: &mut State, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
-        let State { phase, queues, .. } = state;
+        let State { phase, queues, record, .. } = state;
         if !queues.has_receive_slot(&self.context) {
+            record.publish_refusal();
             return Err(VpStatus::TooManyWrs);
         }
         queues.receives.post(wr)?;
@@ -516,6 +545,7 @@ impl RoceQp {
         (state.ird, state.ord) = (self.init.ird, self.init.ord);
         (state.local, state.remote, state.ended) = (None, None, None);
         (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
+        state.publish_limits();
         Ok(())
     }
 }

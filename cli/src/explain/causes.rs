@@ -5,6 +5,7 @@ mod costs;
 mod local;
 mod peer;
 mod queue;
+mod roce;
 
 use super::evidence::Evidence;
 
@@ -22,6 +23,8 @@ pub(crate) enum Cause {
     ReceiverProcessor,
     Socket,
     Network,
+    PeerSilent,
+    Refused,
     Framing,
     Sleeping,
     EngineOnly,
@@ -41,6 +44,8 @@ impl Cause {
             Self::ReceiverProcessor => "receiver's processor",
             Self::Socket => "socket",
             Self::Network => "network",
+            Self::PeerSilent => "silent peer",
+            Self::Refused => "refused request",
             Self::Framing => "CRC or FPDU size",
             Self::Sleeping => "sleeping",
             Self::EngineOnly => "engine only",
@@ -84,9 +89,21 @@ const CAUSES: &[Judge] = &[
     (Cause::NothingToSend, queue::nothing_to_send),
 ];
 
+/// Those that are judged on RoCE: not those of TCP and FPDUs, nor those whose figures are only counted for iWARP.
+const ON_ROCE: &[Judge] = &[
+    (Cause::Refused, roce::refused),
+    (Cause::ReceiverApplication, roce::application),
+    (Cause::PeerSilent, roce::silent),
+    (Cause::Network, roce::network),
+    (Cause::Ord, queue::ord),
+    (Cause::Program, queue::program),
+    (Cause::NothingToSend, queue::nothing_to_send),
+];
+
 /// The causes with a fifth of the time or more, the largest first.
 pub(crate) fn verdicts(evidence: &Evidence) -> Vec<Verdict> {
-    let shown = CAUSES.iter().filter_map(|(cause, of)| {
+    let causes = if evidence.roce { ON_ROCE } else { CAUSES };
+    let shown = causes.iter().filter_map(|(cause, of)| {
         let (share, shows, remedy) = of(evidence)?;
         let share = share.min(1.0);
         (share >= LEAST).then_some(Verdict { cause: *cause, share, shows, remedy })

@@ -6,6 +6,10 @@ use state_page::read::QueuePair;
 use super::processor::Processor;
 use super::watch::Moment;
 
+/// What `explain` cannot tell on RoCE.
+const NOT_ON_ROCE: &str = "on RoCE these causes are not judged: depth, small messages, receiver's processor, socket, \
+     CRC or FPDU size, sleeping, engine only";
+
 /// The figures that TCP reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tcp {
@@ -62,6 +66,8 @@ pub(crate) struct Samples {
     pub(crate) rq_empty: u64,
     /// Messages had moved since the sample before.
     pub(crate) moved: u64,
+    /// Requests were outstanding, and none was completed since the sample before.
+    pub(crate) stuck: u64,
 }
 
 impl Samples {
@@ -71,6 +77,8 @@ impl Samples {
         self.sq_full += u64::from(now.sends_outstanding >= now.send_depth.max(1));
         self.rq_empty += u64::from(now.recv_depth > 0 && now.recvs_posted == 0);
         self.moved += u64::from(now.visits != before.visits);
+        let completed = now.messages_sent != before.messages_sent;
+        self.stuck += u64::from(now.sends_outstanding > 0 && !completed);
     }
 }
 
@@ -109,6 +117,12 @@ pub(crate) struct Evidence {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) local_stream: bool,
+    /// The transport is RoCE; what follows is of RoCE only.
+    pub(crate) roce: bool,
+    pub(crate) repeats: u64,
+    pub(crate) rnr_naks: u64,
+    /// Why the connection ended: an `end` of the state page; 0: it has not, or in order.
+    pub(crate) ended: u32,
     /// Both ends have one address, or it is loopback.
     pub(crate) same_host: bool,
     /// Why it is TCP: a code of docs/same-host.md.
@@ -145,6 +159,10 @@ impl Evidence {
         let notes = begin.notes.iter().chain(&end.notes);
         let mut notes: Vec<_> = notes.cloned().collect();
         notes.dedup();
+        if b.is_roce() {
+            notes.retain(|note| !note.contains("TCP"));
+            notes.push(NOT_ON_ROCE.to_owned());
+        }
         let processor = threads.map(|(end, begin)| end.since(begin));
         let starved = processor.map_or(0.0, |of| (of.waited / seconds).min(1.0));
         if starved > 0.2 {
@@ -183,9 +201,13 @@ impl Evidence {
             crc: b.has(flag::CRC),
             markers: b.has(flag::MARKERS_SENT | flag::MARKERS_RECEIVED),
             local_stream: b.has(flag::LOCAL_STREAM),
+            roce: b.is_roce(),
+            repeats: b.repeats.wrapping_sub(a.repeats).into(),
+            rnr_naks: b.not_ready.wrapping_sub(a.not_ready).into(),
+            ended: if b.is_roce() { b.terminate } else { 0 },
             same_host: is_same_host(b),
             why_tcp: Some(b.why_tcp.clone()).filter(|why| !why.is_empty()),
-            terminate: terminate(b.terminate),
+            terminate: if b.is_roce() { None } else { terminate(b.terminate) },
             connected: b.state == state::RTS,
             tcp: end.tcp.zip(begin.tcp).map(|(end, begin)| end.since(begin)),
             verbs,
@@ -200,6 +222,9 @@ impl Evidence {
         let per_second = |count: u64| format!("{:.0}/s", count as f64 / self.seconds);
         let samples = |count: u64| format!("in {count} of {} samples", self.samples.taken);
         let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / self.seconds);
+        if self.roce {
+            return self.roce_figures();
+        }
         let mut all = vec![
             ("messages sent", per_second(self.messages_sent)),
             ("messages received", per_second(self.messages_received)),
@@ -231,6 +256,36 @@ impl Evidence {
             all.push(("octets under way", time(tcp.busy_us)));
             all.push(("peer's window closed", time(tcp.rwnd_limited_us)));
             all.push(("send buffer full", time(tcp.sndbuf_limited_us)));
+        }
+        all
+    }
+}
+
+impl Evidence {
+    /// Those of RoCE. Sleeps, calls that receive and visits of the engine are not counted by connection there.
+    fn roce_figures(&self) -> Vec<(&'static str, String)> {
+        let per_second = |count: u64| format!("{:.0}/s", count as f64 / self.seconds);
+        let samples = |count: u64| format!("in {count} of {} samples", self.samples.taken);
+        let mut all = vec![
+            ("messages sent", per_second(self.messages_sent)),
+            ("messages received", per_second(self.messages_received)),
+            ("octets sent", per_second(self.octets_sent)),
+            ("octets received", per_second(self.octets_received)),
+            ("packets sent", per_second(self.fpdus_sent)),
+            ("packets received", per_second(self.fpdus_received)),
+            ("send calls", per_second(self.send_calls)),
+            ("repeats", per_second(self.repeats)),
+            ("RNR NAKs of the peer", per_second(self.rnr_naks)),
+            ("ORD used up", per_second(self.ord_stalls)),
+            ("send queue empty", samples(self.samples.sq_empty)),
+            ("send queue full", samples(self.samples.sq_full)),
+            ("no request completed", samples(self.samples.stuck)),
+            ("depths", format!("{} and {}", self.send_depth, self.recv_depth)),
+        ];
+        if let Some(of) = &self.processor {
+            let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / self.seconds);
+            all.push(("busiest thread ran", share(of.ran)));
+            all.push(("and was ready to run", share(of.waited)));
         }
         all
     }

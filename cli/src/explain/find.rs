@@ -49,7 +49,7 @@ pub(super) fn chosen(which: Which, before: &[Seen]) -> CliResult<(Seen, QueuePai
     };
     if !qp.is_written() {
         return Err(failed(format!("queue pair {} has no counters", qp.qp))
-            .because("its provider does not publish them: only the built-in vp_softrdma does"));
+            .because("its provider does not publish them: only the built-in ones do"));
     }
     if qp.began == 0 {
         return Err(failed(format!("queue pair {} was never connected", qp.qp))

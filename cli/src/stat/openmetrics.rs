@@ -58,8 +58,22 @@ const CONNECTIONS: &[Metric] = &[
         name: "warpline_fpdus",
         kind: "counter",
         unit: "",
-        help: "FPDUs.",
+        help: "FPDUs of iWARP, packets of RoCE.",
         of: |qp| vec![("sent", qp.fpdus_sent), ("received", qp.fpdus_received)],
+    },
+    Metric {
+        name: "warpline_repeats",
+        kind: "counter",
+        unit: "",
+        help: "Times that requests on RoCE were sent again.",
+        of: |qp| on_roce(qp, qp.repeats),
+    },
+    Metric {
+        name: "warpline_rnr_naks",
+        kind: "counter",
+        unit: "",
+        help: "RNR NAKs of peers on RoCE, which had no receive.",
+        of: |qp| on_roce(qp, qp.not_ready),
     },
     Metric {
         name: "warpline_calls",
@@ -104,6 +118,11 @@ const CONNECTIONS: &[Metric] = &[
         of: |qp| vec![("", u64::from(qp.sends_outstanding))],
     },
 ];
+
+/// No sample of other transports.
+fn on_roce(qp: &QueuePair, count: u32) -> Vec<(&'static str, u64)> {
+    qp.is_roce().then_some(("", count.into())).into_iter().collect()
+}
 
 /// The text, with its end marker.
 pub(crate) fn text(snapshot: &Snapshot, per_connection: bool) -> String {

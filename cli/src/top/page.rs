@@ -1,7 +1,7 @@
 //! The page of one connection: its parameters, rates, counts, and its explanation. It keeps the last figures of a
 //! connection that has ended. Pure.
 
-use state_page::layout::{flag, state};
+use state_page::layout::{end, flag, state};
 use state_page::read::QueuePair;
 
 use crate::output::{folded, table};
@@ -72,8 +72,7 @@ impl Page {
         text += "\n";
         text += &match self.qp.is_written() {
             true => table(&self.figures()) + "\n" + &self.queues(),
-            false => "its provider publishes no counters: only the built-in vp_softrdma does\n"
-                .to_owned(),
+            false => "its provider publishes no counters: only the built-in ones do\n".to_owned(),
         };
         text += "\n";
         text += match &self.explanation {
@@ -111,6 +110,9 @@ impl Page {
 
     fn parameters(&self) -> String {
         let qp = &self.qp;
+        if qp.is_roce() {
+            return roce(qp);
+        }
         let on = |is: bool| if is { "on" } else { "off" };
         let carrier = match (qp.has(flag::LOCAL_STREAM), qp.why_tcp.as_str()) {
             (true, _) => "local stream".to_owned(),
@@ -130,7 +132,14 @@ impl Page {
     fn figures(&self) -> Vec<Vec<String>> {
         let (qp, rate) = (&self.qp, self.rate);
         let row = |cells: [String; 5]| cells.to_vec();
-        let titles = ["", "per second", "octets", "messages", "FPDUs"].map(str::to_owned);
+        let titles = [
+            "",
+            "per second",
+            "octets",
+            "messages",
+            if self.qp.is_roce() { "packets" } else { "FPDUs" },
+        ]
+        .map(str::to_owned);
         vec![
             row(titles),
             row([
@@ -157,15 +166,30 @@ impl Page {
             depth => format!("{} of {depth}", qp.recvs_posted),
         };
         format!(
-            "SQ {} of {}, RQ {receives}; refused posts {}, ORD stalls {}, socket full {}, waits for a receive {}\n",
+            "SQ {} of {}, RQ {receives}; refused posts {}, ORD stalls {}, {}, waits for a receive {}\n",
             qp.sends_outstanding,
             qp.send_depth,
             qp.posts_refused,
             qp.ord_stalls,
-            qp.send_stalls,
+            match qp.is_roce() {
+                true => format!("repeats {}, RNR NAKs of the peer {}", qp.repeats, qp.not_ready),
+                false => format!("socket full {}", qp.send_stalls),
+            },
             qp.waited_for_receive
         )
     }
+}
+
+/// The parameters of a connection on RoCE, and why it ended.
+fn roce(qp: &QueuePair) -> String {
+    let (own, peer) = qp.numbers();
+    let ended = end::name(qp.terminate).map_or_else(String::new, |why| format!("\nended: {why}"));
+    format!(
+        "RoCE v2, path MTU {}, QPN {own:#x} with {peer:#x}, IRD {}, ORD {}{ended}",
+        qp.mulpdu,
+        qp.ird(),
+        qp.ord()
+    )
 }
 
 /// Where the second line of a wrapped line begins: behind the label of a line of `explain`.

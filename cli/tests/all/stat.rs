@@ -189,6 +189,44 @@ fn packets_that_roce_drops_are_counted() {
 }
 
 #[test]
+fn connections_on_roce_are_shown_as_such() {
+    let runtime = Runtime::new();
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let serve = format!("--serve=127.78.{high}.{low}:0");
+    let mut server = runtime.start(&["ping", &serve, "--device", "vp_roce"]);
+    let line = line_with(&mut server.stdout(), |line| line.contains(" at "));
+    let address = line.rsplit(' ').next().unwrap();
+    let seldom = ["-i", "3600", "-c", "2", "-s", "100"];
+    let ping = [["ping", address].as_slice(), &["--device", "vp_roce"], &seldom].concat();
+    let mut client = runtime.start(&ping);
+    let mut out = client.stdout();
+    line_with(&mut out, |line| line.contains("time="));
+    warpline_patience::until("both ends to agree", || {
+        let all = runtime.json(&["stat", "--json"]);
+        let (passive, active) = (connection(&all, server.id()), connection(&all, client.id()));
+        let same =
+            |key, of_peer| active[key] == passive[of_peer] && passive[key] == active[of_peer];
+        active["transport"] == "RoCE"
+            && active["published"] == true
+            && active["state"] == "RTS"
+            && active["messages_sent"].as_u64() > Some(0)
+            && same("messages_sent", "messages_received")
+            && same("qpn", "remote_qpn")
+            && same("octets_sent", "octets_received")
+    });
+    let (_, table, _) = runtime.run(&["stat"]);
+    assert!(table.contains("RTS") && !table.contains('?'), "{table}");
+    let (_, metrics, _) = runtime.run(&["stat", "--openmetrics"]);
+    assert!(metrics.contains("warpline_repeats_total{"), "{metrics}");
+    let (_, text, error) = runtime.run(&["explain", &client.id().to_string(), "--seconds", "1"]);
+    assert!(text.contains("nothing to send") || text.contains("no cause"), "{text}{error}");
+    assert!(
+        text.contains("on RoCE these causes are not judged") && !text.contains("TCP"),
+        "{text}"
+    );
+}
+
+#[test]
 fn metrics_are_served_over_http() {
     use std::io::{Read, Write};
     let runtime = Runtime::new();

@@ -20,12 +20,14 @@ mod replies;
 mod request;
 mod requester;
 mod responder;
+mod stats;
 
 use self::congestion::Notifier;
 pub use self::host::{Access, AccessError, AtomicOp, Delivered, Host};
 pub use self::request::{Completion, Post, PostError, SendOp, Status};
 use self::requester::Requester;
 use self::responder::Responder;
+pub use self::stats::Stats;
 use crate::psn::Psn;
 use crate::wire::bth::{Bth, DEFAULT_PKEY, Opcode, Operation, Service};
 use crate::wire::packet::{Extended, Headers, Packet, pad};
@@ -310,6 +312,12 @@ impl Qp {
     /// The time of [`Qp::deadline`] has come; before it, nothing happens.
     pub fn handle_timeout(&mut self, now: u64) {
         self.requester.handle_timeout(&self.config, now);
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> Stats {
+        let (ours, peers) = (self.requester.stats, self.responder.stats);
+        ours.plus(peers)
     }
 
     /// Why it is broken, if it is.

@@ -47,6 +47,10 @@ impl Batch {
         self.many.as_deref_mut().unwrap_or(&mut self.one)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+
     /// Whether a packet of `len` octets may follow those that are in it.
     pub(crate) fn takes(&self, len: usize) -> bool {
         let room = if self.many.is_some() { MAX_OCTETS } else { LONGEST };

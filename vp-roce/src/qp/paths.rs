@@ -114,6 +114,7 @@ impl RoceQp {
         let ends = (link.socket.local(), link.peer);
         (state.local, state.remote) = (Some((ends.0, PORT).into()), Some((ends.1, PORT).into()));
         (state.phase, state.ord) = (QpState::Rts, ord);
+        state.publish_ready();
         Ok(())
     }
 }

@@ -6,13 +6,15 @@
 use roce_proto::rc::Transmit;
 use vp_api::WcStatus;
 
+use super::publish::Record;
 use super::queues::Queues;
 use super::{Link, RoceQp, status};
 use crate::engine::{self, Batch, TooLong};
 
 impl Link {
     /// Sends what is in the batch. Only of its own ends it is known that they notify this one of congestion.
-    fn send(&self, batch: &mut Batch) -> Result<(), TooLong> {
+    fn send(&self, batch: &mut Batch, record: &mut Record) -> Result<(), TooLong> {
+        record.send_calls += u64::from(!batch.is_empty());
         let class = if self.ours { engine::ECN_CAPABLE } else { 0 };
         batch.send(&self.socket, self.peer, class)
     }
@@ -28,10 +30,16 @@ enum Unsent {
 
 impl RoceQp {
     /// Sends all that may be sent now. Returns true if a packet is too long for the path.
-    pub(super) fn transmit(&self, link: &mut Link, queues: &mut Queues, now: u64) -> bool {
+    pub(super) fn transmit(
+        &self,
+        link: &mut Link,
+        queues: &mut Queues,
+        record: &mut Record,
+        now: u64,
+    ) -> bool {
         engine::with_batch(|batch| {
             while let Some(transmit) = link.core.poll_transmit(now) {
-                match self.build(batch, link, queues, &transmit) {
+                match self.build(batch, link, queues, record, &transmit) {
                     Ok(()) => {}
                     Err(Unsent::Fault(status)) => {
                         queues.fault = Some(status);
@@ -40,7 +48,7 @@ impl RoceQp {
                     Err(Unsent::TooLong) => return true,
                 }
             }
-            link.send(batch).is_err()
+            link.send(batch, record).is_err()
         })
     }
 
@@ -50,6 +58,7 @@ impl RoceQp {
         batch: &mut Batch,
         link: &Link,
         queues: &Queues,
+        record: &mut Record,
         transmit: &Transmit,
     ) -> Result<(), Unsent> {
         const CRC: usize = 4;
@@ -57,7 +66,7 @@ impl RoceQp {
         let at = headers.as_slice().len();
         let len = at + payload + usize::from(transmit.headers.bth.pad) + CRC;
         if !batch.takes(len) || !link.ours {
-            link.send(batch).map_err(|TooLong| Unsent::TooLong)?;
+            link.send(batch, record).map_err(|TooLong| Unsent::TooLong)?;
         }
         let packet = batch.room(len);
         packet[..at].copy_from_slice(headers.as_slice());
@@ -67,6 +76,8 @@ impl RoceQp {
             .copy_payload(&self.context, transmit.source, room)
             .map_err(|error| Unsent::Fault(status::of_access(error)))?;
         batch.push(len);
+        record.packets_sent += 1;
+        record.octets_sent += payload as u64;
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use kal_os::lock;
 use vp_api::{
-    AsyncEvent, PostFailure, Qp, QpChange, QpId, QpInfo, QpState, RecvWr, SendWr, VpError,
+    AsyncEvent, PostFailure, Qp, QpChange, QpId, QpInfo, QpState, RecvWr, SendWr, SlotRef, VpError,
     VpResult, VpStatus,
 };
 
@@ -40,6 +40,7 @@ impl Qp for RoceQp {
             return Err(GONE);
         }
         let posted = each(wrs, |wr| self.post_one_receive(&mut state, wr));
+        state.publish_receives();
         let settles = !state.queues.deferred.is_empty();
         drop(state);
         if settles {
@@ -79,6 +80,7 @@ impl Qp for RoceQp {
                 }
                 state.ord = ord.unwrap_or(state.ord);
                 state.ird = ird.unwrap_or(state.ird);
+                state.publish_limits();
                 Ok(())
             }
             QpChange::Limits { .. } => {
@@ -90,6 +92,12 @@ impl Qp for RoceQp {
                 Err(VpError::new(VpStatus::Unsupported, detail))
             }
         }
+    }
+
+    fn publish(&self, record: SlotRef) {
+        let mut state = lock(&self.state);
+        let record = Some(record).filter(|_| !state.destroyed);
+        state.publish_to(&self.context, &self.init, record);
     }
 
     fn query(&self) -> VpResult<QpInfo> {

@@ -15,6 +15,7 @@ mod paths;
 mod peer;
 mod port;
 mod processes;
+mod published;
 mod services;
 mod sharing;
 mod ud_end;

@@ -13,7 +13,7 @@ use super::congestion::Window;
 use super::host::{AtomicOp, Host};
 use super::outstanding::Outstanding;
 use super::request::{Completion, Post, PostError, Request, SendOp, Status};
-use super::{RcConfig, Source, Transmit, packet};
+use super::{RcConfig, Source, Stats, Transmit, packet};
 use crate::psn::Psn;
 use crate::wire::aeth::{Nak, Syndrome, rnr_time};
 use crate::wire::bth::{Operation, Position, Rider};
@@ -58,6 +58,9 @@ pub(super) struct Requester {
     /// The peer had no receive: send nothing until then.
     paused_until: Option<u64>,
     failed: Option<Status>,
+    /// A Read or an atomic waits for an earlier one.
+    waits_for_reads: bool,
+    pub(super) stats: Stats,
 }
 
 impl Requester {
@@ -83,6 +86,8 @@ impl Requester {
             lost_at: None,
             paused_until: None,
             failed: None,
+            waits_for_reads: false,
+            stats: Stats::default(),
         })
     }
 
@@ -135,7 +140,11 @@ impl Requester {
             _ if room == 0 => return None,
             (_, Some(last)) => last.next().ahead_of(psn).unsigned_abs(),
             // [IBRC-17]
-            _ if request.wants_response() && !self.reads.has_room() => return None,
+            _ if request.wants_response() && !self.reads.has_room() => {
+                self.stats.read_stalls += u64::from(!self.waits_for_reads);
+                self.waits_for_reads = true;
+                return None;
+            }
             (SendOp::Read { .. }, None) if room < left.min(window.div_ceil(2)) => return None,
             // [IBRC-20]
             (SendOp::Read { .. }, None) => left.min(room),
@@ -153,6 +162,7 @@ impl Requester {
             self.end = last.next();
         }
         if request.wants_response() {
+            self.waits_for_reads = false;
             self.reads.sent(last);
         }
         self.lost_at = self.lost_at.or(config.ack_timeout.map(|after| now.saturating_add(after)));
@@ -235,6 +245,7 @@ impl Requester {
     }
 
     fn not_ready(&mut self, config: &RcConfig, now: u64, timer: u8) {
+        self.stats.not_ready += 1;
         // [IBRC-13]
         if config.rnr_retry != ENDLESS {
             if self.rnr_retries >= config.rnr_retry {
@@ -313,6 +324,7 @@ impl Requester {
             let slot = head.post.slot;
             self.queue.pop_front();
             self.started -= 1;
+            self.stats.requests += 1;
             self.completions.push_back(Completion { slot, status: Status::Success });
             self.cursor = match self.cursor.request.checked_sub(1) {
                 Some(request) => Cursor { request, ..self.cursor },
@@ -347,6 +359,7 @@ impl Requester {
             return self.fail(0, Status::RetryExceeded);
         }
         self.retries += 1;
+        self.stats.repeats += 1;
         self.go_back();
         self.lost_at = config.ack_timeout.map(|after| now.saturating_add(after));
     }

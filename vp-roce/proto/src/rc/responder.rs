@@ -8,7 +8,7 @@ use alloc::collections::{TryReserveError, VecDeque};
 
 use super::host::{Access, AtomicOp, Delivered, Host};
 use super::replies::Replies;
-use super::{RcConfig, Transmit};
+use super::{RcConfig, Stats, Transmit};
 use crate::psn::Psn;
 use crate::wire::aeth::{Nak, Syndrome};
 use crate::wire::bth::{Operation, Position, Rider};
@@ -51,6 +51,9 @@ pub(super) struct Responder {
     /// Results of the last atomics, for repetitions.
     atomics: VecDeque<(Psn, u64)>,
     refused: Option<Nak>,
+    /// The message that is expected was counted among those that waited.
+    waits: bool,
+    pub(super) stats: Stats,
 }
 
 impl Responder {
@@ -65,6 +68,8 @@ impl Responder {
             replies: Replies::new(config.responder_resources)?,
             atomics,
             refused: None,
+            waits: false,
+            stats: Stats::default(),
         })
     }
 
@@ -123,9 +128,11 @@ impl Responder {
     ) {
         self.reported = false;
         match self.execute(config, operation, packet, host) {
-            Ok(()) => {}
+            Ok(()) => self.waits = false,
             Err(Refusal::NotReady) => {
                 self.reported = true;
+                self.stats.waited += u64::from(!self.waits);
+                self.waits = true;
                 let syndrome = Syndrome::Rnr { timer: config.min_rnr_timer };
                 self.replies.refuse(self.expected, self.msn, syndrome);
             }
@@ -162,14 +169,16 @@ impl Responder {
                 self.check_resources(config)?;
                 let reth = extended.reth.ok_or(INVALID)?;
                 check_read(&reth, host)?;
-                self.msn = self.msn.next();
+                self.finish_message();
+                self.stats.reads_served += 1;
                 self.expected = psn.plus(config.mtu.packets(reth.length));
                 self.replies.read(psn, self.msn, reth);
             }
             Operation::CompareSwap | Operation::FetchAdd => {
                 self.check_resources(config)?;
                 let original = atomic(operation, extended, host)?;
-                self.msn = self.msn.next();
+                self.finish_message();
+                self.stats.reads_served += 1;
                 self.expected = psn.next();
                 self.keep(config, psn, original);
                 self.replies.atomic(psn, self.msn, original);
@@ -298,9 +307,14 @@ impl Responder {
         Ok(())
     }
 
+    fn finish_message(&mut self) {
+        self.msn = self.msn.next();
+        self.stats.messages += 1;
+    }
+
     fn finish_packet(&mut self, position: Position, ack_request: bool) {
         if position.ends() {
-            self.msn = self.msn.next();
+            self.finish_message();
         }
         if ack_request {
             self.replies.acknowledge(self.expected, self.msn);
