@@ -76,8 +76,13 @@ fn softrdma_in_wrappers() {
 
 /// The layer of C that passes everything on, built; `None` without a compiler.
 pub(crate) fn layer(test: &str) -> Option<PathBuf> {
+    layer_of(test, "layer")
+}
+
+/// The layer of C in this directory of the fixtures, built; `None` without a compiler.
+pub(crate) fn layer_of(test: &str, sources: &str) -> Option<PathBuf> {
     let library = build::scratch(test).join("liblayer.so");
-    let sources = build::root().join("vp-api/suite/fixtures/layer");
+    let sources = build::root().join("vp-api/suite/fixtures").join(sources);
     build::c(&sources, &build::headers(), &library).map(|()| library)
 }
 

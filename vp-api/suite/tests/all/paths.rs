@@ -8,7 +8,7 @@ use vp_api::*;
 use vp_hooks::{Wrapper, stack, stats};
 use vp_roce::{NAME, Roce};
 
-use crate::forms::layer;
+use crate::forms::{layer, layer_of};
 use crate::native::Host;
 use crate::roce::is_alone;
 
@@ -43,10 +43,14 @@ impl Ends {
     }
 
     fn receive(&self) -> VpResult<()> {
+        self.receive_from(Ipv4Addr::LOCALHOST)
+    }
+
+    fn receive_from(&self, remote: Ipv4Addr) -> VpResult<()> {
         let gid = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
         let peer = PeerPath {
             local_gid: gid,
-            remote_gid: gid,
+            remote_gid: remote.to_ipv6_mapped().octets(),
             qpn: 0xbeef,
             psn: 0xdef,
             mtu_code: 3,
@@ -134,4 +138,47 @@ fn bring_up_can_be_refused_by_name() {
         assert_eq!(ends.ud.set_qkey(8).unwrap_err().status, VpStatus::CannotChange);
         assert_eq!(ends.ud.address().qkey, 7);
     });
+}
+
+/// The C source implements `ri_path_ops` and `set_qkey`, and calls those of the provider inside: values and errors cross
+/// from Rust to C and from C to Rust, and back.
+#[test]
+fn bring_up_crosses_an_implementation_in_c() {
+    const TEST: &str = "bring_up_crosses_an_implementation_in_c";
+    if !is_alone(&format!("paths::{TEST}")) {
+        return;
+    }
+    let Some(library) = layer_of(TEST, "paths") else {
+        return warpline_skip::skip(TEST, "no C compiler");
+    };
+    let ends = Ends::new(&[format!("layer:{}", library.display())]);
+    let refused = |done: VpResult<()>, status, detail: &str| {
+        let error = done.unwrap_err();
+        assert_eq!(error.status, status, "{error}");
+        assert!(error.to_string().contains(detail), "{error}");
+    };
+    let number = ends.number().unwrap();
+    assert_eq!(ends.number(), Ok(number));
+    // Errors of the provider inside, through C.
+    refused(ends.send(), VpStatus::InvalidState, "does not receive by path");
+    let unknown = ends.paths.number(QpId(0xffff)).map(drop);
+    refused(unknown, VpStatus::InvalidHandle, "");
+    // Errors of C.
+    let other = Ipv4Addr::new(127, 0, 0, 2);
+    refused(ends.receive_from(other), VpStatus::InvalidAddress, "C takes only loopback");
+    ends.receive().unwrap();
+    refused(ends.receive(), VpStatus::InvalidState, "");
+    let sender = PathSender { psn: 0xab_cdef, ..SENDER };
+    let sent = ends.paths.send(ends.qp.id(), &sender);
+    refused(sent, VpStatus::InvalidModifier, "C takes no PSN of 0xabcdef");
+    assert_eq!(ends.qp.query().unwrap().state, QpState::Idle);
+    ends.send().unwrap();
+    let info = ends.qp.query().unwrap();
+    assert_eq!((info.state, info.ord), (QpState::Rts, SENDER.ord));
+
+    refused(ends.ud.set_qkey(0), VpStatus::CannotChange, "C takes no key of 0");
+    ends.ud.set_qkey(0x1234).unwrap();
+    assert_eq!(ends.ud.address().qkey, 0x1234);
+    drop(ends);
+    std::fs::remove_dir_all(library.parent().unwrap()).unwrap();
 }
