@@ -118,7 +118,7 @@ fn ranks_run_under_memcheck() {
     }
     let two = |program: &programs::Program| program.name == "Open MPI over libfabric, 2 ranks";
     let mut mpi = programs::all().into_iter().find(two).unwrap();
-    let checked = format!("valgrind {} {{program}}", options().join(" "));
+    let checked = format!("valgrind {} {{program}}", options("mpi").join(" "));
     mpi.client = mpi.client.replace("{program}", &checked);
     match run::once(&Libraries::build(), &mpi) {
         Seen::Works => {}
@@ -131,16 +131,26 @@ fn wants_all() -> bool {
     std::env::var_os("WARPLINE_MEMCHECK").is_some_and(|text| text == "all")
 }
 
-/// Of valgrind.
-fn options() -> [String; 4] {
+/// Programs that free all that they create, so that a leak is one of the libraries. Others end with objects.
+const FREES_ALL: [&str; 3] = ["rping", "ibv_rc_pingpong", "ibv_ud_pingpong"];
+
+/// Of valgrind, for this program.
+fn options(program: &str) -> Vec<String> {
     let known = libraries::root().join("tests/verbs/valgrind.supp");
-    [
+    let mut options = vec![
         "-q".into(),
         // The provider's thread replies to other processes while the program polls.
         "--fair-sched=yes".into(),
         format!("--error-exitcode={FOUND}"),
         format!("--suppressions={}", known.display()),
-    ]
+    ];
+    // Debug builds never free handles, to detect their use after destruction.
+    if !cfg!(debug_assertions) && FREES_ALL.contains(&program) {
+        let leaks =
+            ["leak-check=full", "show-leak-kinds=definite", "errors-for-leak-kinds=definite"];
+        options.extend(leaks.map(|option| format!("--{option}")));
+    }
+    options
 }
 
 fn pair(libraries: &Libraries, server: &str, client: &str, on_roce: bool) {
@@ -169,7 +179,7 @@ fn pair(libraries: &Libraries, server: &str, client: &str, on_roce: bool) {
 fn checked(libraries: &Libraries, line: &str, port: u16) -> Command {
     let program = run::command(libraries, line, port, None);
     let mut command = libraries.command("valgrind");
-    command.args(options());
+    command.args(options(line.split(' ').next().unwrap()));
     command.arg(program.get_program()).args(program.get_args());
     command
 }
