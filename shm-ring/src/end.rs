@@ -6,12 +6,12 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use kal_os::sync::fence;
 
 use crate::memory::{Mapping, Refused};
-use crate::page::{Way, take};
+use crate::page::{SHORT, Way, Written, take};
 use crate::tuning::{NON_TEMPORAL_MIN, PUBLISH};
 
 /// The two sides of the memory.
@@ -51,8 +51,8 @@ pub struct End {
     read_by_peer: AtomicU32,
     /// Octets read.
     head: AtomicU32,
-    /// Octets that the peer had written at the last check.
-    written_by_peer: AtomicU32,
+    /// What the peer had written at the last check: a [`Written`].
+    written_by_peer: AtomicU64,
     /// Copies into the ring of at least this many octets bypass the caches.
     past_caches_from: usize,
 }
@@ -92,7 +92,7 @@ impl End {
             tail: AtomicU32::new(0),
             read_by_peer: AtomicU32::new(0),
             head: AtomicU32::new(0),
-            written_by_peer: AtomicU32::new(0),
+            written_by_peer: AtomicU64::new(0),
             past_caches_from: NON_TEMPORAL_MIN,
         }
     }
@@ -140,6 +140,18 @@ impl End {
         Ok(size - tail.wrapping_sub(head))
     }
 
+    /// Whether there is room for [`SHORT`] octets, as far as this end knows without a look at the peer's position.
+    #[inline]
+    pub fn has_short_room(&self) -> bool {
+        self.known_room() as usize >= SHORT
+    }
+
+    /// Octets that can be written, according to the peer's position at the last check.
+    fn known_room(&self) -> u32 {
+        let read = self.read_by_peer.load(Ordering::Relaxed);
+        self.ring_octets() - self.tail.load(Ordering::Relaxed).wrapping_sub(read)
+    }
+
     /// Copies the octets of `pieces` in order, as many as fit, and returns how many were copied. Calls `bell`,
     /// which wakes the peer, only if the peer sleeps.
     ///
@@ -158,8 +170,7 @@ impl End {
         let begin = self.tail.load(Ordering::Relaxed);
         let (mut at, mut published) = (begin, begin);
         let octets = self.memory.octets(self.out);
-        let used = begin.wrapping_sub(self.read_by_peer.load(Ordering::Relaxed));
-        let mut room = self.ring_octets() - used;
+        let mut room = self.known_room();
         'pieces: for (mut from, mut len) in pieces {
             while len > 0 {
                 if room == 0 {
@@ -186,13 +197,50 @@ impl End {
         Ok(at.wrapping_sub(begin) as usize)
     }
 
-    /// As [`End::write`], from one slice.
+    /// As [`End::write`], from one slice. The peer gets few octets sooner than by [`End::write`].
     ///
     /// # Errors
     /// The position of the peer is impossible; an unknown part was written.
+    #[inline]
     pub fn write_slice(&self, octets: &[u8], bell: impl Fn()) -> Result<usize, Corrupt> {
+        if octets.len() <= SHORT && self.write_short(octets, &bell) {
+            return Ok(octets.len());
+        }
         // SAFETY: the slice is readable, and no slice is in the memory of an end: only raw pointers to it exist.
         unsafe { self.write([(octets.as_ptr(), octets.len())], bell) }
+    }
+
+    /// Writes at most [`SHORT`] octets next to the position, so that the peer gets both in one cache line, and then
+    /// into the ring, where the peer finds them after the next write. False, and nothing written: the room that was
+    /// known does not suffice.
+    fn write_short(&self, octets: &[u8], bell: &impl Fn()) -> bool {
+        let tail = self.tail.load(Ordering::Relaxed);
+        if octets.is_empty() || octets.len() > self.known_room() as usize {
+            return false;
+        }
+        let way = self.way_out();
+        let published = &way.published.0;
+        // The peer takes the octets here for those of the last write until it sees this.
+        let before = Written { tail, short: 0 }.word();
+        published.written.store(before, Ordering::Release);
+        fence(Ordering::Release);
+        for (word, octets) in published.short.iter().zip(octets.chunks(8)) {
+            let mut of = [0; 8];
+            of[..octets.len()].copy_from_slice(octets);
+            word.store(u64::from_ne_bytes(of), Ordering::Relaxed);
+        }
+        let short = octets.len() as u32;
+        let after = Written { tail: tail.wrapping_add(short), short };
+        self.tail.store(after.tail, Ordering::Relaxed);
+        published.written.store(after.word(), Ordering::Release);
+        fence(Ordering::SeqCst);
+        if take(&way.asleep.0) {
+            bell();
+        }
+        let ring = self.memory.octets(self.out);
+        // SAFETY: a live slice, not in the ring: only raw pointers to its octets exist. The ring has room.
+        unsafe { ring.write(tail, octets.as_ptr(), octets.len(), usize::MAX) };
+        true
     }
 
     /// Lets the peer read the octets up to position `at`.
@@ -202,7 +250,7 @@ impl End {
         }
         self.tail.store(at, Ordering::Relaxed);
         let way = self.way_out();
-        way.published.0.tail.store(at, Ordering::Release);
+        way.published.0.written.store(Written { tail: at, short: 0 }.word(), Ordering::Release);
         fence(Ordering::SeqCst);
         if take(&way.asleep.0) {
             bell();
@@ -235,22 +283,25 @@ impl End {
     /// The position of the peer is impossible.
     #[inline]
     pub fn octets(&self) -> Result<u32, Corrupt> {
-        let (head, seen) =
-            (self.head.load(Ordering::Relaxed), self.written_by_peer.load(Ordering::Relaxed));
-        let tail = self.way_in().published.0.tail.load(Ordering::Acquire);
-        if tail == seen {
+        let head = self.head.load(Ordering::Relaxed);
+        let before = self.seen();
+        let seen = before.tail;
+        let word = self.way_in().published.0.written.load(Ordering::Acquire);
+        if word == before.word() {
             if seen == head {
-                // The octets of a short message are then on their way together with the position that follows them.
+                // The octets of a message are then on their way together with the position that follows them.
                 self.memory.octets(1 - self.out).prefetch(head);
             }
             return Ok(seen.wrapping_sub(head));
         }
-        let there = tail.wrapping_sub(head);
+        let now = Written::of(word);
+        let there = now.tail.wrapping_sub(head);
         // The number of octets to read only increases.
-        if there > self.ring_octets() || there < seen.wrapping_sub(head) {
+        if there > self.ring_octets() || there < seen.wrapping_sub(head) || now.short > SHORT as u32
+        {
             return Err(Corrupt);
         }
-        self.written_by_peer.store(tail, Ordering::Relaxed);
+        self.written_by_peer.store(word, Ordering::Relaxed);
         Ok(there)
     }
 
@@ -259,7 +310,8 @@ impl End {
         let published = &self.way_in().published.0;
         // The end is checked first, so that octets published before it are not overlooked.
         published.closed.load(Ordering::Acquire) != 0
-            && published.tail.load(Ordering::Acquire) == self.head.load(Ordering::Relaxed)
+            && Written::of(published.written.load(Ordering::Acquire)).tail
+                == self.head.load(Ordering::Relaxed)
     }
 
     /// Copies octets into `pieces` in order, as many as there are, and returns how many were copied. Calls `bell`,
@@ -282,8 +334,7 @@ impl End {
     ) -> Result<usize, Corrupt> {
         let begin = self.head.load(Ordering::Relaxed);
         let (mut at, mut published) = (begin, begin);
-        let octets = self.memory.octets(1 - self.out);
-        let mut there = self.written_by_peer.load(Ordering::Relaxed).wrapping_sub(begin);
+        let mut there = self.seen().tail.wrapping_sub(begin);
         'pieces: for (mut to, mut len) in pieces {
             while len > 0 {
                 if there == 0 {
@@ -294,9 +345,9 @@ impl End {
                         break 'pieces;
                     }
                 }
-                let now = len.min(there.min(PUBLISH) as usize);
-                // SAFETY: the caller's promise for `now` of the piece's octets; the ring has at least `there`.
-                unsafe { octets.read(at, to, now) };
+                let most = len.min(there.min(PUBLISH) as usize);
+                // SAFETY: the caller's promise for `most` of the piece's octets; the peer wrote at least `there`.
+                let now = unsafe { self.copy(at, there, to, most) };
                 at = at.wrapping_add(now as u32);
                 (to, len, there) = (to.wrapping_add(now), len - now, there - now as u32);
                 if at.wrapping_sub(published) >= PUBLISH {
@@ -307,6 +358,56 @@ impl End {
         }
         self.give_room(at, published, &bell);
         Ok(at.wrapping_sub(begin) as usize)
+    }
+
+    /// Copies at most `most` octets from position `at` on, where the peer wrote `there`, and returns how many.
+    ///
+    /// # Safety
+    ///
+    /// `most` octets at `to` can be written, and are not in the memory of this end; `most` is at most `there`, which is
+    /// what [`End::octets`] returned, less what was read since.
+    #[inline]
+    unsafe fn copy(&self, at: u32, there: u32, to: *mut u8, most: usize) -> usize {
+        let seen = self.seen();
+        let in_ring = there.saturating_sub(seen.short);
+        let most = match in_ring {
+            0 => most,
+            _ => most.min(in_ring as usize),
+        };
+        if in_ring == 0
+            && let Some(short) = self.short(seen)
+        {
+            let from = &short.as_flattened()[(seen.short - there) as usize..][..most];
+            // SAFETY: the caller's promise; `from` is on the stack.
+            unsafe { to.copy_from_nonoverlapping(from.as_ptr(), most) };
+        } else {
+            // SAFETY: the caller's promise; the ring has at least `there`, of which the peer did not yet write those
+            // of a short write: then they are not read here.
+            unsafe { self.memory.octets(1 - self.out).read(at, to, most) };
+        }
+        most
+    }
+
+    /// The octets of the peer's last write, which was short; `None`: it has written again since, so they are in the ring.
+    #[inline]
+    fn short(&self, seen: Written) -> Option<[[u8; 8]; SHORT / 8]> {
+        if seen.short == 0 {
+            return None;
+        }
+        let published = &self.way_in().published.0;
+        let mut octets = [[0; 8]; SHORT / 8];
+        for (octets, word) in octets.iter_mut().zip(&published.short) {
+            *octets = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        // Octets of a later write are seen only together with the word that the peer changed before them.
+        fence(Ordering::Acquire);
+        (published.written.load(Ordering::Acquire) == seen.word()).then_some(octets)
+    }
+
+    /// What the peer had written at the last check.
+    #[inline]
+    fn seen(&self) -> Written {
+        Written::of(self.written_by_peer.load(Ordering::Relaxed))
     }
 
     /// As [`End::read`], to one slice.
@@ -333,8 +434,7 @@ impl End {
         if stalled.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let (head, tail) =
-            (self.head.load(Ordering::Relaxed), self.written_by_peer.load(Ordering::Relaxed));
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.seen().tail);
         if tail.wrapping_sub(head) <= self.ring_octets() / 2 && take(stalled) {
             bell();
         }

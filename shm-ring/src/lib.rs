@@ -18,6 +18,11 @@
 //! words of its own that this end reads back are flags; a wrong flag costs at most one wake-up too many, or a sleep
 //! that a time-out ends.
 //!
+//! **Few octets** travel in the cache line of the position ([`SHORT`]), so that the peer waits for one line and not for
+//! two. The producer stores them there and publishes the position; only then it copies them into the ring. The consumer
+//! takes them from that line if the position is unchanged after it read them, else from the ring: before the producer
+//! writes again, it has completed the copy.
+//!
 //! **Sleep.** An end that is about to sleep sets its flag in the page, *then* checks the rings once more, *then*
 //! sleeps. The other end publishes, *then* reads that flag, and calls the caller's `bell` if it is set. Both put a
 //! sequentially consistent fence between their two steps, so at least one sees the other's step. `bell` is not
@@ -40,6 +45,7 @@ mod tuning;
 
 pub use end::{Corrupt, End, Side};
 pub use memory::{MAX_RING, MIN_RING, Refused, create, verify};
+pub use page::SHORT;
 pub use tuning::NON_TEMPORAL_MIN;
 
 #[cfg(test)]

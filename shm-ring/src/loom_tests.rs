@@ -145,6 +145,25 @@ fn loom_written_octets_are_read() {
     });
 }
 
+/// A short write is read from the cache line of the position, or, if another has begun since, from the ring.
+#[test]
+fn loom_short_writes_are_read() {
+    model(|| {
+        let (maker, other, [bell, others]) = ends();
+        let writer = {
+            let others = others.clone();
+            thread::spawn(move || {
+                // There is room for both.
+                assert_eq!(maker.write_slice(&[1], || others.ring()), Ok(1));
+                assert_eq!(maker.write_slice(&[2], || others.ring()), Ok(1));
+                maker.close(|| others.ring());
+            })
+        };
+        assert_eq!(read(&other, &others, &bell), [1, 2]);
+        writer.join().unwrap();
+    });
+}
+
 /// The two directions share only the sleep flags.
 #[test]
 fn loom_both_ways_at_once() {

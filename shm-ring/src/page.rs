@@ -3,28 +3,52 @@
 //! Both processes share it, and so do all threads that use an end. If both ends are honest, each word has one
 //! writer. The exceptions are the two flags, which the peer clears when it has seen them.
 
-use kal_os::sync::{AtomicU32, Ordering};
+use kal_os::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Octets of the page.
 pub(crate) const PAGE: usize = 4096;
 /// Magic number; it also shows the byte order.
 pub(crate) const MAGIC: u32 = u32::from_be_bytes(*b"WLrg");
 /// Version of the layout.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// A pair of cache lines, which processors load together.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// The words that the producer publishes.
+/// Most octets that [`crate::End::write_slice`] passes to the peer in one cache line, together with the position.
+pub const SHORT: usize = 48;
+
+/// What the producer wrote. Both numbers are in one word, so that the consumer sees them together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Octets written so far, modulo 2^32.
+    pub(crate) tail: u32,
+    /// So many octets before `tail` are next to this word, at most [`SHORT`], and perhaps not yet in the ring.
+    pub(crate) short: u32,
+}
+
+impl Written {
+    pub(crate) fn word(self) -> u64 {
+        u64::from(self.short) << 32 | u64::from(self.tail)
+    }
+
+    pub(crate) fn of(word: u64) -> Self {
+        Self { tail: word as u32, short: (word >> 32) as u32 }
+    }
+}
+
+/// The words that the producer publishes: one cache line.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Published {
-    /// Octets written so far, modulo 2^32.
-    pub(crate) tail: AtomicU32,
+    /// A [`Written`].
+    pub(crate) written: AtomicU64,
     /// The end of the stream: no more octets will be written.
     pub(crate) closed: AtomicU32,
+    /// The octets of the last write, if it was short.
+    pub(crate) short: [AtomicU64; SHORT / 8],
 }
 
 /// One ring's words.
@@ -51,7 +75,7 @@ pub(crate) struct Page {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Page>() <= PAGE);
+const _: () = assert!(size_of::<Page>() <= PAGE && size_of::<Published>() == 64);
 
 /// Clears a flag that the peer set, and returns whether it was set.
 pub(crate) fn take(flag: &AtomicU32) -> bool {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use crate::end::{Corrupt, End, Side};
 use crate::memory::{MIN_RING, heap};
+use crate::page::{SHORT, Written};
 
 fn ends() -> [End; 2] {
     let [maker, other] = heap::pair(MIN_RING);
@@ -57,6 +58,51 @@ fn pieces_are_gathered_and_scattered() {
     // SAFETY: live arrays that nothing else uses.
     assert_eq!(unsafe { far.read(pieces, || {}) }, Ok(12));
     assert_eq!([&front[..], &back[..3]].concat(), pattern(0, 12));
+}
+
+#[test]
+fn short_writes_arrive_whether_read_at_once_or_later() {
+    let [near, far] = ends();
+    let mut done = 0;
+    let mut check = |lens: &[usize], reads: &[usize]| {
+        let octets = pattern(done, lens.iter().sum());
+        let mut rest = &octets[..];
+        for len in lens {
+            let now = rest.split_off(..*len).unwrap();
+            assert_eq!(near.write_slice(now, || {}), Ok(*len));
+        }
+        let read = reads.iter().flat_map(|len| read(&far, *len).unwrap());
+        assert_eq!(read.collect::<Vec<_>>(), octets, "{lens:?} {reads:?}");
+        done += octets.len();
+    };
+    for len in (1..=SHORT + 1).cycle().take(if cfg!(miri) { 99 } else { 9999 }) {
+        check(&[len], &[len + 1]);
+        check(&[len], &[1, len / 2, len]);
+        check(&[len, 7], &[len + 3, 9]);
+        check(&[100, len], &[50, 60, 48]);
+        check(&[len, 100], &[1, len + 100]);
+    }
+}
+
+/// What the peer writes next to its position while it is read is not taken for what was there.
+#[test]
+fn octets_of_the_next_short_write_are_not_read_for_the_last() {
+    use kal_os::sync::Ordering;
+    let [near, far] = ends();
+    near.write_slice(b"first", || {}).unwrap();
+    assert_eq!(far.octets(), Ok(5));
+    near.write_slice(b"other", || {}).unwrap();
+    assert_eq!(read(&far, 5).unwrap(), b"first");
+    assert_eq!(read(&far, 9).unwrap(), b"other");
+    // More than there is room for.
+    let published = &near.memory_for_tests().page().ways[0].published.0;
+    let word = Written { tail: 12, short: SHORT as u32 + 1 }.word();
+    published.written.store(word, Ordering::Relaxed);
+    assert_eq!(far.octets(), Err(Corrupt));
+    // More than it wrote since.
+    let word = Written { tail: 12, short: SHORT as u32 }.word();
+    published.written.store(word, Ordering::Relaxed);
+    assert_eq!(read(&far, 9).unwrap().len(), 2);
 }
 
 #[test]
@@ -132,7 +178,8 @@ fn impossible_positions_are_refused() {
         let [near, far] = ends();
         write(&near, &[0; 8]).unwrap();
         assert_eq!(far.octets(), Ok(8));
-        near.memory_for_tests().page().ways[0].published.0.tail.store(far_off, Ordering::Relaxed);
+        let published = &near.memory_for_tests().page().ways[0].published.0;
+        published.written.store(u64::from(far_off), Ordering::Relaxed);
         assert_eq!(far.octets(), Err(Corrupt), "tail {what}");
     }
     for (far_off, what) in [(9, "beyond"), (u32::MAX, "back"), (3, "back of what was seen")] {
@@ -193,16 +240,17 @@ mod memory {
             rustix::fs::fcntl_add_seals(&memory, seals).unwrap();
             verify(memory).unwrap_err()
         };
+        use crate::page::VERSION;
         let magic = crate::page::MAGIC;
         let size = 4096 + 2 * u64::from(MIN_RING);
-        let good = [magic, 1, MIN_RING];
+        let good = [magic, VERSION, MIN_RING];
         assert_eq!(made(size, good, SealFlags::SHRINK | SealFlags::SEAL), Refused::Seals);
         assert_eq!(made(size, good, sealed | SealFlags::FUTURE_WRITE), Refused::Seals);
         assert_eq!(made(size + 1, good, sealed), Refused::Size);
         assert_eq!(made(size - 1, good, sealed), Refused::Size);
-        assert_eq!(made(size, [magic, 1, 2 * MIN_RING], sealed), Refused::Size);
-        assert_eq!(made(4096, [magic, 1, 0], sealed), Refused::Size);
-        assert_eq!(made(size, [magic, 2, MIN_RING], sealed), Refused::Version);
+        assert_eq!(made(size, [magic, VERSION, 2 * MIN_RING], sealed), Refused::Size);
+        assert_eq!(made(4096, [magic, VERSION, 0], sealed), Refused::Size);
+        assert_eq!(made(size, [magic, VERSION + 1, MIN_RING], sealed), Refused::Version);
         assert_eq!(made(size, [0, 1, MIN_RING], sealed), Refused::Magic);
         let (read, _write) = rustix::pipe::pipe().unwrap();
         assert_eq!(verify(read).unwrap_err(), Refused::Kind);

@@ -10,7 +10,7 @@ mod memory;
 
 use std::cell::{Cell, RefCell};
 
-use shm_ring::{Corrupt, End, MAX_RING, MIN_RING, Side, verify};
+use shm_ring::{Corrupt, End, MAX_RING, MIN_RING, SHORT, Side, verify};
 
 use crate::set_up;
 use memory::{Memory, PAGE, WORDS, Way};
@@ -83,6 +83,8 @@ struct Play {
     read: u32,
     head: u32,
     written: u32,
+    /// So many octets before that position were next to it.
+    short: u32,
     /// What the peer writes to the page while a call is under way, the last one first.
     meanwhile: RefCell<Vec<(usize, u32)>>,
     bells: Cell<u32>,
@@ -95,9 +97,9 @@ impl Play {
     fn new(end: End, memory: Memory, side: Side) -> Self {
         let out = usize::from(side == Side::Other);
         let (memory, meanwhile) = (RefCell::new(memory), RefCell::default());
-        let (tail, read, head, written) = (0, 0, 0, 0);
+        let (tail, read, head, written, short) = (0, 0, 0, 0, 0);
         let (bells, corrupt, seed) = (Cell::new(0), false, 0);
-        Self { end, memory, out, tail, read, head, written, meanwhile, bells, corrupt, seed }
+        Self { end, memory, out, tail, read, head, written, short, meanwhile, bells, corrupt, seed }
     }
 
     fn way_out(&self) -> Way {
@@ -134,7 +136,7 @@ impl Play {
             return None;
         }
         let [step] = take(script);
-        match step % 12 {
+        match step % 13 {
             0 => self.write(take(script)),
             1 => self.read(take(script)),
             2 => {
@@ -164,6 +166,7 @@ impl Play {
             8 => self.end.wake(),
             9 => self.close(),
             10 => self.change_size(take(script)),
+            11 => self.write_slice(take(script)),
             _ => self.is_honest(take(script)),
         }
         self.check(None, None);
@@ -180,15 +183,31 @@ impl Play {
         (result, before == self.meanwhile.borrow().len())
     }
 
+    fn octets(&mut self, len: usize) -> Vec<u8> {
+        self.seed = self.seed.wrapping_add(1);
+        (0..len).map(|n| (n as u8).wrapping_mul(7) ^ self.seed).collect()
+    }
+
     fn write(&mut self, [low, high, parts]: [u8; 3]) {
         let len = usize::from(u16::from_le_bytes([low, high])) * 2;
-        self.seed = self.seed.wrapping_add(1);
-        let octets: Vec<u8> = (0..len).map(|n| (n as u8).wrapping_mul(7) ^ self.seed).collect();
+        let octets = self.octets(len);
         let pieces: Vec<&[u8]> = octets.chunks(len / (1 + usize::from(parts & 3)) + 1).collect();
         let asleep = self.word(self.way_out().asleep()) != 0;
         let (done, alone) =
             self.call(|| ends::write(&self.end, &pieces, || self.interrupt(), || self.bell()));
-        let begin = self.tail;
+        self.wrote(&octets, asleep, done, alone);
+    }
+
+    /// Short writes, and some that are too long for one.
+    fn write_slice(&mut self, [len]: [u8; 1]) {
+        let octets = self.octets(usize::from(len & 63));
+        let asleep = self.word(self.way_out().asleep()) != 0;
+        let (done, alone) = self.call(|| self.end.write_slice(&octets, || self.bell()));
+        self.wrote(&octets, asleep, done, alone);
+    }
+
+    fn wrote(&mut self, octets: &[u8], asleep: bool, done: Result<usize, Corrupt>, alone: bool) {
+        let (begin, len) = (self.tail, octets.len());
         if alone {
             let due = self.due_write(len);
             assert_eq!(done, due);
@@ -231,6 +250,7 @@ impl Play {
         let each = len / (1 + usize::from(parts & 3)) + 1;
         let lengths: Vec<usize> = (0..len).step_by(each).map(|at| each.min(len - at)).collect();
         let stalled = self.word(self.way_in().stalled()) != 0;
+        let before = [self.written, self.short];
         let (done, alone) =
             self.call(|| ends::read(&self.end, &lengths, || self.interrupt(), || self.bell()));
         let begin = self.head;
@@ -244,7 +264,9 @@ impl Play {
         }
         match done {
             Ok(done) => {
-                assert_eq!(done, self.memory.borrow().octets(1 - self.out, begin, done.len()));
+                if alone {
+                    self.is_right(&before, begin, &done);
+                }
                 self.check(None, Some((begin, done.len() as u32)));
                 self.head = begin.wrapping_add(done.len() as u32);
                 self.meet(alone);
@@ -256,6 +278,25 @@ impl Play {
         }
     }
 
+    /// Octets that were read are those of the ring, but for those that the peer's last write put next to its position.
+    /// `before`: that position and their number at the last check.
+    fn is_right(&self, before: &[u32; 2], begin: u32, done: &[u8]) {
+        let now = [self.word(self.way_in().tail()), self.word(self.way_in().short())];
+        let memory = self.memory.borrow();
+        let mut due = memory.octets(1 - self.out, begin, done.len());
+        let [tail, short] = now;
+        let known = before[0].wrapping_sub(begin) as usize;
+        // Of octets that were known before, those of the ring were read if the peer has written since.
+        let from = if *before == now { 0 } else { known };
+        for (n, due) in due.iter_mut().enumerate().skip(from) {
+            let left = tail.wrapping_sub(begin.wrapping_add(n as u32));
+            if left <= short {
+                *due = memory.page(self.way_in().octets())[(short - left) as usize];
+            }
+        }
+        assert_eq!(done, due);
+    }
+
     /// What a read must return.
     fn due_read(&mut self, len: usize) -> Result<usize, Corrupt> {
         let known = self.written.wrapping_sub(self.head);
@@ -265,22 +306,22 @@ impl Play {
         // The peer may have written over what was read just now.
         let head = self.head.wrapping_add(known);
         let tail = self.word(self.way_in().tail());
-        let there = tail.wrapping_sub(head);
-        if there > self.end.ring_octets() {
+        let (there, short) = (tail.wrapping_sub(head), self.word(self.way_in().short()));
+        if there > self.end.ring_octets() || short > SHORT as u32 {
             return Err(Corrupt);
         }
-        self.written = tail;
+        (self.written, self.short) = (tail, short);
         Ok(len.min(known as usize + there as usize))
     }
 
     /// Octets to read by the peer's position, of which so many are known.
     fn due_octets(&mut self, known: u32) -> Result<u32, Corrupt> {
         let tail = self.word(self.way_in().tail());
-        let there = tail.wrapping_sub(self.head);
-        if there > self.end.ring_octets() || there < known {
+        let (there, short) = (tail.wrapping_sub(self.head), self.word(self.way_in().short()));
+        if there > self.end.ring_octets() || there < known || short > SHORT as u32 {
             return Err(Corrupt);
         }
-        self.written = tail;
+        (self.written, self.short) = (tail, short);
         Ok(there)
     }
 
@@ -301,6 +342,7 @@ impl Play {
         match (self.end.octets(), self.end.room()) {
             (Ok(there), Ok(room)) => {
                 self.written = self.head.wrapping_add(there);
+                self.short = self.word(self.way_in().short());
                 self.read = self.tail.wrapping_sub(self.end.ring_octets() - room);
             }
             _ => self.corrupt = true,
@@ -369,13 +411,17 @@ impl Play {
         }
     }
 
-    /// The peer reads everything, and writes some octets, as it should.
+    /// The peer reads everything, and writes some octets, as it should: few of them next to its position, too.
     fn is_honest(&mut self, [low, high]: [u8; 2]) {
         self.put(self.way_out().head(), self.tail);
         let (tail, most) = (self.word(self.way_in().tail()), self.end.ring_octets());
         let room = most.saturating_sub(tail.wrapping_sub(self.head)) as usize;
         let len = room.min(usize::from(u16::from_le_bytes([low, high])) * 2);
         self.memory.get_mut().scribble(1 - self.out, tail, &vec![low; len]);
+        let short = if len <= SHORT { len } else { 0 };
+        let octets = self.way_in().octets().start;
+        self.memory.get_mut().put(octets, &vec![low; short]);
+        self.put(self.way_in().short(), short as u32);
         self.put(self.way_in().tail(), tail.wrapping_add(len as u32));
     }
 
@@ -391,6 +437,8 @@ impl Play {
         for (at, word) in self.memory.borrow_mut().changed() {
             let may = match at {
                 _ if at == out.tail() => within(word, wrote),
+                _ if at == out.short() => word <= SHORT as u32,
+                _ if out.octets().contains(&at) => wrote.is_some(),
                 _ if at == into.head() => within(word, read),
                 _ if at == out.closed() => word == 1,
                 _ if at == into.asleep() || at == out.stalled() => word <= 1,

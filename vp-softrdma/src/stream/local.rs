@@ -120,9 +120,27 @@ impl Local {
         if let Some(fault) = self.fault() {
             return Sent::Broken(fault);
         }
-        let pieces = || pieces.iter().map(|piece| (piece.addr().cast_const(), piece.len()));
+        let pieces = pieces.iter().map(|piece| (piece.addr().cast_const(), piece.len()));
         // SAFETY: each piece is readable for its life time, and nothing but this file's `end` names the memory.
-        match unsafe { self.end.write(pieces(), || self.ring()) } {
+        self.sent(unsafe { self.end.write(pieces, || self.ring()) })
+    }
+
+    /// Whether [`Self::send`] sends up to [`shm_ring::SHORT`] octets whole.
+    #[inline]
+    pub(super) fn takes_short(&self) -> bool {
+        self.over.load(Ordering::Relaxed) <= FIN && self.end.has_short_room()
+    }
+
+    /// Sends octets, as much as fits.
+    pub(super) fn send(&self, octets: &[u8]) -> Sent {
+        match self.fault() {
+            Some(fault) => Sent::Broken(fault),
+            None => self.sent(self.end.write_slice(octets, || self.ring())),
+        }
+    }
+
+    fn sent(&self, written: Result<usize, Corrupt>) -> Sent {
+        match written {
             Ok(0) => self.await_room(),
             Ok(octets) => Sent::Octets(octets),
             Err(corrupt) => Sent::Broken(self.corrupt(corrupt)),

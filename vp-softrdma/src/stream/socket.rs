@@ -166,7 +166,7 @@ impl Stream {
     pub(crate) fn send(&self, octets: &[u8]) -> Sent {
         match &self.local {
             None => self.send_by_tcp(octets),
-            Some(local) => local.gather(&[Piece::source(octets)]),
+            Some(local) => local.send(octets),
         }
     }
 

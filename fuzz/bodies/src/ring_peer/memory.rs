@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
-use shm_ring::{MIN_RING, create};
+use shm_ring::{MIN_RING, SHORT, create};
 
 pub(super) const PAGE: usize = 4096;
 /// Octets of the page that have a meaning.
@@ -18,11 +18,19 @@ impl Way {
     pub(super) fn new(ring: usize) -> Self {
         Self(128 + 512 * ring)
     }
+    /// Tail and length of a short write are the halves of one word of 8 octets.
     pub(super) fn tail(self) -> usize {
-        self.0
+        self.0 + if cfg!(target_endian = "big") { 4 } else { 0 }
+    }
+    pub(super) fn short(self) -> usize {
+        self.0 + if cfg!(target_endian = "big") { 0 } else { 4 }
     }
     pub(super) fn closed(self) -> usize {
-        self.0 + 4
+        self.0 + 8
+    }
+    /// The octets of a short write.
+    pub(super) fn octets(self) -> std::ops::Range<usize> {
+        self.0 + 16..self.0 + 16 + SHORT
     }
     pub(super) fn head(self) -> usize {
         self.0 + 128
@@ -85,6 +93,11 @@ impl Memory {
         let (at, most) = self.place(ring, position);
         let (begin, first) = (PAGE + ring * self.ring() as usize, len.min(most));
         [&self.due[at..at + first], &self.due[begin..begin + len - first]].concat()
+    }
+
+    /// Octets of the page.
+    pub(super) fn page(&self, at: std::ops::Range<usize>) -> &[u8] {
+        &self.due[at]
     }
 
     /// This end wrote these octets to a ring.
