@@ -237,6 +237,11 @@ impl Qp {
         self.actions.pop()
     }
 
+    /// Whether [`Self::poll_action`] would return one.
+    pub fn has_action(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
     // ---- queries ----------------------------------------------------------------------------
 
     /// State now.

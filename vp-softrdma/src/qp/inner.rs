@@ -128,8 +128,22 @@ impl Inner {
         if (link.inbox.octets, self.core.proto.state()) == (octets, state) && idle {
             return false;
         }
-        self.drive(context);
+        if self.has_nothing_to_do() {
+            self.end_visit(context);
+        } else {
+            self.drive(context);
+        }
         true
+    }
+
+    /// After a receive, mostly: nothing is to be sent, and the core requests nothing.
+    fn has_nothing_to_do(&self) -> bool {
+        let deferred = &self.core.queues.deferred;
+        self.core.is_idle()
+            && self.link.as_ref().is_some_and(|link| link.outbox.is_empty() && !link.draining)
+            && !self.core.proto.has_action()
+            && self.coalesce.deferred() == 0
+            && !(deferred.send_cq.overrun || deferred.recv_cq.overrun)
     }
 
     /// The socket has room again.
@@ -208,6 +222,10 @@ impl Inner {
         if stamp {
             self.coalesce.transmitted(context.engine.now());
         }
+        self.end_visit(context);
+    }
+
+    fn end_visit(&mut self, context: &Context) {
         self.set_probe(context);
         self.set_hold(context);
         self.publish();
@@ -237,6 +255,13 @@ impl Inner {
         // Only an event reports room in the socket; asking for it costs a system call.
         if link.stalled {
             return taken;
+        }
+        if let Some((octets, sequence)) =
+            link.outbox.send_short(&link.stream, &mut self.core, context)
+        {
+            taken += octets;
+            self.record.counters.send_calls += 1;
+            self.core.sent(context, sequence);
         }
         loop {
             link.unsent = self.budget_left == 0;

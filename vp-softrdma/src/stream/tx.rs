@@ -10,6 +10,7 @@
 //! memory, resolved anew for each system call, so a stalled stream never delays deregistration.
 
 use iwarp_proto::{Fpdu, Payload};
+use shm_ring::SHORT;
 use vp_api::capture::Kind;
 use vp_api::room;
 use vp_soft::memory::AccessError;
@@ -451,6 +452,36 @@ impl Outbox {
         }
         self.batch = Some(batch);
         true
+    }
+
+    /// Sends the only message that waits through shared memory without a batch, if its FPDU is so short that the peer
+    /// gets it in one cache line. Returns its octets, and its number.
+    #[inline]
+    pub(crate) fn send_short(
+        &mut self,
+        stream: &Stream,
+        core: &mut ProtocolCore,
+        context: &Context,
+    ) -> Option<(usize, u64)> {
+        let local = stream.shared().filter(|local| local.takes_short())?;
+        if self.batch.is_some() || self.is_captured(stream, context) {
+            return None;
+        }
+        let mut fpdu = [0; SHORT];
+        let (octets, sequence) = core.transmit_one_short(context, &mut fpdu)?;
+        self.octets += octets as u64;
+        local.send(&fpdu[..octets]);
+        Some((octets, sequence))
+    }
+
+    fn is_captured(&mut self, stream: &Stream, context: &Context) -> bool {
+        let place = || Place { position: self.octets, skip: 0, begun: &[] };
+        self.tap.is_on(stream, context.id.0, place)
+    }
+
+    /// Nothing waits for the stream.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batch.is_none()
     }
 
     /// One system call's worth of progress.

@@ -133,6 +133,9 @@ impl Actions {
         self.len -= 1;
         Some(first)
     }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

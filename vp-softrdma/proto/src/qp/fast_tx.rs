@@ -27,6 +27,21 @@ impl Qp {
         self.is_plain() && self.sq.waits()
     }
 
+    /// As [`Self::transmit_short`], for the only message that waits; `None`: there are others, or none, or it cannot
+    /// take the fast path or `out` is too short. Returns the FPDU's length and sequence.
+    pub fn transmit_one_short<H: Host>(
+        &mut self,
+        host: &mut H,
+        out: &mut [u8],
+    ) -> Option<(usize, u64)> {
+        if !self.sq.one_waits() || !self.is_plain() {
+            return None;
+        }
+        let (octets, _) = self.write_short(host, out)?;
+        self.count_short(1);
+        Some((octets, self.tx.yielded))
+    }
+
     /// Whether there is nothing to send in RTS; [`Self::poll_transmit`] would return `None`.
     pub fn is_idle(&self) -> bool {
         self.is_plain() && !self.sq.waits()
@@ -66,7 +81,7 @@ impl Qp {
     }
 
     /// Writes the next WQE's message as one FPDU; returns its octets, and what is left of `out`.
-    #[inline]
+    #[inline(always)] // two callers, and most of what a short message takes
     fn write_short<'o, H: Host>(
         &mut self,
         host: &mut H,
@@ -75,9 +90,10 @@ impl Qp {
         let (slot, entry) = self.sq.next_mut()?;
         let SendWqe { op, read_fence: false, local_fence: false } = entry.wqe else { return None };
         let header = header_len(op)?;
-        let most = MAX_PAYLOAD.min(usize::from(self.tx.mulpdu) - header);
         let behind = LENGTH_LEN + header;
-        let room = out.get_mut(..behind + most + MAX_PAD + CRC_LEN)?;
+        let room = out.len().checked_sub(behind + MAX_PAD + CRC_LEN)?;
+        let most = MAX_PAYLOAD.min(usize::from(self.tx.mulpdu) - header).min(room);
+        let room = &mut out[..behind + most + MAX_PAD + CRC_LEN];
         let len = host.copy_send(slot, &mut room[behind..behind + most])?;
         match op {
             SendOp::Write { stag, to } => put(room, &write_header(stag, to)),

@@ -72,10 +72,10 @@ fn no_more_than_wanted_and_no_more_than_fit() {
     post_all(&mut end, 8);
     assert_eq!(end.pump_short(2), 2);
     let completed = |_: usize, _: u64| panic!("nothing fits");
-    assert_eq!(end.qp.transmit_short(&mut end.memory, &mut [0; 200], 9, completed), 0);
+    assert_eq!(end.qp.transmit_short(&mut end.memory, &mut [0; 34], 9, completed), 0);
     assert!(!end.qp.is_idle());
-    // Length field, MULPDU, longest pad, CRC.
-    let most = 2 + usize::from(STREAM.mulpdu) + 3 + 4;
+    // Length field, header, payload, longest pad, CRC.
+    let most = 2 + 18 + 8 + 3 + 4;
     for (room, written) in [(most - 1, 0), (most, 1)] {
         let mut out = vec![0; room];
         let mut length = 0;
