@@ -114,7 +114,10 @@ impl Channel {
     /// Sends a message, waiting while the peer has not taken enough of the earlier ones. When this returns
     /// the message is posted; only [`Channel::close`] confirms that it has arrived.
     pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<()> {
-        let message = message.into();
+        self.deliver(message.into())
+    }
+
+    fn deliver(&self, message: Outgoing<'_>) -> Result<()> {
         message.check(&self.core)?;
         let mut message = Some(message);
         self.wait(self.patience, |state| {

@@ -8,7 +8,7 @@
 mod arrive;
 mod outgo;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use itapi::{Buffer, ConnEvent, Disconnect, Ep, EpId, Pz, Work};
 
@@ -152,13 +152,13 @@ impl ChannelEnd {
     pub(crate) fn take(self: &Arc<Self>, state: &mut State) -> Result<Option<Option<Message>>> {
         if state.has_message() {
             let message = match state.inbound.pop_front() {
-                Some(Entry::Small(buffer)) => Message::small(buffer, Arc::downgrade(self)),
+                Some(Entry::Small(buffer)) => Message::small(buffer, state.reference(self)),
                 Some(Entry::Large(buffer)) => {
                     if let Some(session) = &mut state.session {
                         session.was_read();
                     }
                     self.acknowledge(state)?;
-                    Message::large(buffer, Arc::downgrade(self))
+                    Message::large(buffer, state.reference(self))
                 }
                 _ => return Ok(None),
             };
@@ -174,8 +174,9 @@ impl ChannelEnd {
     }
 
     /// The application has dropped a message.
-    pub(crate) fn taken(&self, buffer: Buffer, large: bool) {
+    pub(crate) fn taken(&self, buffer: Buffer, large: bool, reference: Weak<Self>) {
         let mut state = self.state();
+        state.returned(reference, self.ours.slots);
         if let Some(session) = &mut state.session {
             session.taken();
         }

@@ -36,8 +36,9 @@ impl Message {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        if let (Some(buffer), Some(core)) = (self.buffer.take(), self.from.upgrade()) {
-            core.taken(buffer, self.skip == 0);
+        let from = mem::take(&mut self.from);
+        if let (Some(buffer), Some(core)) = (self.buffer.take(), from.upgrade()) {
+            core.taken(buffer, self.skip == 0, from);
         }
     }
 }
@@ -128,17 +129,26 @@ impl Draft {
 }
 
 impl Draft {
-    /// Its memory, which it no longer returns.
-    pub(crate) fn into_memory(mut self) -> Memory {
-        self.of = Weak::new();
-        mem::replace(&mut self.memory, Memory::Gone)
+    /// In memory that the peer reads.
+    #[inline]
+    pub(crate) fn is_large(&self) -> bool {
+        matches!(self.memory, Memory::Large { .. })
+    }
+
+    /// Its memory, which it no longer returns, and its reference to the channel.
+    #[inline]
+    pub(crate) fn into_parts(mut self) -> (Memory, Weak<ChannelEnd>) {
+        (mem::replace(&mut self.memory, Memory::Gone), mem::take(&mut self.of))
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Some(core) = self.of.upgrade() {
-            core.undrafted(mem::replace(&mut self.memory, Memory::Gone));
+        let memory = mem::replace(&mut self.memory, Memory::Gone);
+        if !matches!(memory, Memory::Gone)
+            && let Some(core) = self.of.upgrade()
+        {
+            core.undrafted(memory);
         }
     }
 }
@@ -207,6 +217,7 @@ impl Outgoing<'_> {
         }
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Body::Octets(octets) => octets.len(),

@@ -5,10 +5,12 @@
 //! rest is freed with the channel.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use itapi::{Adopted, Buffer, Local};
 
+use crate::core::ChannelEnd;
 use crate::error::{End, Error};
 use crate::session::{Session, Violation};
 use crate::wire::Unfit;
@@ -106,6 +108,8 @@ pub(crate) struct State {
     /// Large messages that the peer has not read, oldest first.
     pub(crate) unread: VecDeque<Adopted<Vec<u8>>>,
     pub(crate) sends: Sends,
+    /// Idle references to the channel for messages and drafts: counting them for each would take two atomic operations.
+    pub(crate) references: Vec<Weak<ChannelEnd>>,
     /// Tasks that wait for a change of this state.
     pub(crate) wakers: Vec<Waker>,
     /// It is on the list of those that have an event for a [`Server`](crate::Server).
@@ -129,6 +133,20 @@ impl State {
     /// There is an event for the server.
     pub(crate) fn has_event(&self) -> bool {
         (self.up && !self.reported) || self.has_message() || self.is_at_end() || self.over.is_some()
+    }
+
+    /// A reference to `end`, whose state this is.
+    #[inline]
+    pub(crate) fn reference(&mut self, end: &Arc<ChannelEnd>) -> Weak<ChannelEnd> {
+        self.references.pop().unwrap_or_else(|| Arc::downgrade(end))
+    }
+
+    /// Keeps the reference of a message or draft for the next, one for each of `most`.
+    #[inline]
+    pub(crate) fn returned(&mut self, reference: Weak<ChannelEnd>, most: u16) {
+        if self.references.len() < usize::from(most) {
+            self.references.push(reference);
+        }
     }
 
     /// A task waits.

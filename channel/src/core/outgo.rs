@@ -26,65 +26,66 @@ impl ChannelEnd {
         state: &mut State,
         message: &mut Option<Outgoing<'_>>,
     ) -> Result<bool> {
-        if let Some(over) = &state.over {
-            return Err(over.error());
-        }
-        let (Some(session), Some(outgoing)) = (&state.session, &*message) else { return Ok(false) };
-        if session.has_ended() {
-            return Err(Error::Finished);
-        }
-        let (octets, small, most) = (outgoing.len(), self.small(session), session.longest());
-        let drafted =
-            matches!(&outgoing.0, Body::Draft(Draft { memory: Memory::Large { .. }, .. }));
-        if octets as u64 > most.max(small as u64) {
-            return Err(Error::TooLong { octets, most });
-        }
-        // A draft may be shorter than requested; a large message has at least one octet.
-        let large = octets > small || (drafted && octets > 0);
-        // Reserved for acknowledgements and the end.
-        if !session.may_send(large) || state.sends.used + self.ours.reserve() >= self.depth {
-            return Ok(false);
-        }
-        if !large {
-            return self.send_small(state, message);
+        let Some(outgoing) = &*message else { return Ok(false) };
+        let Some(large) = self.admits(state, outgoing)? else { return Ok(false) };
+        match &outgoing.0 {
+            Body::Octets(octets) if !large => return self.send_slice(state, octets),
+            Body::Vector(octets) if !large => return self.send_slice(state, octets),
+            // Without octets.
+            Body::Draft(draft) if !large && draft.is_large() => return self.send_slice(state, &[]),
+            _ => {}
         }
         match message.take().map(|outgoing| outgoing.0) {
-            Some(Body::Octets(slice)) => {
+            Some(Body::Draft(draft)) => self.send_draft(state, draft)?,
+            Some(Body::Octets(octets)) => {
                 let mut vector = state.vectors.pop().unwrap_or_default();
                 vector.clear();
-                vector.extend_from_slice(slice);
-                self.send_large(state, vector, octets)?;
+                vector.extend_from_slice(octets);
+                self.send_large(state, vector, octets.len())?;
             }
-            Some(Body::Vector(vector)) => self.send_large(state, vector, octets)?,
-            Some(Body::Draft(draft)) => {
-                if let Memory::Large { octets, len, .. } = draft.into_memory() {
-                    self.send_large(state, octets, len)?;
-                }
+            Some(Body::Vector(vector)) => {
+                let len = vector.len();
+                self.send_large(state, vector, len)?;
             }
             None => {}
         }
         Ok(true)
     }
 
+    /// Whether a message may be sent now, and if so, whether the peer has to read it.
     #[inline]
-    fn send_small(&self, state: &mut State, message: &mut Option<Outgoing<'_>>) -> Result<bool> {
-        let sent = match message.as_ref().map(|outgoing| &outgoing.0) {
-            Some(Body::Octets(slice)) => self.send_slice(state, slice)?,
-            Some(Body::Vector(vector)) => self.send_slice(state, vector)?,
-            Some(Body::Draft(Draft { memory: Memory::Small { .. }, .. })) => {
-                if let Some(Outgoing(Body::Draft(draft))) = message.take()
-                    && let Memory::Small { mut buffer, .. } = draft.into_memory()
-                {
-                    buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
-                    self.post(state, Work::send(buffer), false)?;
-                }
-                return Ok(true);
+    fn admits(&self, state: &State, outgoing: &Outgoing<'_>) -> Result<Option<bool>> {
+        if let Some(over) = &state.over {
+            return Err(over.error());
+        }
+        let Some(session) = &state.session else { return Ok(None) };
+        if session.has_ended() {
+            return Err(Error::Finished);
+        }
+        let (octets, small) = (outgoing.len(), self.small(session));
+        if octets > small && octets as u64 > session.longest() {
+            return Err(Error::TooLong { octets, most: session.longest() });
+        }
+        // A draft may be shorter than requested; a large message has at least one octet.
+        let large = octets > small
+            || (octets > 0 && matches!(&outgoing.0, Body::Draft(draft) if draft.is_large()));
+        // Reserved for acknowledgements and the end.
+        let room = state.sends.used + self.ours.reserve() < self.depth;
+        Ok((room && session.may_send(large)).then_some(large))
+    }
+
+    #[inline]
+    fn send_draft(&self, state: &mut State, draft: Draft) -> Result<()> {
+        let (memory, reference) = draft.into_parts();
+        state.returned(reference, self.ours.slots);
+        match memory {
+            Memory::Small { mut buffer, .. } => {
+                buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
+                self.post(state, Work::send(buffer), false)
             }
-            // A large draft without octets.
-            Some(Body::Draft(_)) => self.send_slice(state, &[])?,
-            None => true,
-        };
-        Ok(sent)
+            Memory::Large { octets, len, .. } => self.send_large(state, octets, len),
+            Memory::Gone => Ok(()),
+        }
     }
 
     /// Sends a small message by copy; false: no buffer is idle.
@@ -158,34 +159,44 @@ impl ChannelEnd {
     }
 
     /// An idle buffer for a small message; `None`: all are in use.
+    #[inline]
     fn idle(&self, state: &mut State) -> Result<Option<itapi::Buffer>> {
-        let most = usize::from(self.ours.slots) + 2 * SIGNAL_EVERY as usize;
-        if state.drafts.is_empty() && state.drafts_made < most {
-            let count = DRAFTS.min(most - state.drafts_made);
-            let made = self.pz.buffers(count, super::capacity(self.ours.small as usize))?;
-            state.drafts_made += made.len();
-            state.drafts.extend(made);
+        if state.drafts.is_empty() {
+            self.more_drafts(state)?;
         }
         Ok(state.drafts.pop())
     }
 
+    /// Allocates buffers for small messages, up to a limit.
+    #[cold]
+    fn more_drafts(&self, state: &mut State) -> Result<()> {
+        let most = usize::from(self.ours.slots) + 2 * SIGNAL_EVERY as usize;
+        let count = DRAFTS.min(most.saturating_sub(state.drafts_made));
+        if count > 0 {
+            let made = self.pz.buffers(count, super::capacity(self.ours.small as usize))?;
+            state.drafts_made += made.len();
+            state.drafts.extend(made);
+        }
+        Ok(())
+    }
+
     /// A buffer for a message of `len` octets; `None`: all are in use.
+    #[inline]
     pub(crate) fn draft(self: &Arc<Self>, state: &mut State, len: usize) -> Result<Option<Draft>> {
         if let Some(over) = &state.over {
             return Err(over.error());
         }
         let Some(session) = &state.session else { return Ok(None) };
-        let (small, most) = (self.small(session), session.longest());
-        let memory = if len <= small {
+        let memory = if len <= self.small(session) {
             let Some(mut buffer) = self.idle(state)? else { return Ok(None) };
             buffer.resize(HEADER)?;
             Memory::Small { buffer, room: len }
-        } else if len as u64 <= most {
+        } else if len as u64 <= session.longest() {
             let octets = state.vectors.pop().unwrap_or_default();
             Memory::Large { octets, len: 0, room: len }
         } else {
-            return Err(Error::TooLong { octets: len, most });
+            return Err(Error::TooLong { octets: len, most: session.longest() });
         };
-        Ok(Some(Draft { memory, of: Arc::downgrade(self) }))
+        Ok(Some(Draft { memory, of: state.reference(self) }))
     }
 }
