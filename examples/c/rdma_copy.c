@@ -32,6 +32,8 @@ struct peer {
     it_lmr_handle_t lmr;
     it_rmr_context_t key;
     unsigned char *slots, *received, *sent;
+    /* Sends that are complete. */
+    unsigned long completed;
     /* Of the client: the server's slots, and the numbers of chunks sent and acknowledged. */
     unsigned char window[RANGE_OCTETS];
     unsigned long posted, answered;
@@ -122,20 +124,29 @@ static bool connect_to(struct peer *peer, const char *server)
     return get64(peer->window + 12) == SLOTS * SLOT || fail("the server is not rdma_copy");
 }
 
-/* Waits for the next message. Sets done when the peer has disconnected in order. */
+/* Waits for the next completion. Sets gone when the peer has disconnected in order. */
+static bool next_completion(struct peer *peer, uint64_t patience, it_event_t *event, bool *gone)
+{
+    TRY(it_evd_wait(peer->work, patience, event, NULL));
+    *gone = event->dto_cmpl.dto_status == IT_DTO_ERR_FLUSHED;
+    if (*gone)
+        return expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, event);
+    if (event->dto_cmpl.dto_status != IT_DTO_SUCCESS) {
+        complain(event);
+        expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, event);
+        return false;
+    }
+    peer->completed += event->event_number == IT_DTO_SEND_CMPL_EVENT;
+    return true;
+}
+
+/* The same for the next message. */
 static bool next_message(struct peer *peer, uint64_t patience, it_event_t *event, bool *gone)
 {
     do {
-        TRY(it_evd_wait(peer->work, patience, event, NULL));
-        *gone = event->dto_cmpl.dto_status == IT_DTO_ERR_FLUSHED;
-        if (*gone)
-            return expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, event);
-        if (event->dto_cmpl.dto_status != IT_DTO_SUCCESS) {
-            complain(event);
-            expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, event);
+        if (!next_completion(peer, patience, event, gone))
             return false;
-        }
-    } while (event->event_number != IT_DTO_RC_RECV_CMPL_EVENT);
+    } while (!*gone && event->event_number != IT_DTO_RC_RECV_CMPL_EVENT);
     return true;
 }
 
@@ -245,15 +256,17 @@ static bool serve(it_ia_handle_t ia, const char *address, const char *directory)
     }
 }
 
-/* Waits for the next reply. */
-static bool take_answer(struct peer *peer)
+/* Waits for the next reply, or for the completion of a Send. */
+static bool take_event(struct peer *peer)
 {
     bool gone;
     it_event_t event;
-    if (!next_message(peer, PATIENCE, &event, &gone))
+    if (!next_completion(peer, PATIENCE, &event, &gone))
         return false;
     if (gone)
         return fail("the server disconnected");
+    if (event.event_number != IT_DTO_RC_RECV_CMPL_EVENT)
+        return true;
     unsigned char *answer = peer->received + event.dto_cmpl.cookie * ANSWER;
     if (get32(answer) != 0) {
         fprintf(stderr, "the server says: %.*s\n", ANSWER - 4, (char *)answer + 4);
@@ -263,11 +276,11 @@ static bool take_answer(struct peer *peer)
     return receive(peer, event.dto_cmpl.cookie);
 }
 
-/* The next free slot. */
+/* The next free slot. On RoCE a chunk's reply may come before the Send of its header is complete. */
 static unsigned char *next_slot(struct peer *peer)
 {
-    while (peer->posted - peer->answered == SLOTS)
-        if (!take_answer(peer))
+    while (peer->posted - peer->answered == SLOTS || peer->posted - peer->completed == SLOTS)
+        if (!take_event(peer))
             return NULL;
     return peer->slots + peer->posted % SLOTS * SLOT;
 }
@@ -332,7 +345,7 @@ static bool bring(struct peer *peer, int count, char **paths)
             return fail(paths[n]);
     }
     while (peer->answered < peer->posted)
-        if (!take_answer(peer))
+        if (!take_event(peer))
             return false;
     clock_gettime(CLOCK_MONOTONIC, &end);
     double seconds = (double)(end.tv_sec - begin.tv_sec);

@@ -27,16 +27,24 @@ fn play(name: &str, test: &str, rust: &Program, scene: impl Fn(&Program, &Progra
     scene(rust, &c, "rust-c");
 }
 
+/// The same, also by the RoCE adapter.
+fn play_twice(name: &str, test: &str, rust: &Program, scene: impl Fn(&Program, &Program, &str)) {
+    play(name, test, rust, |server, client, languages| {
+        scene(server, client, languages);
+        scene(&server.on_roce(), &client.on_roce(), languages);
+    });
+}
+
 #[test]
 fn hello_rdma_says_hello() {
-    play("hello_rdma", "hello", &rust::hello_rdma(), |server, client, _| {
+    play_twice("hello_rdma", "hello", &rust::hello_rdma(), |server, client, _| {
         scenes::hello(server, client);
     });
 }
 
 #[test]
 fn ping_pong_echoes() {
-    play("ping_pong", "echo", &rust::ping_pong(), |server, client, _| {
+    play_twice("ping_pong", "echo", &rust::ping_pong(), |server, client, _| {
         scenes::ping_pong(server, client);
     });
 }
@@ -48,7 +56,7 @@ fn rdma_copy_copies() {
 
 #[test]
 fn kv_serves_reads_by_rdma() {
-    play("kv", "serve", &rust::kv(), |server, client, _| scenes::kv(server, client));
+    play_twice("kv", "serve", &rust::kv(), |server, client, _| scenes::kv(server, client));
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub(crate) struct Program {
     path: PathBuf,
     /// Directory of the shared library that it needs.
     library: Option<PathBuf>,
+    /// Its first arguments.
+    first: &'static [&'static str],
 }
 
 /// Exit status and output of a client.
@@ -24,11 +26,16 @@ pub(crate) struct Outcome {
 
 impl Program {
     pub(crate) fn rust(path: &str) -> Self {
-        Self { path: path.into(), library: None }
+        Self { path: path.into(), library: None, first: &[] }
     }
 
     pub(crate) fn c(path: PathBuf, library: PathBuf) -> Self {
-        Self { path, library: Some(library) }
+        Self { path, library: Some(library), first: &[] }
+    }
+
+    /// The same by the RoCE adapter.
+    pub(crate) fn on_roce(&self) -> Self {
+        Self { first: &["--ia", "vp_roce"], ..self.clone() }
     }
 
     fn equip(&self, mut command: Command) -> Command {
@@ -41,7 +48,8 @@ impl Program {
     /// Runs it until it exits.
     pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
         let mut command = self.equip(Command::new("timeout"));
-        let output = command.arg(HANG).arg(&self.path).args(arguments).output().unwrap();
+        let output =
+            command.arg(HANG).arg(&self.path).args(self.first).args(arguments).output().unwrap();
         Outcome {
             success: output.status.success(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -60,7 +68,8 @@ impl Program {
     /// Starts it as a server, whose first line ends with its address.
     pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
         let mut command = self.equip(Command::new(&self.path));
-        let streams = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let streams =
+            command.args(self.first).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = streams.spawn().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();

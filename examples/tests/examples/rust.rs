@@ -42,16 +42,19 @@ fn media_pull() -> Program {
 #[test]
 fn hello_rdma_says_hello() {
     scenes::hello(&hello_rdma(), &hello_rdma());
+    scenes::hello(&hello_rdma().on_roce(), &hello_rdma().on_roce());
 }
 
 #[test]
 fn ping_pong_echoes() {
     scenes::ping_pong(&ping_pong(), &ping_pong());
+    scenes::ping_pong(&ping_pong().on_roce(), &ping_pong().on_roce());
 }
 
 #[test]
 fn rdma_copy_copies() {
     scenes::rdma_copy(&rdma_copy(), &rdma_copy(), "rust-rust");
+    scenes::rdma_copy(&rdma_copy().on_roce(), &rdma_copy().on_roce(), "rust-rust");
 }
 
 #[test]
@@ -66,6 +69,7 @@ fn rdma_copy_names_a_file_that_it_cannot_read() {
 #[test]
 fn kv_serves_reads_by_rdma() {
     scenes::kv(&kv(), &kv());
+    scenes::kv(&kv().on_roce(), &kv().on_roce());
 }
 
 #[test]
