@@ -51,7 +51,7 @@ fn ping_pong_echoes() {
 
 #[test]
 fn rdma_copy_copies() {
-    play("rdma_copy", "copy", &rust::rdma_copy(), scenes::rdma_copy);
+    play_twice("rdma_copy", "copy", &rust::rdma_copy(), scenes::rdma_copy);
 }
 
 #[test]
