@@ -67,7 +67,7 @@ pub trait Item {
 pub struct Queue<T> {
     fd: OwnedFd,
     items: Mutex<VecDeque<T>>,
-    /// Threads in [`Queue::take`], and some that were cancelled there.
+    /// Threads that have entered, and some that were cancelled since.
     waiting: Mutex<Vec<Pid>>,
 }
 
@@ -131,21 +131,33 @@ impl<T: Item> Queue<T> {
         if let Some(item) = self.try_take() {
             return Ok(item);
         }
-        let thread = gettid();
-        self.enter(thread);
+        self.enter();
+        self.take_entered(lead)
+    }
+
+    /// Records this thread as one that waits, until it returns from [`Queue::take_entered`]. No code runs when one is
+    /// cancelled, so ended threads are searched for.
+    pub fn enter(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.retain(|waiting| is_alive(*waiting));
+        waiting.push(gettid());
+    }
+
+    /// As [`Queue::take`], after [`Queue::enter`].
+    ///
+    /// # Errors
+    /// As [`Queue::take`].
+    pub fn take_entered(
+        &self,
+        lead: impl Fn(BorrowedFd<'_>, Option<Duration>) -> Result<bool, VpStatus>,
+    ) -> Result<T, Errno> {
         let item = self.wait(lead);
+        let thread = gettid();
         lock(&self.waiting).retain(|waiting| *waiting != thread);
         item
     }
 
-    /// Records a waiting thread. No code runs when one is cancelled, so ended threads are searched for.
-    fn enter(&self, thread: Pid) {
-        let mut waiting = lock(&self.waiting);
-        waiting.retain(|waiting| is_alive(*waiting));
-        waiting.push(thread);
-    }
-
-    /// A thread waits in [`Queue::take`]: the queue must not be freed.
+    /// A thread has entered: the queue must not be freed.
     pub fn is_waited_at(&self) -> bool {
         lock(&self.waiting).iter().any(|waiting| is_alive(*waiting))
     }
@@ -200,7 +212,7 @@ mod tests {
         assert_eq!(waiter.join().unwrap(), Ok(5));
         assert!(!queue.is_waited_at());
         // As if it had been cancelled.
-        std::thread::scope(|scope| scope.spawn(|| queue.enter(gettid())).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| queue.enter()).join().unwrap());
         warpline_patience::until("the thread to end", || !queue.is_waited_at());
     }
 

@@ -8,7 +8,7 @@
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kal_os::lock;
@@ -33,6 +33,8 @@ struct Object<H: Handle> {
     /// Applications read and write it.
     whole: UnsafeCell<H::Whole>,
     alive: AtomicU64,
+    /// Threads in [`unless_retired`].
+    users: AtomicU32,
     private: ManuallyDrop<Arc<H::Private>>,
 }
 
@@ -56,6 +58,7 @@ pub fn new<H: Handle>(whole: H::Whole, private: Arc<H::Private>) -> *mut H {
     let object = Object::<H> {
         whole: UnsafeCell::new(whole),
         alive: AtomicU64::new(word::<H>()),
+        users: AtomicU32::new(0),
         private: ManuallyDrop::new(private),
     };
     // The structure comes first, and the handle points into it.
@@ -81,22 +84,33 @@ pub unsafe fn with<'a, H: Handle>(handle: *mut H) -> Result<&'a Arc<H::Private>,
     Ok(&object.private)
 }
 
-/// As [`with`]; EINVAL also for a handle that was given to [`retire`].
+/// Calls `visit` with the private part of a handle, which is not taken meanwhile; EINVAL for NULL, and for a
+/// handle that was given to [`retire`]. `visit` must be short, and does not destroy the handle.
 ///
 /// # Safety
-/// As [`with`], but it may have been given to [`retire`].
-pub unsafe fn unless_retired<'a, H: Handle>(handle: *mut H) -> Result<&'a Arc<H::Private>, Errno> {
+/// As [`with`], but it may have been given to [`retire`], also at the same time.
+pub unsafe fn unless_retired<H: Handle, R>(
+    handle: *mut H,
+    visit: impl FnOnce(&Arc<H::Private>) -> R,
+) -> Result<R, Errno> {
     if handle.is_null() {
         return Err(EINVAL);
     }
     let object = handle.wrapping_byte_sub(H::OFFSET).cast::<Object<H>>();
     // SAFETY: the caller's promise; `retire` does not free it.
+    let users = unsafe { &(*object).users };
+    // SAFETY: as above.
     let alive = unsafe { &(*object).alive };
-    if alive.load(Ordering::Acquire) == DEAD {
-        return Err(EINVAL);
-    }
-    // SAFETY: the caller's promise: it was not destroyed otherwise.
-    unsafe { with(handle) }
+    // Either this thread reads that the handle is dead, or the one that retires it reads that this one is here:
+    // both write before they read, in one order.
+    users.fetch_add(1, Ordering::SeqCst);
+    let result = match alive.load(Ordering::SeqCst) {
+        DEAD => Err(EINVAL),
+        // SAFETY: the caller's promise; it is not taken while this thread is counted.
+        _ => unsafe { with(handle) }.map(visit),
+    };
+    users.fetch_sub(1, Ordering::SeqCst);
+    result
 }
 
 /// Destroys a handle of which a thread of the program may know nothing yet, and returns its private part. Its
@@ -133,9 +147,14 @@ unsafe fn end<H: Handle>(handle: *mut H) -> Result<(*mut Object<H>, Arc<H::Priva
     }
     let object = handle.wrapping_byte_sub(H::OFFSET).cast::<Object<H>>();
     // SAFETY: the caller's promise, as in `with`.
+    let users = unsafe { &(*object).users };
+    // SAFETY: as above.
     let alive = unsafe { &(*object).alive };
-    if alive.swap(DEAD, Ordering::AcqRel) != word::<H>() {
+    if alive.swap(DEAD, Ordering::SeqCst) != word::<H>() {
         misused::<H>();
+    }
+    while users.load(Ordering::SeqCst) != 0 {
+        std::thread::yield_now();
     }
     // SAFETY: only the first call that destroys it comes here, and it is no longer used.
     let private = unsafe { &mut (*object).private };
@@ -182,5 +201,63 @@ impl Mirror {
             // SAFETY: promised to `begin`, and `end` waits for the lock.
             unsafe { at.write_volatile(value) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    struct Thing;
+
+    impl Handle for Thing {
+        type Whole = u32;
+        type Private = AtomicBool;
+        const NAME: &'static str = "thing";
+    }
+
+    struct Shared(*mut Thing);
+
+    // SAFETY: only passed to functions of this module that several threads may call.
+    unsafe impl Sync for Shared {}
+
+    #[test]
+    fn a_thread_inside_has_left_when_a_handle_is_retired() {
+        let private = Arc::new(AtomicBool::new(false));
+        let handle = Shared(new::<Thing>(0, private.clone()));
+        let handle = &handle;
+        let (inside, may_leave) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let visit = |left: &Arc<AtomicBool>| {
+                inside.store(true, Ordering::SeqCst);
+                warpline_patience::until("to be told to leave", || {
+                    may_leave.load(Ordering::SeqCst)
+                });
+                left.store(true, Ordering::SeqCst);
+            };
+            // SAFETY: `handle` is only retired below.
+            let visitor = scope.spawn(move || unsafe { unless_retired(handle.0, visit) });
+            warpline_patience::until("a thread inside", || inside.load(Ordering::SeqCst));
+            let retirer = scope.spawn(move || {
+                // SAFETY: once, and later uses are those of `unless_retired`.
+                let retired = unsafe { retire(handle.0) }.unwrap();
+                assert!(retired.load(Ordering::SeqCst), "a thread is still inside");
+            });
+            let object = handle.0.cast::<Object<Thing>>();
+            // SAFETY: it is not freed.
+            let alive = unsafe { &(*object).alive };
+            warpline_patience::until("the handle to be dead", || {
+                alive.load(Ordering::SeqCst) == DEAD
+            });
+            // SAFETY: it is retired.
+            let late = unsafe { unless_retired(handle.0, |_| ()) };
+            assert_eq!(late, Err(EINVAL));
+            may_leave.store(true, Ordering::SeqCst);
+            visitor.join().unwrap().unwrap();
+            retirer.join().unwrap();
+        });
+        assert_eq!(Arc::strong_count(&private), 1);
     }
 }

@@ -86,10 +86,16 @@ pub unsafe extern "C-unwind" fn warpline_rdma_get_cm_event(
 
 /// The next event; waits for it unless the descriptor is nonblocking. A cancellation point.
 pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Errno> {
-    // SAFETY: the caller's channel.
-    let private = unsafe { object::unless_retired(channel) }?;
     loop {
-        let Pending { id, event } = private.queue().take(|_, _| Err(VpStatus::Unsupported))?;
+        let enter = |private: &Arc<Channel>| {
+            private.queue().enter();
+            Arc::as_ptr(private)
+        };
+        // SAFETY: the caller's channel.
+        let private = unsafe { object::unless_retired(channel, enter) }?;
+        // SAFETY: a channel that a thread has entered is not freed.
+        let queue = unsafe { &*private }.queue();
+        let Pending { id, event } = queue.take_entered(|_, _| Err(VpStatus::Unsupported))?;
         match event {
             ChannelEvent::Event(event) => return Ok(give(id, event)),
             // SAFETY: the caller's channel.
