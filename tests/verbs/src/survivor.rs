@@ -5,7 +5,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use state_page::layout::state;
 use state_page::place::{self, Outcome};
+use state_page::read::QueuePair;
 
 use crate::process::{Process, waits_for_a_client};
 
@@ -25,7 +27,7 @@ pub fn ends(left: &mut Process, port: u16) -> Result<(), String> {
     ends_unless(left, |_| waits_for_a_client(port))
 }
 
-/// As [`ends`], for a server on RoCE: without a TCP port it waits for a client as long as it has no queue pair.
+/// As [`ends`], for a server on RoCE: without a TCP port it waits for a client as long as none is connected.
 ///
 /// # Errors
 /// As [`ends`].
@@ -65,13 +67,16 @@ pub fn ends_or_is_ended(left: &mut Process) -> Result<(), String> {
     }
 }
 
-/// Whether it has opened a device and has no queue pair for connections there, by its state page.
+/// Whether it has opened a device and no queue pair for connections is connected, by its state page.
 fn has_no_connection(process: &Process) -> bool {
     let user = rustix::process::geteuid().as_raw();
     let directory = place::directory(|name| std::env::var_os(name), user);
     let pages = place::pages(&directory, user).unwrap_or_default();
+    let connected = |of: &QueuePair| of.state == state::RTS;
     pages.into_iter().any(|found| match found.outcome {
-        Outcome::Alive(page) => page.process.pid == process.id() && page.queue_pairs.is_empty(),
+        Outcome::Alive(page) => {
+            page.process.pid == process.id() && !page.queue_pairs.iter().any(connected)
+        }
         _ => false,
     })
 }
