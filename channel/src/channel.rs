@@ -117,6 +117,7 @@ impl Channel {
         self.deliver(message.into())
     }
 
+    /// [`Channel::send`], after the conversion of the message.
     fn deliver(&self, message: Outgoing<'_>) -> Result<()> {
         message.check(&self.core)?;
         let mut message = Some(message);

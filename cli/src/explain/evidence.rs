@@ -160,7 +160,6 @@ impl Evidence {
         let mut notes: Vec<_> = notes.cloned().collect();
         notes.dedup();
         if b.is_roce() {
-            notes.retain(|note| !note.contains("TCP"));
             notes.push(NOT_ON_ROCE.to_owned());
         }
         let processor = threads.map(|(end, begin)| end.since(begin));
@@ -222,27 +221,36 @@ impl Evidence {
         let per_second = |count: u64| format!("{:.0}/s", count as f64 / self.seconds);
         let samples = |count: u64| format!("in {count} of {} samples", self.samples.taken);
         let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / self.seconds);
-        if self.roce {
-            return self.roce_figures();
-        }
+        let units = if self.roce {
+            ["packets sent", "packets received"]
+        } else {
+            ["FPDUs sent", "FPDUs received"]
+        };
         let mut all = vec![
             ("messages sent", per_second(self.messages_sent)),
             ("messages received", per_second(self.messages_received)),
             ("octets sent", per_second(self.octets_sent)),
             ("octets received", per_second(self.octets_received)),
-            ("FPDUs sent", per_second(self.fpdus_sent)),
-            ("FPDUs received", per_second(self.fpdus_received)),
+            (units[0], per_second(self.fpdus_sent)),
+            (units[1], per_second(self.fpdus_received)),
             ("send calls", per_second(self.send_calls)),
-            ("receive calls", per_second(self.receive_calls)),
-            ("socket full", per_second(self.send_stalls)),
             ("ORD used up", per_second(self.ord_stalls)),
-            ("sleeps", per_second(self.sleeps)),
-            ("visits", per_second(self.visits)),
-            ("visits by the engine", per_second(self.engine_served)),
-            ("send queue empty", samples(self.samples.sq_empty)),
-            ("send queue full", samples(self.samples.sq_full)),
-            ("depths", format!("{} and {}", self.send_depth, self.recv_depth)),
         ];
+        if self.roce {
+            all.push(("repeats", per_second(self.repeats)));
+            all.push(("RNR NAKs of the peer", per_second(self.rnr_naks)));
+            all.push(("no request completed", samples(self.samples.stuck)));
+        } else {
+            // On RoCE these are not counted by connection.
+            all.push(("receive calls", per_second(self.receive_calls)));
+            all.push(("socket full", per_second(self.send_stalls)));
+            all.push(("sleeps", per_second(self.sleeps)));
+            all.push(("visits", per_second(self.visits)));
+            all.push(("visits by the engine", per_second(self.engine_served)));
+        }
+        all.push(("send queue empty", samples(self.samples.sq_empty)));
+        all.push(("send queue full", samples(self.samples.sq_full)));
+        all.push(("depths", format!("{} and {}", self.send_depth, self.recv_depth)));
         if let Some(of) = &self.processor {
             all.push(("busiest thread ran", share(of.ran)));
             all.push(("and was ready to run", share(of.waited)));
@@ -256,36 +264,6 @@ impl Evidence {
             all.push(("octets under way", time(tcp.busy_us)));
             all.push(("peer's window closed", time(tcp.rwnd_limited_us)));
             all.push(("send buffer full", time(tcp.sndbuf_limited_us)));
-        }
-        all
-    }
-}
-
-impl Evidence {
-    /// Those of RoCE. Sleeps, calls that receive and visits of the engine are not counted by connection there.
-    fn roce_figures(&self) -> Vec<(&'static str, String)> {
-        let per_second = |count: u64| format!("{:.0}/s", count as f64 / self.seconds);
-        let samples = |count: u64| format!("in {count} of {} samples", self.samples.taken);
-        let mut all = vec![
-            ("messages sent", per_second(self.messages_sent)),
-            ("messages received", per_second(self.messages_received)),
-            ("octets sent", per_second(self.octets_sent)),
-            ("octets received", per_second(self.octets_received)),
-            ("packets sent", per_second(self.fpdus_sent)),
-            ("packets received", per_second(self.fpdus_received)),
-            ("send calls", per_second(self.send_calls)),
-            ("repeats", per_second(self.repeats)),
-            ("RNR NAKs of the peer", per_second(self.rnr_naks)),
-            ("ORD used up", per_second(self.ord_stalls)),
-            ("send queue empty", samples(self.samples.sq_empty)),
-            ("send queue full", samples(self.samples.sq_full)),
-            ("no request completed", samples(self.samples.stuck)),
-            ("depths", format!("{} and {}", self.send_depth, self.recv_depth)),
-        ];
-        if let Some(of) = &self.processor {
-            let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / self.seconds);
-            all.push(("busiest thread ran", share(of.ran)));
-            all.push(("and was ready to run", share(of.waited)));
         }
         all
     }

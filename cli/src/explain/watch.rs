@@ -110,7 +110,13 @@ impl Moment {
     }
 
     fn ask(&mut self, seen: &Seen) {
-        match ask::queue_pair(&seen.socket, self.queue_pair.device, self.queue_pair.qp) {
+        // Only SoftRDMA's have figures of TCP.
+        let answer = if self.queue_pair.is_roce() {
+            Ok(Value::Null)
+        } else {
+            ask::queue_pair(&seen.socket, self.queue_pair.device, self.queue_pair.qp)
+        };
+        match answer {
             Ok(answer) => {
                 self.tcp = tcp(&answer["tcp"]);
                 self.verbs = ask::verbs(&seen.socket);
