@@ -91,11 +91,21 @@ impl Rounds {
 
     /// Ends a round trip and begins the next; true when the time is up.
     pub(super) fn ended(&mut self) -> bool {
+        self.count_one();
+        self.is_over()
+    }
+
+    /// As [`Self::ended`].
+    pub(super) fn count_one(&mut self) {
         let now = Instant::now();
         self.count.latencies.add(now - self.last);
         self.count.messages += 1;
         self.last = now;
-        now >= self.end
+    }
+
+    /// The time was up when the last round trip ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.last >= self.end
     }
 
     /// The result.

@@ -26,19 +26,37 @@ impl Ping {
 
     pub(super) fn phase(&mut self, length: Duration) -> CliResult<Count> {
         let mut rounds = Rounds::new(length);
-        loop {
-            let at = self.trips % self.pair.worker.eps.len();
-            self.trips += 1;
-            if self.worker().case.op.is_answered() {
+        if self.worker().case.op.is_answered() {
+            loop {
+                let at = self.next();
                 self.fetch(at)?;
-            } else {
-                self.pair.send(at)?;
-                self.pair.receive(at, PATIENCE)?.ok_or(Error::Timeout(PATIENCE))?;
+                if rounds.ended() {
+                    return Ok(rounds.count());
+                }
             }
-            if rounds.ended() {
+        }
+        let mut at = self.next();
+        self.pair.send(at)?;
+        loop {
+            self.pair.receive(at, PATIENCE)?.ok_or(Error::Timeout(PATIENCE))?;
+            let over = rounds.is_over();
+            if !over {
+                at = self.next();
+                self.pair.send(at)?;
+            }
+            // While the next message is under way: reading the clock is no part of a round trip.
+            rounds.count_one();
+            if over {
                 return Ok(rounds.count());
             }
         }
+    }
+
+    /// Connections take turns.
+    fn next(&mut self) -> usize {
+        let at = self.trips % self.pair.worker.eps.len();
+        self.trips += 1;
+        at
     }
 
     /// A round trip by RDMA Read or atomic, in which the peer's process takes no part.

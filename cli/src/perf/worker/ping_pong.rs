@@ -25,6 +25,8 @@ pub(in crate::perf) struct PingPong {
     pub(in crate::perf) remotes: Vec<RemoteRange>,
     sent: u64,
     received: u64,
+    /// The next message is signalled.
+    signals: bool,
     /// The receive that the last message took, with its connection. It is posted again after the next message
     /// is sent, off the critical path: other receives are posted.
     taken: Option<(usize, Local)>,
@@ -32,7 +34,7 @@ pub(in crate::perf) struct PingPong {
 
 impl PingPong {
     pub(in crate::perf) fn new(worker: Worker, remotes: Vec<RemoteRange>) -> Self {
-        Self { worker, remotes, sent: 0, received: 0, taken: None }
+        Self { worker, remotes, sent: 0, received: 0, signals: false, taken: None }
     }
 
     /// An RDMA Write raises no event at the receiver: a polling side reads the memory; a waiting side needs a
@@ -44,6 +46,9 @@ impl PingPong {
     /// Sends the next message over connection `at`.
     pub(in crate::perf) fn send(&mut self, at: usize) -> Result<()> {
         self.post(at)?;
+        // Connections take turns.
+        let round = self.sent / self.worker.eps.len() as u64 + 1;
+        self.signals = round.is_multiple_of(SIGNAL_EVERY);
         match self.taken.take() {
             Some((at, local)) => self.worker.post_recv(&self.worker.eps[at], local),
             None => Ok(()),
@@ -52,9 +57,6 @@ impl PingPong {
 
     fn post(&mut self, at: usize) -> Result<()> {
         let size = self.worker.case.size as usize;
-        // Connections take turns.
-        let round = self.sent / self.worker.eps.len().max(1) as u64 + 1;
-        let signal = round.is_multiple_of(SIGNAL_EVERY);
         self.sent += 1;
         let mark = mark(self.sent);
         let octets = [mark; INLINE as usize];
@@ -75,13 +77,13 @@ impl PingPong {
         let last = match self.worker.case.op {
             Op::WriteImm => work.with_immediate(self.sent),
             Op::Write if self.worker.case.wait => {
-                let mut both = vec![work.unsignalled(), signalled(Work::send(&[]), signal)];
+                let mut both = vec![work.unsignalled(), signalled(Work::send(&[]), self.signals)];
                 ep.post_all(&mut both)?;
                 return both.is_empty().then_some(()).ok_or_else(full);
             }
             _ => work,
         };
-        ep.post(signalled(last, signal))?;
+        ep.post(signalled(last, self.signals))?;
         Ok(())
     }
 
