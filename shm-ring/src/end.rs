@@ -203,19 +203,24 @@ impl End {
     /// The position of the peer is impossible; an unknown part was written.
     #[inline]
     pub fn write_slice(&self, octets: &[u8], bell: impl Fn()) -> Result<usize, Corrupt> {
-        if octets.len() <= SHORT && self.write_short(octets, &bell) {
-            return Ok(octets.len());
+        let mut short = [0; SHORT];
+        if let Some(room) = short.get_mut(..octets.len()).filter(|room| !room.is_empty()) {
+            room.copy_from_slice(octets);
+            if self.write_short(&short, octets.len(), &bell) {
+                return Ok(octets.len());
+            }
         }
         // SAFETY: the slice is readable, and no slice is in the memory of an end: only raw pointers to it exist.
         unsafe { self.write([(octets.as_ptr(), octets.len())], bell) }
     }
 
-    /// Writes at most [`SHORT`] octets next to the position, so that the peer gets both in one cache line, and then
-    /// into the ring, where the peer finds them after the next write. False, and nothing written: the room that was
-    /// known does not suffice.
-    fn write_short(&self, octets: &[u8], bell: &impl Fn()) -> bool {
+    /// Writes the first `len` of `octets` next to the position, so that the peer gets both in one cache line, and then
+    /// into the ring, where the peer finds them after the next write. False, and nothing written: `len` is not 1 to
+    /// [`SHORT`], or the room that was known does not suffice (see [`End::has_short_room`]).
+    #[inline]
+    pub fn write_short(&self, octets: &[u8; SHORT], len: usize, bell: impl Fn()) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
-        if octets.is_empty() || octets.len() > self.known_room() as usize {
+        if len == 0 || len > SHORT.min(self.known_room() as usize) {
             return false;
         }
         let way = self.way_out();
@@ -224,12 +229,10 @@ impl End {
         let before = Written { tail, short: 0 }.word();
         published.written.store(before, Ordering::Release);
         fence(Ordering::Release);
-        for (word, octets) in published.short.iter().zip(octets.chunks(8)) {
-            let mut of = [0; 8];
-            of[..octets.len()].copy_from_slice(octets);
-            word.store(u64::from_ne_bytes(of), Ordering::Relaxed);
+        for (word, octets) in published.short.iter().zip(octets.as_chunks().0) {
+            word.store(u64::from_ne_bytes(*octets), Ordering::Relaxed);
         }
-        let short = octets.len() as u32;
+        let short = len as u32;
         let after = Written { tail: tail.wrapping_add(short), short };
         self.tail.store(after.tail, Ordering::Relaxed);
         published.written.store(after.word(), Ordering::Release);
@@ -238,8 +241,8 @@ impl End {
             bell();
         }
         let ring = self.memory.octets(self.out);
-        // SAFETY: a live slice, not in the ring: only raw pointers to its octets exist. The ring has room.
-        unsafe { ring.write(tail, octets.as_ptr(), octets.len(), usize::MAX) };
+        // SAFETY: a live array, not in the ring: only raw pointers to its octets exist. The ring has room.
+        unsafe { ring.write(tail, octets.as_ptr(), len, usize::MAX) };
         true
     }
 
@@ -386,6 +389,19 @@ impl End {
             unsafe { self.memory.octets(1 - self.out).read(at, to, most) };
         }
         most
+    }
+
+    /// Reads what the peer wrote last, if that was short and is all that [`End::octets`] found, and returns how many
+    /// octets of `to` it filled. `None`: [`End::read`] reads what is there.
+    #[inline]
+    pub fn read_short(&self, to: &mut [u8; SHORT], bell: impl Fn()) -> Option<usize> {
+        let (head, seen) = (self.head.load(Ordering::Relaxed), self.seen());
+        if seen.tail.wrapping_sub(head) != seen.short {
+            return None;
+        }
+        to.as_chunks_mut().0.copy_from_slice(&self.short(seen)?);
+        self.give_room(seen.tail, head, &bell);
+        Some(seen.short as usize)
     }
 
     /// The octets of the peer's last write, which was short; `None`: it has written again since, so they are in the ring.

@@ -67,15 +67,26 @@ fn short_writes_arrive_whether_read_at_once_or_later() {
     let mut check = |lens: &[usize], reads: &[usize]| {
         let octets = pattern(done, lens.iter().sum());
         let mut rest = &octets[..];
+        near.room().unwrap();
         for len in lens {
             let now = rest.split_off(..*len).unwrap();
             assert_eq!(near.write_slice(now, || {}), Ok(*len));
+        }
+        if let [len] = lens
+            && reads.is_empty()
+        {
+            let (there, mut short) = (far.octets().unwrap(), [0; SHORT]);
+            assert_eq!(far.read_short(&mut short, || {}), Some(*len));
+            assert_eq!((there as usize, &short[..*len]), (*len, &octets[..]));
+            done += len;
+            return;
         }
         let read = reads.iter().flat_map(|len| read(&far, *len).unwrap());
         assert_eq!(read.collect::<Vec<_>>(), octets, "{lens:?} {reads:?}");
         done += octets.len();
     };
     for len in (1..=SHORT + 1).cycle().take(if cfg!(miri) { 99 } else { 9999 }) {
+        check(&[len.min(SHORT)], &[]);
         check(&[len], &[len + 1]);
         check(&[len], &[1, len / 2, len]);
         check(&[len, 7], &[len + 3, 9]);
@@ -92,6 +103,7 @@ fn octets_of_the_next_short_write_are_not_read_for_the_last() {
     near.write_slice(b"first", || {}).unwrap();
     assert_eq!(far.octets(), Ok(5));
     near.write_slice(b"other", || {}).unwrap();
+    assert_eq!(far.read_short(&mut [0; SHORT], || {}), None);
     assert_eq!(read(&far, 5).unwrap(), b"first");
     assert_eq!(read(&far, 9).unwrap(), b"other");
     // More than there is room for.
@@ -111,6 +123,7 @@ fn a_full_ring_takes_no_octet() {
     let octets = pattern(0, MIN_RING as usize + 1);
     assert_eq!(write(&near, &octets), Ok(MIN_RING as usize));
     assert_eq!((write(&near, &octets), near.room()), (Ok(0), Ok(0)));
+    assert_eq!((near.write_slice(&octets[..8], || {}), near.has_short_room()), (Ok(0), false));
     assert_eq!(read(&far, 10).unwrap(), octets[..10]);
     assert_eq!(write(&near, &octets), Ok(10));
     assert!(!near.is_read().unwrap());

@@ -6,6 +6,7 @@
 //! path but the lock-free CQs and the STag table. When the peer dies, the thread that notices has the
 //! core flush all work; events and notifications are delivered after unlocking.
 
+mod at_once;
 mod coalesce;
 pub(crate) mod combining;
 pub(crate) mod context;

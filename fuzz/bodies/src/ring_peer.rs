@@ -136,7 +136,7 @@ impl Play {
             return None;
         }
         let [step] = take(script);
-        match step % 13 {
+        match step % 14 {
             0 => self.write(take(script)),
             1 => self.read(take(script)),
             2 => {
@@ -167,6 +167,7 @@ impl Play {
             9 => self.close(),
             10 => self.change_size(take(script)),
             11 => self.write_slice(take(script)),
+            12 => self.read_short(),
             _ => self.is_honest(take(script)),
         }
         self.check(None, None);
@@ -276,6 +277,26 @@ impl Play {
                 self.check(None, Some((begin, self.end.ring_octets())));
             }
         }
+    }
+
+    /// What the peer wrote last, if that is all that is known to be there.
+    fn read_short(&mut self) {
+        let stalled = self.word(self.way_in().stalled()) != 0;
+        let now = [self.word(self.way_in().tail()), self.word(self.way_in().short())];
+        let page = self.memory.borrow().page(self.way_in().octets()).to_vec();
+        let mut octets = [0; SHORT];
+        let (done, alone) = self.call(|| self.end.read_short(&mut octets, || self.bell()));
+        let (begin, short) = (self.head, self.short);
+        let known = self.written.wrapping_sub(begin) == short && now == [self.written, short];
+        assert_eq!(done, (known && short != 0).then_some(short as usize));
+        let Some(done) = done else { return };
+        assert_eq!(octets[..done], page[..done]);
+        if alone {
+            assert_eq!(self.bells.get(), u32::from(stalled));
+        }
+        self.check(None, Some((begin, done as u32)));
+        self.head = begin.wrapping_add(done as u32);
+        self.meet(alone);
     }
 
     /// Octets that were read are those of the ring, but for those that the peer's last write put next to its position.

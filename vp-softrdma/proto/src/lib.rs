@@ -78,7 +78,7 @@ pub mod wire;
 pub use error::{ProtocolError, TerminateCode, WireError};
 pub use host::{AccessError, AtomicOp, Host, Immediate, LocalFault, Receive, TaggedUse};
 pub use qp::{
-    Action, Destination, Fpdu, Input, LlpFault, Payload, PostError, Qp, QpConfig, QpEvent,
+    Action, AtOnce, Destination, Fpdu, Input, LlpFault, Payload, PostError, Qp, QpConfig, QpEvent,
     RefusedSegment, State, StreamConfig, StreamPosition, Want,
 };
 pub use stats::Stats;

@@ -24,6 +24,7 @@ mod work;
 
 pub use config::{QpConfig, StreamConfig, StreamPosition};
 pub use effect::{Action, Destination, Input, LlpFault, PostError, QpEvent, Want};
+pub use fast_tx::AtOnce;
 pub use fpdu::{Fpdu, Payload};
 pub use state::State;
 

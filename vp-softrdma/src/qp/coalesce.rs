@@ -79,6 +79,21 @@ impl Coalesce {
         self.posts
     }
 
+    /// Whether a request that is posted now is transmitted at once, whatever time it is. `reaped` as for
+    /// [`Self::decide`].
+    #[inline]
+    pub(crate) fn sends_at_once(&self, wr: &SendWr<'_>, reaped: impl FnOnce() -> bool) -> bool {
+        let alone = self.posts == 0 && !wr.flags.contains(SendFlags::COALESCE);
+        alone && (self.attended || self.single) && reaped()
+    }
+
+    /// A request was transmitted without being queued.
+    #[inline]
+    pub(crate) fn sent_at_once(&mut self, wr: &SendWr<'_>) {
+        self.single = wr.flags.contains(SendFlags::SIGNALED);
+        self.attended = false;
+    }
+
     /// A work request was queued.
     #[inline]
     pub(crate) fn add(&mut self, wr: &SendWr<'_>) {

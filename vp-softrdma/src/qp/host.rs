@@ -291,7 +291,7 @@ impl Host for View<'_> {
 /// Copies the elements of a list to the front of `room`; `None` if they do not fit or one may not be
 /// read.
 #[inline]
-fn copy_out<'a>(
+pub(super) fn copy_out<'a>(
     context: &'a Context,
     kept: &mut Option<Use<'a>>,
     sgl: &[Sge],

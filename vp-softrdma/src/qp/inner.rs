@@ -225,7 +225,7 @@ impl Inner {
         self.end_visit(context);
     }
 
-    fn end_visit(&mut self, context: &Context) {
+    pub(super) fn end_visit(&mut self, context: &Context) {
         self.set_probe(context);
         self.set_hold(context);
         self.publish();
@@ -255,13 +255,6 @@ impl Inner {
         // Only an event reports room in the socket; asking for it costs a system call.
         if link.stalled {
             return taken;
-        }
-        if let Some((octets, sequence)) =
-            link.outbox.send_short(&link.stream, &mut self.core, context)
-        {
-            taken += octets;
-            self.record.counters.send_calls += 1;
-            self.core.sent(context, sequence);
         }
         loop {
             link.unsent = self.budget_left == 0;

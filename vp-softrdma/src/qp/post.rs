@@ -25,6 +25,12 @@ impl Inner {
         {
             return Err(PostFailure { posted: 0, status: VpStatus::InvalidState });
         }
+        if let [wr] = wrs
+            && self.link.as_ref().is_some_and(|link| link.stream.shared().is_some())
+            && self.post_at_once(context, wr)
+        {
+            return Ok(());
+        }
         let before = self.coalesce.deferred();
         let result = each(wrs, |wr| self.post_send(context, wr));
         self.transmit_or_defer(context, before);
@@ -189,7 +195,8 @@ fn flushed(context: &Context, wr_id: u64, opcode: WcOpcode) -> WorkCompletion {
 }
 
 /// The core's type of an operation. The request passed the ring's check, so a Read has its sink.
-fn core_op(wr: &SendWr<'_>) -> iwarp_proto::SendOp {
+#[inline]
+pub(super) fn core_op(wr: &SendWr<'_>) -> iwarp_proto::SendOp {
     use iwarp_proto::SendOp as Core;
     match wr.op {
         SendOp::Send { solicited, invalidate } => {

@@ -81,15 +81,6 @@ impl ProtocolCore {
         self.proto.transmit_short(&mut View::new(context, &mut self.queues), out, most, each);
     }
 
-    /// Writes the only message that waits to `out`, if it is short.
-    pub(crate) fn transmit_one_short(
-        &mut self,
-        context: &Context,
-        out: &mut [u8],
-    ) -> Option<(usize, u64)> {
-        self.proto.transmit_one_short(&mut View::new(context, &mut self.queues), out)
-    }
-
     /// The next FPDU.
     pub(crate) fn poll_transmit(&mut self, context: &Context) -> Option<Fpdu> {
         self.proto.poll_transmit(&mut View::new(context, &mut self.queues))

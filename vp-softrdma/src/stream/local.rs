@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use kal_os::fork::{Descriptors, Mapped};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use shm_ring::{Corrupt, End, Side};
+use shm_ring::{Corrupt, End, SHORT, Side};
 use vp_api::{LocalSide, LocalStream};
 
 use crate::fork::{Ours, SoftRdmaFds};
@@ -139,6 +139,13 @@ impl Local {
         }
     }
 
+    /// Sends the first `octets` of an FPDU, after [`Self::takes_short`].
+    #[inline]
+    pub(super) fn send_short(&self, fpdu: &[u8; SHORT], octets: usize) {
+        let whole = self.end.write_short(fpdu, octets, || self.ring());
+        debug_assert!(whole, "it has room");
+    }
+
     fn sent(&self, written: Result<usize, Corrupt>) -> Sent {
         match written {
             Ok(0) => self.await_room(),
@@ -187,6 +194,14 @@ impl Local {
                 Err(corrupt) => return Received::Broken(self.corrupt(corrupt)),
             }
         }
+    }
+
+    /// Receives what [`Self::is_quiet`] found, for a poller, if it is one short write of a live peer.
+    #[inline]
+    pub(super) fn receive_short(&self, to: &mut [u8; SHORT]) -> Option<usize> {
+        let polled =
+            self.awake.load(Ordering::Relaxed) && self.over.load(Ordering::Relaxed) == ALIVE;
+        if polled { self.end.read_short(to, || self.ring()) } else { None }
     }
 
     /// A poller finds neither octets nor an end.

@@ -26,6 +26,7 @@ thread_local! {
 }
 
 /// Calls `f` with this thread's staging buffer.
+#[inline]
 pub(crate) fn with_staging<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     let kept = STAGED.try_with(Cell::take).ok().flatten();
     let mut kept = kept.or_else(|| room::try_filled(tuning::STAGING, 0));

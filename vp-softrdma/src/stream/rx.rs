@@ -13,6 +13,7 @@
 //! core is informed, once, and the inbox reads no more.
 
 use iwarp_proto::{Destination, State, Want};
+use shm_ring::SHORT;
 use vp_api::capture::Kind;
 use vp_soft::memory::AccessError;
 use vp_soft::memory::stag_table::Use;
@@ -135,6 +136,11 @@ impl Inbox {
         over: bool,
     ) -> Stopped {
         self.attend_capture(stream, core, context);
+        if let Some(local) = stream.shared()
+            && self.receive_short(local, core, context)
+        {
+            return Stopped::Empty;
+        }
         let stopped = pool::with_staging(|staging| {
             let mut budget = tuning::RECEIVE_BUDGET;
             while !self.ended {
@@ -158,6 +164,27 @@ impl Inbox {
         });
         self.tap.flush();
         stopped
+    }
+
+    /// Takes one short write of the peer, if that is what a poller found; the next poll finds what follows.
+    #[inline(never)] // so that a receive by TCP needs fewer registers
+    fn receive_short(&mut self, local: &Local, core: &mut ProtocolCore, context: &Context) -> bool {
+        let expected = matches!(self.want, Want::Octets(_)) && self.tail.is_none() && !self.ended;
+        if !expected || core.proto.hold_room().is_some() {
+            return false;
+        }
+        let mut short = [0; SHORT];
+        let Some(octets) = local.receive_short(&mut short) else { return false };
+        self.calls += 1;
+        self.octets += octets as u64;
+        self.tap.take(&short[..octets]);
+        let input = core.input(context, &short[..octets]);
+        self.want = input.want;
+        if input.consumed < octets {
+            self.take_staged(core, context, &short[input.consumed..octets]);
+        }
+        self.tap.flush();
+        true
     }
 
     /// Notices that a capture began or ended.

@@ -22,6 +22,7 @@ use crate::qp::context::{Context, Queues};
 use crate::qp::protocol_core::ProtocolCore;
 use crate::stream::capture::{Place, Tap};
 use crate::stream::crc;
+use crate::stream::local::Local;
 use crate::stream::socket::{Fault, Piece, Sent, Stream};
 use crate::stream::{pool, registered};
 use crate::tuning::{ARENA_OCTETS, BATCH_FPDUS, BATCH_OCTETS, GATHER_MIN};
@@ -444,34 +445,29 @@ impl Outbox {
             pool::give_batch(batch);
             return true;
         }
-        let before = self.octets;
-        self.octets += batch.octets as u64;
-        let place = || Place { position: before, skip: 0, begun: &[] };
-        if self.tap.is_on(stream, context.id.0, place) {
+        if self.is_captured(stream, context) {
             capture(&mut self.tap, &batch, &Source { context, queues: &core.queues });
         }
+        self.octets += batch.octets as u64;
         self.batch = Some(batch);
         true
     }
 
-    /// Sends the only message that waits through shared memory without a batch, if its FPDU is so short that the peer
-    /// gets it in one cache line. Returns its octets, and its number.
+    /// Whether the peer would get an FPDU of up to [`SHORT`] octets at once, in one cache line.
     #[inline]
-    pub(crate) fn send_short(
-        &mut self,
-        stream: &Stream,
-        core: &mut ProtocolCore,
-        context: &Context,
-    ) -> Option<(usize, u64)> {
-        let local = stream.shared().filter(|local| local.takes_short())?;
-        if self.batch.is_some() || self.is_captured(stream, context) {
-            return None;
-        }
-        let mut fpdu = [0; SHORT];
-        let (octets, sequence) = core.transmit_one_short(context, &mut fpdu)?;
+    pub(crate) fn takes_short(&mut self, stream: &Stream, context: &Context) -> bool {
+        self.batch.is_none()
+            && stream.shared().is_some_and(Local::takes_short)
+            && !self.is_captured(stream, context)
+    }
+
+    /// Sends the first `octets` of an FPDU, after [`Self::takes_short`].
+    #[inline]
+    pub(crate) fn send_short(&mut self, stream: &Stream, fpdu: &[u8; SHORT], octets: usize) {
         self.octets += octets as u64;
-        local.send(&fpdu[..octets]);
-        Some((octets, sequence))
+        if let Some(local) = stream.shared() {
+            local.send_short(fpdu, octets);
+        }
     }
 
     fn is_captured(&mut self, stream: &Stream, context: &Context) -> bool {

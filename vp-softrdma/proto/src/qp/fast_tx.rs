@@ -21,25 +21,69 @@ use crate::wire::rdmap::{self, Opcode, qn};
 /// the LLP's scatter/gather list. A page, and a header that a layer above puts before it.
 const MAX_PAYLOAD: usize = (4 << 10) + 64;
 
+/// A message that was written without being posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtOnce {
+    /// Octets of its FPDU.
+    pub octets: usize,
+    /// Octets of its payload.
+    pub payload: u32,
+    /// As [`crate::Fpdu::sequence`].
+    pub sequence: u64,
+}
+
 impl Qp {
     /// Whether the next message may be one for [`Self::transmit_short`].
     pub fn has_short(&self) -> bool {
         self.is_plain() && self.sq.waits()
     }
 
-    /// As [`Self::transmit_short`], for the only message that waits; `None`: there are others, or none, or it cannot
-    /// take the fast path or `out` is too short. Returns the FPDU's length and sequence.
-    pub fn transmit_one_short<H: Host>(
+    /// Writes the message of an operation that is not posted to `out`, as one FPDU that the LLP will certainly accept;
+    /// report that by [`Self::handle_sent`]. The operation is then complete. `copy` copies its payload to the front of
+    /// a slice and returns the octets, or `None` if they do not fit.
+    ///
+    /// `None`, and nothing has changed: post it. The SQ is not empty or the LLP has not accepted all FPDUs, so an order
+    /// would be lost; or the message cannot take the fast path or `out` is too short.
+    #[inline]
+    pub fn send_at_once(
         &mut self,
-        host: &mut H,
+        op: SendOp,
+        copy: impl FnOnce(&mut [u8]) -> Option<usize>,
         out: &mut [u8],
-    ) -> Option<(usize, u64)> {
-        if !self.sq.one_waits() || !self.is_plain() {
+    ) -> Option<AtOnce> {
+        if !self.sq.is_empty() || !self.tx.drained() || !self.is_plain() {
             return None;
         }
-        let (octets, _) = self.write_short(host, out)?;
+        let (payload, header) = match op {
+            SendOp::Write { stag, to } => {
+                let payload = self.copy_behind::<{ TaggedRepr::LEN }>(copy, out)?;
+                put(out, &write_header(stag, to));
+                (payload, TaggedRepr::LEN)
+            }
+            SendOp::Send { solicited, invalidate } => {
+                let payload = self.copy_behind::<{ UntaggedRepr::LEN }>(copy, out)?;
+                put(out, &send_header(solicited, invalidate, self.tx.next_msn(qn::SEND)));
+                (payload, UntaggedRepr::LEN)
+            }
+            _ => return None,
+        };
+        self.tx.yielded += 1;
+        self.stats.octets_sent = self.stats.octets_sent.wrapping_add(payload as u64);
         self.count_short(1);
-        Some((octets, self.tx.yielded))
+        let octets = self.tx.framing.seal(out, header + payload);
+        Some(AtOnce { octets, payload: payload as u32, sequence: self.tx.yielded })
+    }
+
+    /// Has the payload copied behind the header; `None`: it does not fit.
+    #[inline]
+    fn copy_behind<const HEADER: usize>(
+        &self,
+        copy: impl FnOnce(&mut [u8]) -> Option<usize>,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        let behind = LENGTH_LEN + HEADER;
+        let room = out.len().checked_sub(behind + MAX_PAD + CRC_LEN)?;
+        copy(&mut out[behind..behind + room.min(usize::from(self.tx.mulpdu) - HEADER)])
     }
 
     /// Whether there is nothing to send in RTS; [`Self::poll_transmit`] would return `None`.
@@ -81,7 +125,7 @@ impl Qp {
     }
 
     /// Writes the next WQE's message as one FPDU; returns its octets, and what is left of `out`.
-    #[inline(always)] // two callers, and most of what a short message takes
+    #[inline]
     fn write_short<'o, H: Host>(
         &mut self,
         host: &mut H,

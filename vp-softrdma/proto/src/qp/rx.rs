@@ -217,6 +217,10 @@ impl Qp {
             }
             if self.state == State::Rts && self.rx.is_plain() {
                 consumed += self.take_fast(rest, host);
+                // As the slow path finds: the next FPDU begins with its length.
+                if consumed == octets.len() && self.state == State::Rts {
+                    return Input { consumed, want: Want::Octets(LENGTH_LEN) };
+                }
             }
             let rest = &octets[consumed..];
             match self.rx.framing.parse(rest) {

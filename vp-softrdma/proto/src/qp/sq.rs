@@ -72,10 +72,6 @@ impl SendQueue {
     pub(crate) fn waits(&self) -> bool {
         self.started != self.ring.len()
     }
-    /// Whether exactly one WQE is not started.
-    pub(crate) fn one_waits(&self) -> bool {
-        self.started + 1 == self.ring.len()
-    }
     /// The next WQE to start, in place.
     pub(crate) fn next_mut(&mut self) -> Option<(Slot, &mut Entry)> {
         if !self.waits() {

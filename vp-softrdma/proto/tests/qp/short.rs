@@ -6,7 +6,7 @@
 use iwarp_proto::{SendOp, SendWqe, Stag, Status, StreamConfig};
 
 use crate::sim::memory::Region;
-use crate::sim::{CONFIG, End, SEND, STREAM, Sim, gather, plain};
+use crate::sim::{CONFIG, End, SEND, STREAM, Sim, gather, plain, read_op};
 
 /// An initiator in RTS.
 fn end(stream: StreamConfig, long: bool) -> End {
@@ -64,6 +64,63 @@ fn the_fast_path_counts_as_the_slow_path_does() {
             (37, 2, 2)
         );
     }
+}
+
+/// Sends one message at once, and has the LLP accept it.
+fn send_at_once(end: &mut End, op: SendOp, octets: &[u8], room: usize) -> Option<Vec<u8>> {
+    let mut out = vec![0xee; room];
+    let copy = |room: &mut [u8]| {
+        room.get_mut(..octets.len())?.copy_from_slice(octets);
+        Some(octets.len())
+    };
+    let sent = end.qp.send_at_once(op, copy, &mut out)?;
+    assert_eq!(sent.payload as usize, octets.len());
+    end.qp.handle_sent(sent.sequence, &mut end.memory);
+    out.truncate(sent.octets);
+    Some(out)
+}
+
+#[test]
+fn messages_sent_at_once_have_the_same_octets_as_posted_ones() {
+    let write = SendOp::Write { stag: Stag(0x100), to: u64::MAX };
+    let send = |solicited, invalidate| SendOp::Send { solicited, invalidate };
+    let ops = [SEND, write, send(true, None), send(false, Some(Stag(7))), write, SEND];
+    for crc in [false, true] {
+        let stream = StreamConfig { crc, ..STREAM };
+        let [mut posted, mut at_once] = [end(stream, false), end(stream, false)];
+        for (len, op) in (0..90).zip(ops.into_iter().cycle()) {
+            let octets: Vec<u8> = (0..len).map(|i| i as u8 ^ 0x5a).collect();
+            posted.post(plain(op), gather(&octets));
+            assert_eq!(send_at_once(&mut at_once, op, &octets, 128), Some(posted.take()), "{op:?}");
+        }
+        assert_eq!(posted.qp.stats(), at_once.qp.stats());
+        assert!(at_once.qp.is_idle() && !at_once.qp.has_work());
+        assert!(at_once.memory.completions.is_empty(), "the caller completes them");
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_at_once_changes_nothing() {
+    let mut plain_end = end(STREAM, false);
+    // Length field, header, payload, longest pad, CRC.
+    let most = 2 + 18 + 8 + 3 + 4;
+    assert_eq!(send_at_once(&mut plain_end, SEND, &[1; 8], most - 1), None);
+    assert_eq!(send_at_once(&mut plain_end, read_op((1, 0), (2, 0)), &[], 128), None);
+    assert!(send_at_once(&mut plain_end, SEND, &[1; 8], most).is_some());
+    // Each of these is before the message: a request, an FPDU that waits for the LLP.
+    plain_end.send(b"posted");
+    assert_eq!(send_at_once(&mut plain_end, SEND, b"8 octets", 128), None);
+    plain_end.pump();
+    assert_eq!(send_at_once(&mut plain_end, SEND, b"8 octets", 128), None);
+    plain_end.accept(usize::MAX);
+    assert!(send_at_once(&mut plain_end, SEND, b"8 octets", 128).is_some());
+    assert_eq!(plain_end.qp.stats().messages_sent, 3);
+
+    let mut marked = end(StreamConfig { markers_tx: true, ..STREAM }, false);
+    assert_eq!(send_at_once(&mut marked, SEND, b"8 octets", 128), None);
+    let mut closing = end(STREAM, false);
+    closing.qp.close(&mut closing.memory).expect("RTS");
+    assert_eq!(send_at_once(&mut closing, SEND, b"8 octets", 128), None);
 }
 
 #[test]
