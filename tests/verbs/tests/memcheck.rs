@@ -188,6 +188,7 @@ const TRIES: usize = 10;
 fn checked(libraries: &Libraries, line: &str, port: u16) -> Command {
     let program = run::command(libraries, line, port, None);
     let mut command = libraries.command("valgrind");
+    command.env("WARPLINE_CONFIG", libraries::root().join("tests/verbs/slow.toml"));
     command.args(options(line.split(' ').next().unwrap()));
     command.arg(program.get_program()).args(program.get_args());
     command
