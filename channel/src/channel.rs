@@ -118,9 +118,8 @@ impl Channel {
     }
 
     /// [`Channel::send`], after the conversion of the message.
-    fn deliver(&self, message: Outgoing<'_>) -> Result<()> {
+    fn deliver(&self, mut message: Outgoing<'_>) -> Result<()> {
         message.check(&self.core)?;
-        let mut message = Some(message);
         self.wait(self.patience, |state| {
             let sent = self.core.offer(state, &mut message)?;
             Ok(sent.then_some(()))
@@ -130,7 +129,7 @@ impl Channel {
     /// Sends a message if the peer takes it now. Errors: [`Error::Full`] if not.
     pub fn try_send(&self, message: &[u8]) -> Result<()> {
         self.core.hub.take_all();
-        let mut message = Some(message.into());
+        let mut message = message.into();
         let sent = self.core.offer(&mut self.core.state(), &mut message)?;
         if sent { Ok(()) } else { Err(Error::Full) }
     }

@@ -8,15 +8,15 @@
 mod arrive;
 mod outgo;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use itapi::{Buffer, ConnEvent, Disconnect, Ep, EpId, Pz, Work};
+use itapi::{ConnEvent, Disconnect, Ep, EpId, Pz, Work};
 
 use crate::error::{End, Error, Result};
 use crate::hub::Hub;
-use crate::message::{Memory, Message};
+use crate::message::{Envelope, Memory, Message};
 use crate::session::Session;
-use crate::state::{Entry, Over, State};
+use crate::state::{Over, State};
 use crate::tuning::INLINE;
 use crate::wire::{Greeting, HEADER, Kind};
 
@@ -149,20 +149,16 @@ impl ChannelEnd {
     }
 
     /// The oldest message, if it has arrived; `Some(None)`: the peer has finished.
-    pub(crate) fn take(self: &Arc<Self>, state: &mut State) -> Result<Option<Option<Message>>> {
+    pub(crate) fn take(&self, state: &mut State) -> Result<Option<Option<Message>>> {
         if state.has_message() {
-            let message = match state.inbound.pop_front() {
-                Some(Entry::Small(buffer)) => Message::small(buffer, state.reference(self)),
-                Some(Entry::Large(buffer)) => {
-                    if let Some(session) = &mut state.session {
-                        session.was_read();
-                    }
-                    self.acknowledge(state)?;
-                    Message::large(buffer, state.reference(self))
+            let message = state.inbound.pop_front().flatten();
+            if message.as_ref().is_some_and(Message::is_large) {
+                if let Some(session) = &mut state.session {
+                    session.was_read();
                 }
-                _ => return Ok(None),
-            };
-            return Ok(Some(Some(message)));
+                self.acknowledge(state)?;
+            }
+            return Ok(Some(message));
         }
         if state.is_at_end() {
             return Ok(Some(None));
@@ -174,29 +170,33 @@ impl ChannelEnd {
     }
 
     /// The application has dropped a message.
-    pub(crate) fn taken(&self, buffer: Buffer, large: bool, reference: Weak<Self>) {
+    pub(crate) fn taken(&self, mut envelope: Box<Envelope>) {
         let mut state = self.state();
-        state.returned(reference, self.ours.slots);
+        let memory = envelope.take();
+        state.emptied(envelope, self.ours.slots);
         if let Some(session) = &mut state.session {
             session.taken();
         }
-        if !large {
-            state.free.push(buffer.into());
-        } else if state.sinks.len() < usize::from(self.ours.large) {
-            state.sinks.push(buffer);
+        match memory {
+            Memory::Small(buffer) => state.free.push(buffer.into()),
+            Memory::Read(buffer) if state.sinks.len() < usize::from(self.ours.large) => {
+                state.sinks.push(buffer);
+            }
+            _ => {}
         }
         // The next send or wait gets the error.
         let _ = self.acknowledge(&mut state);
     }
 
     /// The application dropped a draft unsent.
-    pub(crate) fn undrafted(&self, memory: Memory) {
+    pub(crate) fn undrafted(&self, mut envelope: Box<Envelope>) {
         let mut state = self.state();
-        match memory {
-            Memory::Small { buffer, .. } => state.drafts.push(buffer),
+        match envelope.take() {
+            Memory::Small(buffer) => state.drafts.push(buffer),
             Memory::Large { octets, .. } => self.keep(&mut state, octets),
-            Memory::Gone => return,
+            Memory::Read(_) | Memory::Gone => {}
         }
+        state.emptied(envelope, self.ours.slots);
         self.wake_tasks(&mut state);
         drop(state);
         self.hub.changed();
@@ -223,7 +223,7 @@ impl ChannelEnd {
 
     /// While closing: discards a message of the peer. Errors: the connection ended before both ends had
     /// finished.
-    pub(crate) fn unwanted(self: &Arc<Self>, state: &mut State) -> Result<Option<Message>> {
+    pub(crate) fn unwanted(&self, state: &mut State) -> Result<Option<Message>> {
         if Self::is_settled(state) {
             return Ok(None);
         }

@@ -233,12 +233,11 @@ impl Hub {
                 Some((only, core)) if *only == id => core.upgrade(),
                 _ => lock(&self.members).get(&id).and_then(Weak::upgrade),
             };
-            let run = batch.drain(..run);
-            match core {
-                Some(core) => core.complete(run),
-                // The channel is gone; the memory is freed.
-                None => run.for_each(drop),
+            // If the channel is gone, the memory is freed.
+            if let Some(core) = core {
+                core.complete(&mut batch[..run]);
             }
+            batch.drain(..run);
         }
     }
 

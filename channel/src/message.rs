@@ -15,30 +15,81 @@ use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
 use crate::wire::HEADER;
 
-/// A received message: a slice of octets, in the memory that they were received into.
-pub struct Message {
-    /// `None` once it is returned.
-    buffer: Option<Buffer>,
-    /// Octets of the header before the application's.
-    skip: usize,
-    from: Weak<ChannelEnd>,
+/// What a message or a draft owns. The channel uses the allocation again. What moves from step to step is its address: a
+/// processor waits for the stores of each copy of a longer value before it makes the next.
+pub(crate) struct Envelope {
+    pub(crate) memory: Memory,
+    /// Octets that a draft was made for.
+    pub(crate) room: usize,
+    pub(crate) of: Weak<ChannelEnd>,
 }
 
-impl Message {
-    pub(crate) fn small(buffer: Buffer, from: Weak<ChannelEnd>) -> Self {
-        Self { buffer: Some(buffer), skip: HEADER, from }
-    }
+#[derive(Default)]
+pub(crate) enum Memory {
+    /// A small message, behind its header.
+    Small(Buffer),
+    /// A large message that was read from the peer.
+    Read(Buffer),
+    /// A large message that the peer will read: the first `len` octets.
+    Large { octets: Vec<u8>, len: usize },
+    /// Sent, or returned.
+    #[default]
+    Gone,
+}
 
-    pub(crate) fn large(buffer: Buffer, from: Weak<ChannelEnd>) -> Self {
-        Self { buffer: Some(buffer), skip: 0, from }
+impl Envelope {
+    /// Its memory, which it no longer owns.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Memory {
+        mem::take(&mut self.memory)
+    }
+}
+
+impl Deref for Envelope {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Small(buffer) => &buffer[HEADER..],
+            Memory::Read(buffer) => buffer,
+            Memory::Large { octets, len } => &octets[..*len],
+            Memory::Gone => &[],
+        }
+    }
+}
+
+impl DerefMut for Envelope {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Small(buffer) => &mut buffer[HEADER..],
+            Memory::Read(buffer) => buffer,
+            Memory::Large { octets, len } => &mut octets[..*len],
+            Memory::Gone => &mut [],
+        }
+    }
+}
+
+/// A received message: a slice of octets, in the memory that they were received into.
+pub struct Message(
+    /// `None` once it is returned.
+    pub(crate) Option<Box<Envelope>>,
+);
+
+impl Message {
+    /// It was read from the peer.
+    pub(crate) fn is_large(&self) -> bool {
+        self.0.as_ref().is_some_and(|envelope| matches!(envelope.memory, Memory::Read(_)))
     }
 }
 
 impl Drop for Message {
+    #[inline]
     fn drop(&mut self) {
-        let from = mem::take(&mut self.from);
-        if let (Some(buffer), Some(core)) = (self.buffer.take(), from.upgrade()) {
-            core.taken(buffer, self.skip == 0, from);
+        if let Some(envelope) = self.0.take()
+            && let Some(core) = envelope.of.upgrade()
+        {
+            core.taken(envelope);
         }
     }
 }
@@ -46,13 +97,13 @@ impl Drop for Message {
 impl Deref for Message {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.skip..])
+        self.0.as_deref().map_or(&[], |envelope| envelope)
     }
 }
 
 impl DerefMut for Message {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.buffer.as_mut().map_or(&mut [], |buffer| &mut buffer[self.skip..])
+        self.0.as_deref_mut().map_or(&mut [], |envelope| envelope)
     }
 }
 
@@ -70,43 +121,33 @@ impl std::fmt::Debug for Message {
 
 /// A message that is being written, in memory that it will be sent from: a slice of the octets so far,
 /// and `io::Write`, up to the length that it was made for.
-pub struct Draft {
-    pub(crate) memory: Memory,
-    pub(crate) of: Weak<ChannelEnd>,
-}
-
-pub(crate) enum Memory {
-    /// With room for the header in front.
-    Small { buffer: Buffer, room: usize },
-    /// For a message that the peer reads: the first `len` octets.
-    Large { octets: Vec<u8>, len: usize, room: usize },
-    /// Sent, or returned.
-    Gone,
-}
+pub struct Draft(
+    /// `None` once it is sent or returned.
+    pub(crate) Option<Box<Envelope>>,
+);
 
 impl Draft {
     /// Octets that it was made for.
     pub fn capacity(&self) -> usize {
-        match &self.memory {
-            Memory::Small { room, .. } | Memory::Large { room, .. } => *room,
-            Memory::Gone => 0,
-        }
+        self.0.as_ref().map_or(0, |envelope| envelope.room)
     }
 
     /// Sets the number of octets, at most the capacity; new ones are 0 or left over from an earlier message.
     pub fn resize(&mut self, len: usize) {
-        match &mut self.memory {
-            Memory::Small { buffer, room } => {
+        let Some(envelope) = &mut self.0 else { return };
+        let len = len.min(envelope.room);
+        match &mut envelope.memory {
+            Memory::Small(buffer) => {
                 // The range is within the buffer.
-                let sized = buffer.resize(HEADER + len.min(*room));
+                let sized = buffer.resize(HEADER + len);
                 debug_assert!(sized.is_ok());
             }
-            Memory::Large { octets, len: now, room } => {
-                *now = len.min(*room);
+            Memory::Large { octets, len: now } => {
+                *now = len;
                 // Longer than that already, if it was used before.
-                octets.resize(octets.len().max(*now), 0);
+                octets.resize(octets.len().max(len), 0);
             }
-            Memory::Gone => {}
+            Memory::Read(_) | Memory::Gone => {}
         }
     }
 
@@ -132,23 +173,21 @@ impl Draft {
     /// In memory that the peer reads.
     #[inline]
     pub(crate) fn is_large(&self) -> bool {
-        matches!(self.memory, Memory::Large { .. })
+        self.0.as_ref().is_some_and(|envelope| matches!(envelope.memory, Memory::Large { .. }))
     }
 
-    /// Its memory, which it no longer returns, and its reference to the channel.
-    #[inline]
-    pub(crate) fn into_parts(mut self) -> (Memory, Weak<ChannelEnd>) {
-        (mem::replace(&mut self.memory, Memory::Gone), mem::take(&mut self.of))
+    fn is_of(&self, end: &Arc<ChannelEnd>) -> bool {
+        self.0.as_ref().is_some_and(|envelope| std::ptr::eq(envelope.of.as_ptr(), Arc::as_ptr(end)))
     }
 }
 
 impl Drop for Draft {
+    #[inline]
     fn drop(&mut self) {
-        let memory = mem::replace(&mut self.memory, Memory::Gone);
-        if !matches!(memory, Memory::Gone)
-            && let Some(core) = self.of.upgrade()
+        if let Some(envelope) = self.0.take()
+            && let Some(core) = envelope.of.upgrade()
         {
-            core.undrafted(memory);
+            core.undrafted(envelope);
         }
     }
 }
@@ -156,21 +195,13 @@ impl Drop for Draft {
 impl Deref for Draft {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        match &self.memory {
-            Memory::Small { buffer, .. } => &buffer[HEADER..],
-            Memory::Large { octets, len, .. } => &octets[..*len],
-            Memory::Gone => &[],
-        }
+        self.0.as_deref().map_or(&[], |envelope| envelope)
     }
 }
 
 impl DerefMut for Draft {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match &mut self.memory {
-            Memory::Small { buffer, .. } => &mut buffer[HEADER..],
-            Memory::Large { octets, len, .. } => &mut octets[..*len],
-            Memory::Gone => &mut [],
-        }
+        self.0.as_deref_mut().map_or(&mut [], |envelope| envelope)
     }
 }
 
@@ -210,9 +241,7 @@ impl Outgoing<'_> {
     /// Refuses a draft of another channel.
     pub(crate) fn check(&self, of: &Arc<ChannelEnd>) -> Result<()> {
         match &self.0 {
-            Body::Draft(draft) if !std::ptr::eq(draft.of.as_ptr(), Arc::as_ptr(of)) => {
-                Err(Error::ForeignDraft)
-            }
+            Body::Draft(draft) if !draft.is_of(of) => Err(Error::ForeignDraft),
             _ => Ok(()),
         }
     }

@@ -196,9 +196,8 @@ impl Peer {
     /// Sends a message if the client accepts it now. Errors: [`Error::Full`], the message is dropped; the
     /// client has not received enough of the earlier ones.
     pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<()> {
-        let message = message.into();
+        let mut message = message.into();
         message.check(&self.0)?;
-        let mut message = Some(message);
         let sent = self.0.offer(&mut self.0.state(), &mut message)?;
         if sent { Ok(()) } else { Err(Error::Full) }
     }

@@ -5,13 +5,14 @@
 //! rest is freed with the channel.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::Waker;
 
 use itapi::{Adopted, Buffer, Local};
 
 use crate::core::ChannelEnd;
 use crate::error::{End, Error};
+use crate::message::{Envelope, Memory, Message};
 use crate::session::{Session, Violation};
 use crate::wire::Unfit;
 
@@ -45,14 +46,6 @@ impl Over {
             _ => self.error(),
         }
     }
-}
-
-/// A message that arrived, in the order of arrival.
-pub(crate) enum Entry {
-    Small(Buffer),
-    /// Its octets are being read.
-    Reading,
-    Large(Buffer),
 }
 
 /// Requests of the send queue: how many are outstanding, and which of them are signalled.
@@ -94,7 +87,8 @@ pub(crate) struct State {
     pub(crate) over: Option<Over>,
     /// How the connection ended; it is over when all completions were taken.
     pub(crate) ending: Option<Over>,
-    pub(crate) inbound: VecDeque<Entry>,
+    /// Messages that arrived, oldest first; `None`: its octets are being read.
+    pub(crate) inbound: VecDeque<Option<Message>>,
     /// Messages that arrived before the peer's greeting was processed.
     pub(crate) early: VecDeque<Buffer>,
     /// Receives to be posted again.
@@ -108,8 +102,10 @@ pub(crate) struct State {
     /// Large messages that the peer has not read, oldest first.
     pub(crate) unread: VecDeque<Adopted<Vec<u8>>>,
     pub(crate) sends: Sends,
-    /// Idle references to the channel for messages and drafts: counting them for each would take two atomic operations.
-    pub(crate) references: Vec<Weak<ChannelEnd>>,
+    /// Idle envelopes. Their references to the channel stay in them: counting them for each message would take two atomic
+    /// operations.
+    #[expect(clippy::vec_box, reason = "the address of each is what moves")]
+    pub(crate) envelopes: Vec<Box<Envelope>>,
     /// Tasks that wait for a change of this state.
     pub(crate) wakers: Vec<Waker>,
     /// It is on the list of those that have an event for a [`Server`](crate::Server).
@@ -121,7 +117,7 @@ pub(crate) struct State {
 impl State {
     /// The oldest message can be taken.
     pub(crate) fn has_message(&self) -> bool {
-        matches!(self.inbound.front(), Some(Entry::Small(_) | Entry::Large(_)))
+        matches!(self.inbound.front(), Some(Some(_)))
     }
 
     /// The peer has finished, and all of its messages were taken.
@@ -135,17 +131,23 @@ impl State {
         (self.up && !self.reported) || self.has_message() || self.is_at_end() || self.over.is_some()
     }
 
-    /// A reference to `end`, whose state this is.
+    /// An envelope of `end`, whose state this is, for memory.
     #[inline]
-    pub(crate) fn reference(&mut self, end: &Arc<ChannelEnd>) -> Weak<ChannelEnd> {
-        self.references.pop().unwrap_or_else(|| Arc::downgrade(end))
+    pub(crate) fn envelope(&mut self, end: &Arc<ChannelEnd>, memory: Memory) -> Box<Envelope> {
+        match self.envelopes.pop() {
+            Some(mut idle) => {
+                idle.memory = memory;
+                idle
+            }
+            None => Box::new(Envelope { memory, room: 0, of: Arc::downgrade(end) }),
+        }
     }
 
-    /// Keeps the reference of a message or draft for the next, one for each of `most`.
+    /// Keeps an empty envelope for the next message or draft, at most one for each of `most`.
     #[inline]
-    pub(crate) fn returned(&mut self, reference: Weak<ChannelEnd>, most: u16) {
-        if self.references.len() < usize::from(most) {
-            self.references.push(reference);
+    pub(crate) fn emptied(&mut self, envelope: Box<Envelope>, most: u16) {
+        if self.envelopes.len() < usize::from(most) {
+            self.envelopes.push(envelope);
         }
     }
 

@@ -90,16 +90,15 @@ impl AsyncChannel {
 
     /// See [`Channel::send`]. Dropped before it is ready, the future has sent nothing.
     pub async fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<()> {
-        let message = message.into();
+        let mut message = message.into();
         message.check(&self.core)?;
-        let mut message = Some(message);
         poll_fn(|context| self.poll_send(context, &mut message)).await
     }
 
     pub(crate) fn poll_send(
         &self,
         context: &mut Context<'_>,
-        message: &mut Option<Outgoing<'_>>,
+        message: &mut Outgoing<'_>,
     ) -> Poll<Result<()>> {
         self.step(context, |state| Ok(self.core.offer(state, message)?.then_some(())))
     }

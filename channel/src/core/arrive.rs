@@ -1,19 +1,21 @@
 //! Inbound: completions, and the peer's messages in them. Called in the order of the completions, by the
 //! thread that drives the hub; nothing waits.
 
+use std::mem;
 use std::sync::Arc;
 
 use itapi::{Buffer, Completion, Operation, RemoteRange, WcStatus, Work};
 
 use super::ChannelEnd;
 use crate::error::{End, Result};
+use crate::message::{Memory, Message};
 use crate::session::{Arrival, Session};
-use crate::state::{Entry, Over, State};
+use crate::state::{Over, State};
 use crate::wire::Kind;
 
 impl ChannelEnd {
-    /// Completions of this end, oldest first.
-    pub(crate) fn complete(self: &Arc<Self>, batch: impl Iterator<Item = Completion>) {
+    /// Completions of this end, oldest first; takes their memory.
+    pub(crate) fn complete(self: &Arc<Self>, batch: &mut [Completion]) {
         let mut state = self.state();
         for completion in batch {
             self.one(&mut state, completion);
@@ -24,34 +26,32 @@ impl ChannelEnd {
         self.hub.list(self, &mut state);
     }
 
-    fn one(&self, state: &mut State, completion: Completion) {
+    fn one(self: &Arc<Self>, state: &mut State, completion: &mut Completion) {
         if completion.status != WcStatus::Success {
-            let end = completion.end.map(|end| Box::new(End::Work(*end)));
+            let end = completion.end.take().map(|end| Box::new(End::Work(*end)));
             // The first has the cause; the others were flushed.
             state.over.get_or_insert(Over::Ended(end));
             return;
         }
-        match completion.operation {
-            Operation::Recv => {
-                if let Some(buffer) = completion.into_buffer() {
-                    self.message(state, buffer);
-                }
+        let buffer = mem::take(&mut completion.local).into_buffer();
+        if completion.operation == Operation::Recv {
+            if let Some(buffer) = buffer {
+                self.message(state, buffer);
             }
-            operation => {
-                state.sends.completed();
-                for memory in completion.earlier {
-                    state.drafts.extend(memory.into_buffers());
-                }
-                match (operation, completion.local.into_buffer()) {
-                    (Operation::Read, Some(buffer)) => self.read(state, buffer),
-                    (_, buffer) => state.drafts.extend(buffer),
-                }
-            }
+            return;
+        }
+        state.sends.completed();
+        for memory in completion.earlier.drain(..) {
+            state.drafts.extend(memory.into_buffers());
+        }
+        match (completion.operation, buffer) {
+            (Operation::Read, Some(buffer)) => self.read(state, buffer),
+            (_, buffer) => state.drafts.extend(buffer),
         }
     }
 
     /// A message of the peer.
-    fn message(&self, state: &mut State, buffer: Buffer) {
+    fn message(self: &Arc<Self>, state: &mut State, buffer: Buffer) {
         if state.session.is_none() {
             state.early.push_back(buffer);
             return;
@@ -74,7 +74,8 @@ impl ChannelEnd {
         }
         let done = match arrival {
             Arrival::Small => {
-                state.inbound.push_back(Entry::Small(buffer));
+                let envelope = state.envelope(self, Memory::Small(buffer));
+                state.inbound.push_back(Some(Message(Some(envelope))));
                 return;
             }
             Arrival::Large(from) => {
@@ -90,7 +91,7 @@ impl ChannelEnd {
     }
 
     /// Messages that arrived before the peer's greeting.
-    pub(super) fn catch_up(&self, state: &mut State) {
+    pub(super) fn catch_up(self: &Arc<Self>, state: &mut State) {
         while state.session.is_some()
             && let Some(buffer) = state.early.pop_front()
         {
@@ -113,15 +114,15 @@ impl ChannelEnd {
         };
         self.ep.post(Work::read(from, sink))?;
         state.sends.posted(true);
-        state.inbound.push_back(Entry::Reading);
+        state.inbound.push_back(None);
         Ok(())
     }
 
     /// A large message was read; they complete in the order of their Reads.
-    fn read(&self, state: &mut State, buffer: Buffer) {
-        let reading = state.inbound.iter_mut().find(|entry| matches!(entry, Entry::Reading));
-        if let Some(entry) = reading {
-            *entry = Entry::Large(buffer);
+    fn read(self: &Arc<Self>, state: &mut State, buffer: Buffer) {
+        let envelope = state.envelope(self, Memory::Read(buffer));
+        if let Some(reading) = state.inbound.iter_mut().find(|message| message.is_none()) {
+            *reading = Some(Message(Some(envelope)));
         }
     }
 

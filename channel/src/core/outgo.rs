@@ -1,6 +1,7 @@
 //! Outbound: messages, acknowledgements, the end. Each step is done, refused for now, or an error;
 //! nothing waits.
 
+use std::mem;
 use std::sync::Arc;
 
 use itapi::Work;
@@ -21,35 +22,25 @@ impl ChannelEnd {
 
     /// Sends a message; false: there is no room for it now. A message that was not sent stays with the
     /// caller: dropping a draft takes the lock that the caller holds.
-    pub(crate) fn offer(
-        &self,
-        state: &mut State,
-        message: &mut Option<Outgoing<'_>>,
-    ) -> Result<bool> {
-        let Some(outgoing) = &*message else { return Ok(false) };
-        let Some(large) = self.admits(state, outgoing)? else { return Ok(false) };
-        match &outgoing.0 {
-            Body::Octets(octets) if !large => return self.send_slice(state, octets),
-            Body::Vector(octets) if !large => return self.send_slice(state, octets),
+    pub(crate) fn offer(&self, state: &mut State, message: &mut Outgoing<'_>) -> Result<bool> {
+        let Some(large) = self.admits(state, message)? else { return Ok(false) };
+        match &mut message.0 {
             // Without octets.
-            Body::Draft(draft) if !large && draft.is_large() => return self.send_slice(state, &[]),
-            _ => {}
-        }
-        match message.take().map(|outgoing| outgoing.0) {
-            Some(Body::Draft(draft)) => self.send_draft(state, draft)?,
-            Some(Body::Octets(octets)) => {
+            Body::Draft(draft) if !large && draft.is_large() => self.send_slice(state, &[]),
+            Body::Draft(draft) => self.send_draft(state, draft).map(|()| true),
+            Body::Octets(octets) if !large => self.send_slice(state, octets),
+            Body::Vector(octets) if !large => self.send_slice(state, octets),
+            Body::Octets(octets) => {
                 let mut vector = state.vectors.pop().unwrap_or_default();
                 vector.clear();
                 vector.extend_from_slice(octets);
-                self.send_large(state, vector, octets.len())?;
+                self.send_large(state, vector, octets.len()).map(|()| true)
             }
-            Some(Body::Vector(vector)) => {
+            Body::Vector(vector) => {
                 let len = vector.len();
-                self.send_large(state, vector, len)?;
+                self.send_large(state, mem::take(vector), len).map(|()| true)
             }
-            None => {}
         }
-        Ok(true)
     }
 
     /// Whether a message may be sent now, and if so, whether the peer has to read it.
@@ -75,16 +66,17 @@ impl ChannelEnd {
     }
 
     #[inline]
-    fn send_draft(&self, state: &mut State, draft: Draft) -> Result<()> {
-        let (memory, reference) = draft.into_parts();
-        state.returned(reference, self.ours.slots);
+    fn send_draft(&self, state: &mut State, draft: &mut Draft) -> Result<()> {
+        let Some(mut envelope) = draft.0.take() else { return Ok(()) };
+        let memory = envelope.take();
+        state.emptied(envelope, self.ours.slots);
         match memory {
-            Memory::Small { mut buffer, .. } => {
+            Memory::Small(mut buffer) => {
                 buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
                 self.post(state, Work::send(buffer), false)
             }
-            Memory::Large { octets, len, .. } => self.send_large(state, octets, len),
-            Memory::Gone => Ok(()),
+            Memory::Large { octets, len } => self.send_large(state, octets, len),
+            Memory::Read(_) | Memory::Gone => Ok(()),
         }
     }
 
@@ -190,13 +182,15 @@ impl ChannelEnd {
         let memory = if len <= self.small(session) {
             let Some(mut buffer) = self.idle(state)? else { return Ok(None) };
             buffer.resize(HEADER)?;
-            Memory::Small { buffer, room: len }
+            Memory::Small(buffer)
         } else if len as u64 <= session.longest() {
             let octets = state.vectors.pop().unwrap_or_default();
-            Memory::Large { octets, len: 0, room: len }
+            Memory::Large { octets, len: 0 }
         } else {
             return Err(Error::TooLong { octets: len, most: session.longest() });
         };
-        Ok(Some(Draft { memory, of: state.reference(self) }))
+        let mut envelope = state.envelope(self, memory);
+        envelope.room = len;
+        Ok(Some(Draft(Some(envelope))))
     }
 }

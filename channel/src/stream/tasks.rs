@@ -61,7 +61,7 @@ impl AsyncStream {
             return Poll::Ready(Ok(0));
         }
         let piece = super::piece(octets, self.channel.longest());
-        ready!(self.channel.poll_send(context, &mut Some(piece.into())))?;
+        ready!(self.channel.poll_send(context, &mut piece.into()))?;
         Poll::Ready(Ok(piece.len()))
     }
 
