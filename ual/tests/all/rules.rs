@@ -157,8 +157,8 @@ fn every_end_of_a_connection_makes_room_for_another() {
     let ep = client.ep();
     ep.connect(to()).unwrap();
     full(&client);
-    ep.close().unwrap();
     drop(server.request());
+    ep.close().unwrap();
     let (active, _passive) = connect(&client, &server, &listen);
     full(&client);
     active.close().unwrap();
