@@ -34,7 +34,7 @@ impl<T: Clone> Ring<T> {
     /// Allocates the memory for its entries; false if there is none.
     #[inline]
     pub(crate) fn make_room(&mut self) -> bool {
-        !self.slots.is_empty() || self.allocate()
+        self.is_allocated() || self.allocate()
     }
     #[cold]
     fn allocate(&mut self) -> bool {
@@ -52,6 +52,10 @@ impl<T: Clone> Ring<T> {
 impl<T> Ring<T> {
     pub(crate) fn len(&self) -> u32 {
         self.len
+    }
+    /// Pushes need no memory.
+    pub(crate) fn is_allocated(&self) -> bool {
+        !self.slots.is_empty()
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0

@@ -43,7 +43,8 @@ impl Qp {
     /// a slice and returns the octets, or `None` if they do not fit.
     ///
     /// `None`, and nothing has changed: post it. The SQ is not empty or the LLP has not accepted all FPDUs, so an order
-    /// would be lost; or the message cannot take the fast path or `out` is too short.
+    /// would be lost; or the SQ has no memory yet, and the first request takes it, so that later ones are not refused for
+    /// the lack of it; or the message cannot take the fast path or `out` is too short.
     #[inline]
     pub fn send_at_once(
         &mut self,
@@ -51,7 +52,7 @@ impl Qp {
         copy: impl FnOnce(&mut [u8]) -> Option<usize>,
         out: &mut [u8],
     ) -> Option<AtOnce> {
-        if !self.sq.is_empty() || !self.tx.drained() || !self.is_plain() {
+        if !self.sq.is_idle() || !self.tx.drained() || !self.is_plain() {
             return None;
         }
         let (payload, header) = match op {

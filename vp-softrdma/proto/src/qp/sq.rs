@@ -53,6 +53,10 @@ impl SendQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
+    /// Whether nothing is posted, and something was before: posting needs no memory.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ring.is_empty() && self.ring.is_allocated()
+    }
     pub(crate) fn push(&mut self, wqe: SendWqe) -> Result<Slot, PostError> {
         let entry = Entry { wqe, phase: Phase::Queued, octets: 0, msn: 0 };
         self.ring.push(entry).ok_or_else(|| match self.ring.is_full() {
