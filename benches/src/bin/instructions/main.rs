@@ -58,8 +58,8 @@ fn compare(update: bool) -> Result<ExitCode> {
     };
     let mut counted = InstructionCounts::new(tools);
     for step in steps::STEPS {
-        // The cheaper of two processes: in about one of a hundred each execution of a step counts 105 instructions more
-        // (seen with two steps), perhaps because of its addresses. What the code costs, both count.
+        // The cheaper of two processes: in two full runs one step counted some 108,000 instructions more, 105 for each
+        // execution; the cause is not known. What the code costs, both processes count.
         counted.push(step.name, count(step, false)?.min(count(step, false)?));
     }
     counted.print_beside(&committed);
