@@ -383,9 +383,8 @@ fn remove_at_exit(inner: &Arc<Inner>) {
     live.retain(|known| known.strong_count() > 0);
     live.push(Arc::downgrade(inner));
     if first {
-        // SAFETY: the function is there for the whole life of the library that has it. On an error the next
-        // reader removes the file.
-        unsafe { libc::atexit(exit) };
+        // If that fails, the next reader removes the file.
+        kal_os::at_exit(exit);
     }
 }
 

@@ -43,9 +43,7 @@ fn set_up(log: &Log) {
         LogFormat::Text => lines.with_ansi(false).try_init(),
         LogFormat::Json => lines.json().try_init(),
     };
-    // SAFETY: `at_exit` exists for the whole life of the process, because the library is not unloaded.
-    let registered = unsafe { libc::atexit(at_exit) };
-    if registered != 0 {
+    if !kal_os::at_exit(at_exit) {
         tracing::warn!("no totals when the process ends: atexit failed");
     }
 }

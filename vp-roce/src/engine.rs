@@ -19,7 +19,7 @@ mod visits;
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use kal_os::fork::{Descriptors, Ours, Owner, PerProcess};
@@ -111,6 +111,9 @@ impl Engine {
     }
 
     fn start() -> std::io::Result<Arc<Self>> {
+        static EXIT: Once = Once::new();
+        // If that fails, a peer may have to repeat its last requests in vain.
+        EXIT.call_once(|| _ = kal_os::at_exit(settle_at_exit));
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let slot = Slot::take()?;
         let engine = Arc::new(Self {
@@ -426,6 +429,15 @@ impl Engine {
         // Signals are blocked in this thread. A failure is treated as a wake-up.
         let _ = poll(&mut fds, left.map(timespec).as_ref());
         let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+    }
+}
+
+/// The process exits, perhaps because of a completion that another thread has added: the acknowledgement, which that
+/// thread sends next, still leaves.
+extern "C" fn settle_at_exit() {
+    let engine = SHARED.get::<RoceFds>().try_lock().ok().and_then(|shared| shared.engine.clone());
+    if let Some(engine) = engine {
+        engine.visits.wait_for_others();
     }
 }
 

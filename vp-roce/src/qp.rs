@@ -396,8 +396,12 @@ impl RoceQp {
 
     /// Ends the connection and flushes everything. With `why`, reports the event and disconnects the peer.
     fn finish(&self, state: &mut State, why: Option<AsyncEvent>) {
-        if let Some(link) = &mut state.link {
+        let State { link, queues, record, .. } = state;
+        if let Some(link) = link {
             link.core.flush();
+            // The consumer may have seen the completion of a receive before its acknowledgement left. Without that,
+            // the peer's request would fail, or be repeated for ever.
+            self.transmit(link, queues, record, self.engine.now());
         }
         self.take_completions(state);
         if let Some(link) = state.link.take() {

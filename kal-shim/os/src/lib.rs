@@ -1,12 +1,13 @@
 //! Services of the operating system that both the host layer and the providers need: locks and atomics
 //! that loom can model ([`sync`]), a futex that threads sleep on ([`Gate`]), a timer with a descriptor
-//! ([`Timer`]), threads ([`spawn`]), which thread watches the sockets ([`progress`]), spinning before a
+//! ([`Timer`]), threads ([`spawn`]), the end of the process ([`at_exit`]), which thread watches the sockets ([`progress`]), spinning before a
 //! sleep ([`Spinner`]), files that processes share ([`allocate`]), network interfaces ([`interfaces`]), socket options ([`udp`]), advice for exhausted limits
 //! ([`remedy`]), and descriptors that a forked child must not keep ([`fork`]).
 //!
 //! Nothing here depends on RDMA or on another of our crates, or has a static: a provider that is loaded
 //! as a library has its own copy beside the host's.
 
+mod exit;
 mod file;
 pub mod fork;
 mod gate;
@@ -22,6 +23,7 @@ pub mod udp;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use exit::at_exit;
 pub use file::allocate;
 pub use gate::{Gate, Slept};
 pub use interfaces::{Interface, interfaces};

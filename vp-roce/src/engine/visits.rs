@@ -1,7 +1,7 @@
 //! Counts the threads that serve sockets and timers, and may hold queue pairs meanwhile.
 //!
 //! Owner: the engine. A thread that closes an RNIC waits, for a bounded time, until no other thread is in such a
-//! visit. Then no thread uses what the application registered. The closing thread may itself be in a visit, when it
+//! visit. Then no thread uses what the application registered. So does a thread that ends the process. The closing thread may itself be in a visit, when it
 //! runs in a handler.
 
 use std::cell::Cell;

@@ -11,6 +11,7 @@ mod early;
 mod end;
 mod hostile;
 mod loss;
+mod owed;
 mod paths;
 mod peer;
 mod port;

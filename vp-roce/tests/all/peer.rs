@@ -291,8 +291,8 @@ impl Peer {
         }
     }
 
-    /// Sends what is to be sent, and handles what arrives within a millisecond.
-    pub(crate) fn step(&mut self) {
+    /// Sends what is to be sent.
+    pub(crate) fn emit(&mut self) {
         let now = self.now();
         let qp = self.qp.as_mut().unwrap();
         qp.handle_timeout(now);
@@ -318,6 +318,11 @@ impl Peer {
                 self.sent = datagram;
             }
         }
+    }
+
+    /// Sends what is to be sent, and handles what arrives within a millisecond.
+    pub(crate) fn step(&mut self) {
+        self.emit();
         let mut buffer = [0; 65_536];
         let Ok(len) = self.udp.recv(&mut buffer) else { return };
         if self.random.chance(self.lost) {
