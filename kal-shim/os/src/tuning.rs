@@ -3,11 +3,22 @@
 
 use std::time::Duration;
 
-/// Checks per yield of a spinning thread: the peer may need this very processor.
+/// Checks per yield of a spinning thread while other threads use the yields: the peer may need this very processor.
 ///
 /// *Measured*: with a yield after every check, half a round trip of 8 octets takes 10 % longer
 /// (docs/findings.md); `warpline perf local --op send --mode lat --size 8 --wait`.
 pub(crate) const CHECKS_PER_YIELD: u32 = 8;
+
+/// Most checks per yield, while no thread uses the yields.
+///
+/// *Measured* with `--bin channel`, messages of 64 octets on IT-API: half a round trip takes 1.3 to 1.8 us instead of the 1.9 to
+/// 2.0 of 8 checks. Both ends on one processor: 6.5 to 7.9 us with either, but 10 us with 32 checks before every yield.
+pub(crate) const MOST_CHECKS: u32 = 64;
+
+/// After a yield that took this long, another thread used the processor meanwhile.
+///
+/// *Not measured by itself*: a yield to no thread takes 0.3 to 0.7 us, one to a peer that receives and replies 3 us or more.
+pub(crate) const USED_YIELD: Duration = Duration::from_nanos(1500);
 
 /// After a yield that took this long, the processor was used by a thread that computes.
 ///
