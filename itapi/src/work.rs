@@ -61,8 +61,13 @@ impl Local {
     }
 
     /// The first buffer in it, if there is one.
+    #[inline]
     pub fn into_buffer(self) -> Option<Buffer> {
-        self.into_buffers().next()
+        match self.0 {
+            Parts::One(Part::Buffer(buffer)) => Some(buffer),
+            Parts::None | Parts::One(Part::Range(_)) => None,
+            Parts::Many(_) => self.into_buffers().next(),
+        }
     }
 
     /// The buffers in it, in order.
