@@ -191,23 +191,37 @@ impl Channel {
     }
 
     /// Calls `step` after each round until it returns a value, and returns that.
+    #[inline]
     pub(crate) fn wait<T>(
         &self,
         patience: Option<Duration>,
         mut step: impl FnMut(&mut State) -> Result<Option<T>>,
     ) -> Result<T> {
-        let mut until = None;
+        let seen = self.core.hub.round();
+        // The lock is held only for the step.
+        let done = step(&mut self.core.state())?;
+        match done {
+            Some(done) => Ok(done),
+            None => self.wait_since(seen, patience, step),
+        }
+    }
+
+    /// [`Channel::wait`] after a `step` that began in round `seen` and returned none.
+    #[cold]
+    fn wait_since<T>(
+        &self,
+        mut seen: u64,
+        patience: Option<Duration>,
+        mut step: impl FnMut(&mut State) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let until = patience.and_then(|patience| Instant::now().checked_add(patience));
         loop {
-            let seen = self.core.hub.round();
+            in_time(until, patience.unwrap_or_default())?;
+            self.core.hub.advance(seen, until)?;
+            seen = self.core.hub.round();
             if let Some(done) = step(&mut self.core.state())? {
                 return Ok(done);
             }
-            if until.is_none() {
-                // Read the clock only if there is a wait.
-                until = patience.and_then(|patience| Instant::now().checked_add(patience));
-            }
-            in_time(until, patience.unwrap_or_default())?;
-            self.core.hub.advance(seen, until)?;
         }
     }
 

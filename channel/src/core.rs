@@ -17,7 +17,7 @@ use crate::hub::Hub;
 use crate::message::{Envelope, Memory, Message};
 use crate::session::Session;
 use crate::state::{Over, State};
-use crate::tuning::INLINE;
+use crate::tuning::{INLINE, LOCAL_SPAN, SIGNAL_EVERY};
 use crate::wire::{Greeting, HEADER, Kind};
 
 /// One end of a channel, see the module.
@@ -51,7 +51,7 @@ impl ChannelEnd {
         peer: Option<Greeting>,
     ) -> Result<Arc<Self>> {
         let receives = u32::from(ours.slots) + ours.reserve();
-        let depth = 2 * receives + 16;
+        let depth = 2 * receives + SIGNAL_EVERY;
         let completions = depth + receives;
         hub.room_for(completions)?;
         let inline = INLINE.min(hub.ia.attrs().max_inline);
@@ -78,11 +78,23 @@ impl ChannelEnd {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Posts the receives that are free.
+    /// Posts the receives that the peer may need; at first all.
     fn repost(&self, state: &mut State) -> Result<()> {
-        if !state.free.is_empty() && state.over.is_none() {
-            self.ep.post_recv_all(&mut state.free)?;
+        if state.over.is_some() {
+            return Ok(());
         }
+        let needed = state.session.as_ref().map_or(u32::MAX, Session::receives);
+        let count = needed.saturating_sub(state.posted) as usize;
+        let kept = state.free.len().saturating_sub(count);
+        if kept == 0 {
+            // Without a move of them.
+            state.posted += self.ep.post_recv_all(&mut state.free)? as u32;
+            return Ok(());
+        }
+        state.posting.extend(state.free.drain(kept..));
+        let posted = self.ep.post_recv_all(&mut state.posting);
+        state.free.append(&mut state.posting);
+        state.posted += posted? as u32;
         Ok(())
     }
 
@@ -98,6 +110,9 @@ impl ChannelEnd {
                         Err(unfit) => self.give_up(&mut state, Over::Unfit(unfit)),
                     }
                     self.catch_up(&mut state);
+                }
+                if let (Some(session), Ok(_)) = (&mut state.session, &established.local) {
+                    session.narrow(LOCAL_SPAN);
                 }
             }
             other => {

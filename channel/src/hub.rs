@@ -194,13 +194,14 @@ impl Hub {
         }
         if self.evd.poll_into(batch)? == 0 {
             self.led.store(true, Ordering::SeqCst);
-            let waited = self.evd.wait(wait);
-            self.led.store(false, Ordering::SeqCst);
+            // From here on a change interrupts the wait; one from before did not.
+            let waited = (self.round() == seen).then(|| self.evd.wait(wait));
+            // Seen late, it makes for one interrupt too many.
+            self.led.store(false, Ordering::Release);
+            let Some(waited) = waited else { return Ok(()) };
             match waited {
-                Ok(Some(completion)) => {
-                    batch.push(completion);
-                    self.evd.poll_into(batch)?;
-                }
+                // Others are taken in the next round: a look for them would delay this one.
+                Ok(Some(completion)) => batch.push(completion),
                 Ok(None) => self.drained(),
                 Err(itapi::Error::Access(AccessError::Signal | AccessError::Interrupted)) => {}
                 Err(error) => return Err(error.into()),

@@ -170,12 +170,7 @@ impl Draft {
 }
 
 impl Draft {
-    /// In memory that the peer reads.
     #[inline]
-    pub(crate) fn is_large(&self) -> bool {
-        self.0.as_ref().is_some_and(|envelope| matches!(envelope.memory, Memory::Large { .. }))
-    }
-
     fn is_of(&self, end: &Arc<ChannelEnd>) -> bool {
         self.0.as_ref().is_some_and(|envelope| std::ptr::eq(envelope.of.as_ptr(), Arc::as_ptr(end)))
     }
@@ -239,6 +234,7 @@ pub(crate) enum Body<'a> {
 
 impl Outgoing<'_> {
     /// Refuses a draft of another channel.
+    #[inline]
     pub(crate) fn check(&self, of: &Arc<ChannelEnd>) -> Result<()> {
         match &self.0 {
             Body::Draft(draft) if !draft.is_of(of) => Err(Error::ForeignDraft),

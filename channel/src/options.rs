@@ -14,7 +14,8 @@ use crate::wire::Greeting;
 pub struct Options {
     /// Longest message that is sent in one Send; a longer one is read by the peer. At least 20 octets.
     pub small: u32,
-    /// Messages that may be in flight to this end, or wait here to be received: 1 to 4096.
+    /// Messages that may be in flight to this end, or wait here to be received: 1 to 4096. While long messages come from a
+    /// peer on the same machine, fewer, as many as a processor's cache holds; all again if both ends wait to send.
     pub slots: u16,
     /// How many of those may be large: at most 64. 0: none, and no message is longer than `small`.
     pub large: u16,
@@ -27,7 +28,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { small: 256 << 10, slots: 32, large: 8, longest: 16 << 20, patience: None }
+        Self { small: 64 << 10, slots: 128, large: 8, longest: 16 << 20, patience: None }
     }
 }
 

@@ -9,6 +9,9 @@ use itapi::RemoteRange;
 
 use crate::wire::{Greeting, HEADER, Header, Kind};
 
+/// Messages that a peer is granted however long they are, if this end has slots for so many.
+const FEW: u16 = 4;
+
 /// A violation of the protocol by the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -75,6 +78,12 @@ pub struct Session {
     ended: bool,
     /// Messages that the peer may send.
     granted: u16,
+    /// Most messages that the peer is granted at once: its slots, or fewer while long ones arrive.
+    window: u16,
+    /// Octets of the messages in the window, if that bounds it.
+    span: Option<u32>,
+    /// Sixteen times the average length of the small messages that arrived last.
+    lengths: u64,
     /// Messages of the peer that were received and not yet acknowledged.
     owed: u16,
     /// Large messages of the peer that are not read.
@@ -95,11 +104,45 @@ impl Session {
             unread: 0,
             ended: false,
             granted: ours.slots,
+            window: ours.slots,
+            span: None,
+            lengths: 0,
             owed: 0,
             reading: 0,
             read: 0,
             peer_ended: false,
         }
+    }
+
+    /// From now on no more messages are granted at once than take `span` octets, if they are as long as the last ones; but at
+    /// least a few.
+    pub fn narrow(&mut self, span: u32) {
+        self.span = Some(span);
+    }
+
+    /// This end cannot send now. If the peer cannot either, as it has no credits left, it gets all of its slots: it may
+    /// count on them before it receives. Returns true if there are credits to return. The peer has taken every earlier
+    /// acknowledgement, so that there is a receive for this one.
+    pub fn widen(&mut self) -> bool {
+        let stuck = self.is_exhausted();
+        if stuck {
+            self.window = self.ours.slots;
+        }
+        stuck
+    }
+
+    /// Messages that may be granted at once.
+    fn fitting(&self) -> u16 {
+        let Some(span) = self.span else { return self.ours.slots };
+        let messages = u64::from(span) * 16 / self.lengths.max(16);
+        messages.clamp(FEW.min(self.ours.slots).into(), self.ours.slots.into()) as u16
+    }
+
+    /// Receives that must be posted: for all messages that the peer may send once those credits are returned that can
+    /// be now.
+    pub fn receives(&self) -> u32 {
+        let granted = self.granted + if self.returns_credits() { self.returnable() } else { 0 };
+        u32::from(granted) + self.ours.reserve()
     }
 
     /// Octets of the peer's small messages.
@@ -138,13 +181,19 @@ impl Session {
     /// no use for them, and the receives behind them would be posted one at a time.
     #[inline]
     pub fn returns_credits(&self) -> bool {
-        self.owed > 0 && self.granted <= self.ours.slots / 2
+        self.owed > 0 && self.granted <= self.window / 2
+    }
+
+    /// Credits that can be returned now.
+    #[inline]
+    fn returnable(&self) -> u16 {
+        self.owed.min(self.window.saturating_sub(self.granted))
     }
 
     /// An acknowledgement is due, even if there is nothing else to send.
     #[inline]
     pub fn must_acknowledge(&self) -> bool {
-        self.read > 0 || (self.owed >= self.ours.slots.div_ceil(2) && !self.peer_ended)
+        self.read > 0 || (self.returnable() >= self.window.div_ceil(2) && !self.peer_ended)
     }
 
     /// The peer may send nothing until this end returns a credit, and there are some to return.
@@ -163,8 +212,12 @@ impl Session {
             Kind::Ack => {}
             Kind::End => self.ended = true,
         }
-        let credits = if self.returns_credits() { std::mem::take(&mut self.owed) } else { 0 };
-        self.granted += credits;
+        let credits = if self.returns_credits() { self.returnable() } else { 0 };
+        if credits > 0 {
+            (self.owed, self.granted) = (self.owed - credits, self.granted + credits);
+            // From the next return on.
+            self.window = self.fitting();
+        }
         Header { kind, credits, read: std::mem::take(&mut self.read) }
     }
 
@@ -204,6 +257,8 @@ impl Session {
             Kind::Small if rest.len() > self.ours.small as usize => Err(Violation::Length),
             Kind::Small => {
                 self.granted -= 1;
+                self.lengths += rest.len() as u64;
+                self.lengths -= self.lengths / 16;
                 Ok(Arrival::Small)
             }
             Kind::Large => self.large(rest),
@@ -297,6 +352,48 @@ mod tests {
         }
         arrive(&mut ours);
         assert_eq!(ours.header(Kind::Small).credits, 1);
+    }
+
+    /// Takes messages of `len` octets until the window has followed; returns the most that were granted at once after that.
+    fn granted(ours: &mut Session, len: usize) -> u16 {
+        let message = message(Kind::Small, 0, 0, &vec![0; len]);
+        let mut most = 0;
+        for n in 0..400 {
+            assert!(ours.arrive(&message).is_ok(), "no credit after {n} messages");
+            ours.taken();
+            if ours.must_acknowledge() {
+                assert!(ours.receives() >= u32::from(ours.granted) + ours.ours.reserve());
+                assert_ne!(ours.header(Kind::Ack).credits, 0);
+            }
+            if n > 300 {
+                most = most.max(ours.granted);
+            }
+        }
+        most
+    }
+
+    #[test]
+    fn a_window_narrows_while_messages_are_long() {
+        let greeting = Greeting { small: 1000, slots: 64, large: 1, longest: 1000 };
+        let mut ours = Session::new(greeting, greeting);
+        assert_eq!(granted(&mut ours, 1000), 64);
+        ours.narrow(16_000);
+        // The average is rounded down.
+        assert_eq!(granted(&mut ours, 1000), 17);
+        // This end waits until it may send, and the peer has no credit left: it gets all that it was promised.
+        let message = message(Kind::Small, 0, 0, &[0; 1000]);
+        let mut kept = 0;
+        while ours.granted > 0 {
+            assert!(!ours.widen());
+            assert!(ours.arrive(&message).is_ok());
+            kept += 1;
+        }
+        assert!(ours.widen());
+        assert_eq!(ours.header(Kind::Ack).credits, 64 - kept);
+        (0..kept).for_each(|_| ours.taken());
+        assert_eq!(granted(&mut ours, 10), 64);
+        ours.narrow(2_000);
+        assert_eq!(granted(&mut ours, 1000), FEW);
     }
 
     #[test]

@@ -91,8 +91,11 @@ pub(crate) struct State {
     pub(crate) inbound: VecDeque<Option<Message>>,
     /// Messages that arrived before the peer's greeting was processed.
     pub(crate) early: VecDeque<Buffer>,
-    /// Receives to be posted again.
+    /// Memory of receives that are not posted, the one used last at the end; and what is about to be posted.
     pub(crate) free: Vec<Local>,
+    pub(crate) posting: Vec<Local>,
+    /// Receives that are posted.
+    pub(crate) posted: u32,
     /// Idle memory for small messages, and how many there are in all.
     pub(crate) drafts: Vec<Buffer>,
     pub(crate) drafts_made: usize,

@@ -35,6 +35,7 @@ impl ChannelEnd {
         }
         let buffer = mem::take(&mut completion.local).into_buffer();
         if completion.operation == Operation::Recv {
+            state.posted -= 1;
             if let Some(buffer) = buffer {
                 self.message(state, buffer);
             }
@@ -42,7 +43,8 @@ impl ChannelEnd {
         }
         state.sends.completed();
         for memory in completion.earlier.drain(..) {
-            state.drafts.extend(memory.into_buffers());
+            // Each was one buffer.
+            state.drafts.extend(memory.into_buffer());
         }
         match (completion.operation, buffer) {
             (Operation::Read, Some(buffer)) => self.read(state, buffer),

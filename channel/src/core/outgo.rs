@@ -4,7 +4,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use itapi::Work;
+use itapi::{Buffer, Work};
 
 use super::{ChannelEnd, plain};
 use crate::error::{Error, Result};
@@ -23,11 +23,28 @@ impl ChannelEnd {
     /// Sends a message; false: there is no room for it now. A message that was not sent stays with the
     /// caller: dropping a draft takes the lock that the caller holds.
     pub(crate) fn offer(&self, state: &mut State, message: &mut Outgoing<'_>) -> Result<bool> {
-        let Some(large) = self.admits(state, message)? else { return Ok(false) };
+        let sent = self.offer_now(state, message)?;
+        if !sent {
+            self.widen(state)?;
+        }
+        Ok(sent)
+    }
+
+    /// This end has to wait until it may send. The peer may do the same.
+    #[cold]
+    fn widen(&self, state: &mut State) -> Result<()> {
+        let stuck = state.over.is_none() && state.session.as_mut().is_some_and(Session::widen);
+        if stuck { self.counts(state, Kind::Ack).map(drop) } else { Ok(()) }
+    }
+
+    fn offer_now(&self, state: &mut State, message: &mut Outgoing<'_>) -> Result<bool> {
+        if let Body::Draft(draft) = &mut message.0 {
+            return self.offer_draft(state, draft);
+        }
+        let Some(large) = self.admits(state, message.len())? else { return Ok(false) };
         match &mut message.0 {
-            // Without octets.
-            Body::Draft(draft) if !large && draft.is_large() => self.send_slice(state, &[]),
-            Body::Draft(draft) => self.send_draft(state, draft).map(|()| true),
+            // Above.
+            Body::Draft(_) => Ok(false),
             Body::Octets(octets) if !large => self.send_slice(state, octets),
             Body::Vector(octets) if !large => self.send_slice(state, octets),
             Body::Octets(octets) => {
@@ -43,41 +60,58 @@ impl ChannelEnd {
         }
     }
 
-    /// Whether a message may be sent now, and if so, whether the peer has to read it.
+    /// Whether a message of `octets` may be sent now, and if so, whether the peer has to read it.
     #[inline]
-    fn admits(&self, state: &State, outgoing: &Outgoing<'_>) -> Result<Option<bool>> {
+    fn admits(&self, state: &State, octets: usize) -> Result<Option<bool>> {
+        let large = match &state.session {
+            Some(session) if octets > self.small(session) => {
+                if octets as u64 > session.longest() {
+                    return Err(Error::TooLong { octets, most: session.longest() });
+                }
+                true
+            }
+            _ => false,
+        };
+        Ok(self.has_room(state, large)?.then_some(large))
+    }
+
+    /// Whether a message may be sent now; `large`: one that the peer has to read. Errors: none any more.
+    #[inline]
+    fn has_room(&self, state: &State, large: bool) -> Result<bool> {
         if let Some(over) = &state.over {
             return Err(over.error());
         }
-        let Some(session) = &state.session else { return Ok(None) };
+        let Some(session) = &state.session else { return Ok(false) };
         if session.has_ended() {
             return Err(Error::Finished);
         }
-        let (octets, small) = (outgoing.len(), self.small(session));
-        if octets > small && octets as u64 > session.longest() {
-            return Err(Error::TooLong { octets, most: session.longest() });
-        }
-        // A draft may be shorter than requested; a large message has at least one octet.
-        let large = octets > small
-            || (octets > 0 && matches!(&outgoing.0, Body::Draft(draft) if draft.is_large()));
         // Reserved for acknowledgements and the end.
         let room = state.sends.used + self.ours.reserve() < self.depth;
-        Ok((room && session.may_send(large)).then_some(large))
+        Ok(room && session.may_send(large))
     }
 
+    /// [`ChannelEnd::offer`] of a draft, whose length fits.
     #[inline]
-    fn send_draft(&self, state: &mut State, draft: &mut Draft) -> Result<()> {
-        let Some(mut envelope) = draft.0.take() else { return Ok(()) };
+    fn offer_draft(&self, state: &mut State, draft: &mut Draft) -> Result<bool> {
+        let Some(mut envelope) = draft.0.take() else { return Ok(true) };
+        let large = matches!(&envelope.memory, Memory::Large { .. });
+        // A large message has at least one octet.
+        let empty = matches!(&envelope.memory, Memory::Large { len: 0, .. });
+        match self.has_room(state, large && !empty) {
+            Ok(true) if !empty => {}
+            room => {
+                draft.0 = Some(envelope);
+                return if room? { self.send_slice(state, &[]) } else { Ok(false) };
+            }
+        }
         let memory = envelope.take();
         state.emptied(envelope, self.ours.slots);
         match memory {
-            Memory::Small(mut buffer) => {
-                buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
-                self.post(state, Work::send(buffer), false)
-            }
-            Memory::Large { octets, len } => self.send_large(state, octets, len),
-            Memory::Read(_) | Memory::Gone => Ok(()),
+            Memory::Small(buffer) => self.send_buffer(state, buffer)?,
+            Memory::Large { octets, len } => self.send_large(state, octets, len)?,
+            Memory::Read(_) | Memory::Gone => {}
         }
+        Ok(true)
     }
 
     /// Sends a small message by copy; false: no buffer is idle.
@@ -93,9 +127,15 @@ impl ChannelEnd {
         }
         let Some(mut buffer) = self.idle(state)? else { return Ok(false) };
         buffer.resize(len)?;
-        buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
         buffer[HEADER..].copy_from_slice(octets);
-        self.post(state, Work::send(buffer), false).map(|()| true)
+        self.send_buffer(state, buffer).map(|()| true)
+    }
+
+    /// Sends a small message from the buffer in which it is, behind room for the header.
+    #[inline]
+    fn send_buffer(&self, state: &mut State, mut buffer: Buffer) -> Result<()> {
+        buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
+        self.post(state, Work::send(buffer), false)
     }
 
     /// Sends octets that are copied while posting, put together in `room`.
@@ -137,7 +177,7 @@ impl ChannelEnd {
         if state.session.as_ref().is_some_and(Session::returns_credits) {
             self.repost(state)?;
         }
-        let session = state.session.as_mut().ok_or(Error::Full)?;
+        let Some(session) = &mut state.session else { return Err(Error::Full) };
         Ok(session.header(kind).to_octets())
     }
 
@@ -152,7 +192,7 @@ impl ChannelEnd {
 
     /// An idle buffer for a small message; `None`: all are in use.
     #[inline]
-    fn idle(&self, state: &mut State) -> Result<Option<itapi::Buffer>> {
+    fn idle(&self, state: &mut State) -> Result<Option<Buffer>> {
         if state.drafts.is_empty() {
             self.more_drafts(state)?;
         }

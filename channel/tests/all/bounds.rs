@@ -76,3 +76,31 @@ fn both_ends_fill_each_other_and_go_on_when_they_read() {
         }
     }
 }
+
+/// While messages are long, an end on the same machine grants less than its slots; not if both ends wait.
+#[test]
+fn both_ends_may_fill_all_slots_after_long_messages() {
+    const LEN: usize = 60_000;
+    let options = Options { slots: 64, small: 1 << 16, ..TIGHT };
+    let (client, server) = pair(options);
+    for n in 0..300 {
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            from.send(message(n, LEN)).unwrap();
+            assert!(to.recv().unwrap().unwrap()[..] == message(n, LEN));
+        }
+    }
+    // Neither processes what the other sends as long as it has credits itself.
+    for end in [&client, &server] {
+        (0..10).for_each(|n| end.send(message(n, LEN)).unwrap());
+    }
+    std::thread::scope(|scope| {
+        for end in [&client, &server] {
+            scope.spawn(|| {
+                (10..60).for_each(|n| end.send(message(n, LEN)).unwrap());
+                (0..60).for_each(|n| {
+                    assert!(end.recv().unwrap().unwrap()[..] == message(n, LEN));
+                });
+            });
+        }
+    });
+}
