@@ -241,15 +241,6 @@ impl Outgoing<'_> {
             _ => Ok(()),
         }
     }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        match &self.0 {
-            Body::Octets(octets) => octets.len(),
-            Body::Vector(vector) => vector.len(),
-            Body::Draft(draft) => draft.len(),
-        }
-    }
 }
 
 impl<'a> From<&'a [u8]> for Outgoing<'a> {

@@ -38,25 +38,26 @@ impl ChannelEnd {
     }
 
     fn offer_now(&self, state: &mut State, message: &mut Outgoing<'_>) -> Result<bool> {
-        if let Body::Draft(draft) = &mut message.0 {
-            return self.offer_draft(state, draft);
-        }
-        let Some(large) = self.admits(state, message.len())? else { return Ok(false) };
         match &mut message.0 {
-            // Above.
-            Body::Draft(_) => Ok(false),
-            Body::Octets(octets) if !large => self.send_slice(state, octets),
-            Body::Vector(octets) if !large => self.send_slice(state, octets),
-            Body::Octets(octets) => {
-                let mut vector = state.vectors.pop().unwrap_or_default();
-                vector.clear();
-                vector.extend_from_slice(octets);
-                self.send_large(state, vector, octets.len()).map(|()| true)
-            }
-            Body::Vector(vector) => {
-                let len = vector.len();
-                self.send_large(state, mem::take(vector), len).map(|()| true)
-            }
+            Body::Draft(draft) => self.offer_draft(state, draft),
+            Body::Octets(octets) => match self.admits(state, octets.len())? {
+                None => Ok(false),
+                Some(false) => self.send_slice(state, octets),
+                Some(true) => {
+                    let mut vector = state.vectors.pop().unwrap_or_default();
+                    vector.clear();
+                    vector.extend_from_slice(octets);
+                    self.send_large(state, vector, octets.len()).map(|()| true)
+                }
+            },
+            Body::Vector(vector) => match self.admits(state, vector.len())? {
+                None => Ok(false),
+                Some(false) => self.send_slice(state, vector),
+                Some(true) => {
+                    let len = vector.len();
+                    self.send_large(state, mem::take(vector), len).map(|()| true)
+                }
+            },
         }
     }
 

@@ -1,8 +1,8 @@
 //! Counts the threads that serve sockets and timers, and may hold queue pairs meanwhile.
 //!
 //! Owner: the engine. A thread that closes an RNIC waits, for a bounded time, until no other thread is in such a
-//! visit. Then no thread uses what the application registered. So does a thread that ends the process. The closing thread may itself be in a visit, when it
-//! runs in a handler.
+//! visit. Then no thread uses what the application registered. A thread that ends the process waits likewise, so that
+//! replies leave. The waiting thread may itself be in a visit, when it runs in a handler.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
