@@ -34,8 +34,8 @@
 //! function of the seed. A post is one call, however many work requests it has, and is refused as a whole.
 //!
 //! The order of a QP's completions never changes: those after a delayed one wait with it. Those of other QPs may
-//! overtake. Nothing is delayed beyond the next `arm` of the CQ, because a consumer may sleep after it, nor beyond
-//! a wait: `wait` returns at once while a completion is held back.
+//! overtake. Nothing is delayed beyond the next `arm` of the CQ, nor is what the CQ holds at that time, because a
+//! consumer may sleep after it; nor beyond a wait: `wait` returns at once while a completion is held back.
 //!
 //! Every fault is logged to [`Services::log`] at [`LogLevel::Info`]. Uses no thread and no clock.
 
@@ -225,7 +225,6 @@ impl Fault {
             }
             // Not under the lock: handlers run in here, and they may poll.
             let polled = match cq.poll_from(&mut completions[..room], &mut from[..room]) {
-                Ok(0) => break,
                 Ok(polled) => polled,
                 Err(status) if filled == 0 => return Err(status),
                 Err(_) => break,
@@ -235,8 +234,11 @@ impl Fault {
                 queue.put((completion, from), self.fate(completion));
             }
             filled += queue.take(out, filled);
+            if polled < room {
+                queue.drained();
+            }
             // An empty result tells the consumer that there is nothing, so a lost completion must not cause one.
-            if polled < room && (filled > 0 || !queue.is_empty()) {
+            if polled == 0 || polled < room && (filled > 0 || !queue.is_empty()) {
                 break;
             }
         }
@@ -339,7 +341,7 @@ impl Hook for Fault {
 
     fn armed(&self, queue: &Self::PerObject) {
         if let Some(queue) = queue {
-            lock(queue).release();
+            lock(queue).armed();
         }
     }
 }

@@ -23,6 +23,9 @@ pub(crate) struct DelayQueue {
     blocked: Vec<QpId>,
     /// Number of polls so far.
     polls: u64,
+    /// Whether the CQ was armed and not yet found empty: what it holds came before the request, perhaps, and then no
+    /// notification reports it. Nothing is delayed meanwhile.
+    armed: bool,
 }
 
 impl DelayQueue {
@@ -66,7 +69,7 @@ impl DelayQueue {
         self.blocked.try_reserve(self.kept.len() + more).map_err(none)
     }
 
-    /// Adds a completion, as often and with the delay that its fate says.
+    /// Adds a completion, as often and with the delay that its fate says, unless the CQ is armed.
     pub(super) fn put(
         &mut self,
         (completion, from): (&WorkCompletion, Option<DatagramSource>),
@@ -79,14 +82,21 @@ impl DelayQueue {
             Fate::Later(polls) => (1, polls),
         };
         for _ in 0..copies {
+            let polls = if self.armed { 0 } else { polls };
             let due = self.polls.saturating_add(u64::from(polls));
             self.kept.push_back(Kept { completion: *completion, from, due });
         }
     }
 
-    /// Makes everything due.
-    pub(super) fn release(&mut self) {
+    /// Makes everything due, and what the CQ holds now, too. Called after the CQ was armed.
+    pub(super) fn armed(&mut self) {
         self.kept.iter_mut().for_each(|kept| kept.due = 0);
+        self.armed = true;
+    }
+
+    /// Called when the CQ was found empty: it notifies of everything that comes from now on.
+    pub(super) fn drained(&mut self) {
+        self.armed = false;
     }
 
     /// Removes the completions of a QP.
@@ -156,8 +166,19 @@ mod tests {
         let mut queue = DelayQueue::default();
         queue.put((&of(1, 1), None), Fate::Later(9));
         queue.put((&of(2, 2), None), Fate::Later(9));
-        queue.release();
+        queue.armed();
         queue.clear(QpId(1));
         assert_eq!(poll(&mut queue, 8), [2]);
+    }
+
+    #[test]
+    fn nothing_is_delayed_from_arming_until_the_cq_is_empty() {
+        let mut queue = DelayQueue::default();
+        queue.armed();
+        queue.put((&of(1, 1), None), Fate::Later(9));
+        assert_eq!(poll(&mut queue, 8), [1]);
+        queue.drained();
+        queue.put((&of(1, 2), None), Fate::Later(9));
+        assert_eq!(poll(&mut queue, 8), []);
     }
 }

@@ -105,6 +105,20 @@ fn a_consumer_that_sleeps_after_arming_misses_nothing() {
     assert_eq!(of(&pairs.qps[0], &seen), (0..50).collect::<Vec<_>>());
 }
 
+/// No notification reports what came before the request.
+#[test]
+fn what_came_before_the_request_is_not_delayed() {
+    let pairs = pairs("fault:delay-completion@*1=1000000", 3);
+    for n in 0..3 {
+        send(&pairs.qps[0], n).unwrap();
+        while pairs.near.cq.queued() == 0 {
+            std::thread::yield_now();
+        }
+        pairs.near.cq.arm(false).unwrap();
+        assert_eq!(of(&pairs.qps[0], &pairs.near.poll()), [n]);
+    }
+}
+
 #[test]
 fn a_destroyed_qp_has_no_completion() {
     let pairs = pairs("fault:delay-completion#1@1=1000000", 4);
