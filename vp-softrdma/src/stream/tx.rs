@@ -29,7 +29,9 @@ use crate::tuning::{ARENA_OCTETS, BATCH_FPDUS, BATCH_OCTETS, GATHER_MIN};
 
 /// The largest FPDU, markers included.
 const MAX_FPDU: usize = 66 << 10;
-/// Pieces given to one `sendmsg`.
+/// Pieces given to one `sendmsg`: of a batch with few runs or for a ring, which holds few FPDUs; and of others.
+/// Clearing room for many takes as long as copying 4 KiB.
+const FEW_PIECES: usize = 16;
 const MAX_PIECES: usize = 128;
 
 /// A run of a batch's octets.
@@ -170,11 +172,24 @@ impl Batch {
             return Ok(stream.send(octets));
         }
         let most = match stream.shared() {
+            None if self.runs.len() - self.run > FEW_PIECES => {
+                return self.send_pieces::<MAX_PIECES>(stream, source, usize::MAX);
+            }
             None => usize::MAX,
             // Each piece is checked again at each call.
             Some(local) => local.room(),
         };
-        let mut parts = [const { Part::None }; MAX_PIECES];
+        self.send_pieces::<FEW_PIECES>(stream, source, most)
+    }
+
+    /// [`Batch::send`], in `N` pieces at most, and no further piece after `most` octets.
+    fn send_pieces<const N: usize>(
+        &self,
+        stream: &Stream,
+        source: &Source<'_, '_>,
+        most: usize,
+    ) -> Result<Sent, AccessError> {
+        let mut parts = [const { Part::None }; N];
         let mut count = 0;
         let mut skip = self.run_sent;
         let mut octets = 0;
@@ -193,7 +208,7 @@ impl Batch {
                 break;
             }
         }
-        let mut pieces = [Piece::EMPTY; MAX_PIECES];
+        let mut pieces = [Piece::EMPTY; N];
         for (piece, part) in pieces.iter_mut().zip(&parts[..count]) {
             *piece = part.piece()?;
         }
