@@ -6,7 +6,7 @@ use std::time::Duration;
 use itapi::{Buffer, Completion, Ep, Evd, Ia, Listen, Local, Operation, Pz, Work};
 use warpline_benches::Result;
 
-use crate::{Case, timed};
+use crate::{Case, WARM_UP, timed, touch};
 
 /// One Send in this many is signalled.
 const SIGNAL_EVERY: u64 = 16;
@@ -103,6 +103,7 @@ impl End {
         }
         let mut buffer = self.idle.pop().ok_or("no buffer")?;
         buffer.resize(octets.len())?;
+        touch(&mut buffer);
         self.post(Work::send(buffer))
     }
 
@@ -124,7 +125,7 @@ pub(crate) fn serve(ia: &Ia, listen: &Listen) -> Result<()> {
         let mut end = End::new(ia, case)?;
         request.accept(&end.ep, b"")?;
         let back = vec![0; case.octets];
-        for _ in 0..case.count {
+        for _ in 0..WARM_UP + case.count {
             end.recv()?;
             if case.echo {
                 end.send(&back)?;
@@ -137,18 +138,25 @@ pub(crate) fn serve(ia: &Ia, listen: &Listen) -> Result<()> {
     }
 }
 
+/// Sends `count` messages, and takes as many if they return.
+fn exchange(end: &mut End, case: Case, octets: &[u8], count: u64) -> Result<()> {
+    for _ in 0..count {
+        end.send(octets)?;
+        if case.echo {
+            end.recv()?;
+        }
+    }
+    Ok(())
+}
+
 /// Duration of the measurement.
 pub(crate) fn run(ia: &Ia, address: &str, case: Case) -> Result<Duration> {
     let mut end = End::new(ia, case)?;
     end.ep.connect(address, &case.to_octets())?;
     let octets = vec![0; case.octets];
+    exchange(&mut end, case, &octets, WARM_UP)?;
     let took = timed(|| {
-        for _ in 0..case.count {
-            end.send(&octets)?;
-            if case.echo {
-                end.recv()?;
-            }
-        }
+        exchange(&mut end, case, &octets, case.count)?;
         if !case.echo {
             end.recv()?;
         }

@@ -6,7 +6,7 @@ use itapi::Ia;
 use warpline_benches::Result;
 use warpline_channel::{Channel, Listener, Options};
 
-use crate::{Case, timed};
+use crate::{Case, WARM_UP, timed, touch};
 
 pub(crate) fn listen(ia: &Ia) -> Result<Listener> {
     Ok(Listener::bind_with(ia, "127.0.0.1:0", Options::default())?)
@@ -19,6 +19,7 @@ fn send(channel: &Channel, octets: &[u8]) -> Result<()> {
     }
     let mut draft = channel.draft(octets.len())?;
     draft.resize(octets.len());
+    touch(&mut draft);
     Ok(channel.send(draft)?)
 }
 
@@ -30,7 +31,7 @@ pub(crate) fn serve(listener: &Listener) -> Result<()> {
         let case = Case::from_octets(&first).ok_or("no case")?;
         let back = vec![0; case.octets];
         channel.send(b"")?;
-        for _ in 0..case.count {
+        for _ in 0..WARM_UP + case.count {
             drop(channel.recv()?.ok_or("too few messages")?);
             if case.echo {
                 send(&channel, &back)?;
@@ -43,19 +44,26 @@ pub(crate) fn serve(listener: &Listener) -> Result<()> {
     }
 }
 
+/// Sends `count` messages, and takes as many if they return.
+fn exchange(channel: &Channel, case: Case, octets: &[u8], count: u64) -> Result<()> {
+    for _ in 0..count {
+        send(channel, octets)?;
+        if case.echo {
+            channel.recv()?;
+        }
+    }
+    Ok(())
+}
+
 /// Duration of the measurement.
 pub(crate) fn run(ia: &Ia, address: &str, case: Case) -> Result<Duration> {
     let channel = Channel::connect(ia, address)?;
     channel.send(&case.to_octets())?;
     channel.recv()?;
     let octets = vec![0; case.octets];
+    exchange(&channel, case, &octets, WARM_UP)?;
     let took = timed(|| {
-        for _ in 0..case.count {
-            send(&channel, &octets)?;
-            if case.echo {
-                channel.recv()?;
-            }
-        }
+        exchange(&channel, case, &octets, case.count)?;
         if !case.echo {
             channel.recv()?;
         }

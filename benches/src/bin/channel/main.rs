@@ -45,6 +45,9 @@ impl Case {
 
 const SIZES: [usize; 7] = [64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
+/// Messages of each connection before it is measured: the first ones touch the memory of all receives.
+const WARM_UP: u64 = 300;
+
 /// Approximate time of a measurement.
 const TIME: Duration = Duration::from_millis(150);
 
@@ -150,6 +153,12 @@ fn measure(ia: &Ia, rounds: usize, crc: bool, sizes: &[usize]) -> Result<()> {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// Writes to each page of a message, as its program would. Pages that were never written are all the kernel's page of
+/// zeros, which stays in the first cache.
+fn touch(message: &mut [u8]) {
+    message.chunks_mut(4096).for_each(|page| page[0] = 1);
 }
 
 /// Duration of `run`.
