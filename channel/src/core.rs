@@ -10,7 +10,7 @@ mod outgo;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use itapi::{ConnEvent, Disconnect, Ep, EpId, Pz, Work};
+use itapi::{ConnEvent, Disconnect, Ep, EpId, Pz};
 
 use crate::error::{End, Error, Result};
 use crate::hub::Hub;
@@ -282,9 +282,4 @@ impl From<End> for Error {
     fn from(end: End) -> Self {
         Self::Lost(Some(Box::new(end)))
     }
-}
-
-/// A request whose memory only its completion returns.
-fn plain(octets: &[u8]) -> Work<'_> {
-    Work::send(octets)
 }

@@ -133,6 +133,7 @@ impl Draft {
     }
 
     /// Sets the number of octets, at most the capacity; new ones are 0 or left over from an earlier message.
+    #[inline]
     pub fn resize(&mut self, len: usize) {
         let Some(envelope) = &mut self.0 else { return };
         let len = len.min(envelope.room);

@@ -14,6 +14,7 @@ use crate::core::ChannelEnd;
 use crate::error::{End, Error};
 use crate::message::{Envelope, Memory, Message};
 use crate::session::{Session, Violation};
+use crate::tuning::{SIGNAL_EVERY, SIGNAL_OCTETS};
 use crate::wire::Unfit;
 
 /// Why a channel has ended.
@@ -55,17 +56,27 @@ pub(crate) struct Sends {
     pub(crate) used: u32,
     /// Posted since the last one with a completion.
     pub(crate) unsignalled: u32,
+    /// Octets of the buffers in these.
+    pub(crate) octets: usize,
     /// For each signalled request, the number of requests that its completion covers.
     pub(crate) signalled: VecDeque<u32>,
 }
 
 impl Sends {
-    /// Records a posted request.
+    /// Whether a request with a buffer of `octets` is to be signalled.
     #[inline]
-    pub(crate) fn posted(&mut self, signalled: bool) {
+    pub(crate) fn must_signal(&self, octets: usize) -> bool {
+        self.unsignalled + 1 >= SIGNAL_EVERY || self.octets + octets >= SIGNAL_OCTETS
+    }
+
+    /// Records a posted request with a buffer of `octets`.
+    #[inline]
+    pub(crate) fn posted(&mut self, octets: usize, signalled: bool) {
         self.used += 1;
         self.unsignalled += 1;
+        self.octets += octets;
         if signalled {
+            self.octets = 0;
             self.signalled.push_back(std::mem::take(&mut self.unsignalled));
         }
     }

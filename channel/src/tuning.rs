@@ -12,6 +12,12 @@ use std::time::Duration;
 /// memory twice as long to save 8 of them.
 pub(crate) const SIGNAL_EVERY: u32 = 32;
 
+/// A request is signalled, too, once the buffers since the last one have as many octets: the sender writes its messages
+/// into few buffers then, which its processor's cache holds.
+///
+/// *Measured* with `--bin channel --octets 65536`, as ratio to the direct program: half a round trip 0.95 instead of 0.81.
+pub(crate) const SIGNAL_OCTETS: usize = 128 << 10;
+
 /// Octets that are copied while posting, header included, if the device can.
 ///
 /// *Not measured by itself*: SoftRDMA copies payloads of this size in any case, and an inline request needs no buffer

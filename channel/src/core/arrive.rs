@@ -115,7 +115,7 @@ impl ChannelEnd {
             }
         };
         self.ep.post(Work::read(from, sink))?;
-        state.sends.posted(true);
+        state.sends.posted(0, true);
         state.inbound.push_back(None);
         Ok(())
     }

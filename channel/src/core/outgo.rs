@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use itapi::{Buffer, Work};
 
-use super::{ChannelEnd, plain};
+use super::ChannelEnd;
 use crate::error::{Error, Result};
 use crate::message::{Body, Draft, Memory, Outgoing};
 use crate::session::Session;
@@ -136,7 +136,9 @@ impl ChannelEnd {
     #[inline]
     fn send_buffer(&self, state: &mut State, mut buffer: Buffer) -> Result<()> {
         buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
-        self.post(state, Work::send(buffer), false)
+        let octets = buffer.len();
+        let signalled = state.sends.must_signal(octets);
+        self.post(state, Work::send(buffer), octets, signalled)
     }
 
     /// Sends octets that are copied while posting, put together in `room`.
@@ -145,7 +147,7 @@ impl ChannelEnd {
         let header = self.header(state, Kind::Small)?;
         room[..HEADER].copy_from_slice(&header);
         room[HEADER..HEADER + octets.len()].copy_from_slice(octets);
-        self.post(state, plain(&room[..HEADER + octets.len()]), false)
+        self.post_copied(state, &room[..HEADER + octets.len()], false)
     }
 
     /// Sends the address of a large message; the peer reads it, and acknowledges that.
@@ -157,7 +159,7 @@ impl ChannelEnd {
         whole[..HEADER].copy_from_slice(&self.header(state, Kind::Large)?);
         whole[HEADER..].copy_from_slice(&place);
         state.unread.push_back(region);
-        self.post(state, plain(&whole), false)
+        self.post_copied(state, &whole, false)
     }
 
     /// Sends counts only; false: there is no room.
@@ -168,7 +170,7 @@ impl ChannelEnd {
         let header = self.header(state, kind)?;
         // The end and all after it are signalled, so that the last one is known to be sent.
         let signalled = state.session.as_ref().is_some_and(Session::has_ended);
-        self.post(state, plain(&header), signalled)?;
+        self.post_copied(state, &header, signalled)?;
         Ok(true)
     }
 
@@ -182,12 +184,24 @@ impl ChannelEnd {
         Ok(session.header(kind).to_octets())
     }
 
+    /// Posts a Send of octets that are copied meanwhile.
     #[inline]
-    fn post(&self, state: &mut State, work: Work<'_>, signalled: bool) -> Result<()> {
-        let signalled = signalled || state.sends.unsignalled + 1 >= SIGNAL_EVERY;
+    fn post_copied(&self, state: &mut State, octets: &[u8], signalled: bool) -> Result<()> {
+        let signalled = signalled || state.sends.must_signal(0);
+        self.post(state, Work::send(octets), 0, signalled)
+    }
+
+    #[inline]
+    fn post(
+        &self,
+        state: &mut State,
+        work: Work<'_>,
+        octets: usize,
+        signalled: bool,
+    ) -> Result<()> {
         let work = if signalled { work } else { work.unsignalled() };
         self.ep.post(work)?;
-        state.sends.posted(signalled);
+        state.sends.posted(octets, signalled);
         Ok(())
     }
 
