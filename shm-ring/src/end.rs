@@ -53,6 +53,8 @@ pub struct End {
     head: AtomicU32,
     /// What the peer had written at the last check: a [`Written`].
     written_by_peer: AtomicU64,
+    /// Octets read when [`End::fall_asleep`] was called last.
+    slept_at: AtomicU32,
     /// Copies into the ring of at least this many octets bypass the caches.
     past_caches_from: usize,
 }
@@ -93,6 +95,7 @@ impl End {
             read_by_peer: AtomicU32::new(0),
             head: AtomicU32::new(0),
             written_by_peer: AtomicU64::new(0),
+            slept_at: AtomicU32::new(0),
             past_caches_from: NON_TEMPORAL_MIN,
         }
     }
@@ -446,12 +449,15 @@ impl End {
 
     /// Wakes a peer that sleeps until there is room, once enough room is free.
     fn report_room(&self, bell: &impl Fn()) {
-        let stalled = &self.way_in().stalled.0;
-        if stalled.load(Ordering::Relaxed) == 0 {
+        let way = self.way_in();
+        // Acquire: what the peer had written before. By an earlier position, a ring that is full would have room; then
+        // the request would be gone, and the peer would have found none.
+        if way.stalled.0.load(Ordering::Acquire) == 0 {
             return;
         }
-        let (head, tail) = (self.head.load(Ordering::Relaxed), self.seen().tail);
-        if tail.wrapping_sub(head) <= self.ring_octets() / 2 && take(stalled) {
+        let tail = Written::of(way.published.0.written.load(Ordering::Acquire)).tail;
+        let there = tail.wrapping_sub(self.head.load(Ordering::Relaxed));
+        if there <= self.ring_octets() / 2 && take(&way.stalled.0) {
             bell();
         }
     }
@@ -468,8 +474,9 @@ impl End {
         let (way_in, way_out) = (self.way_in(), self.way_out());
         way_in.asleep.0.store(1, Ordering::Relaxed);
         if wants_room {
-            way_out.stalled.0.store(1, Ordering::Relaxed);
+            way_out.stalled.0.store(1, Ordering::Release);
         }
+        self.slept_at.store(self.head.load(Ordering::Relaxed), Ordering::Relaxed);
         fence(Ordering::SeqCst);
         // Room may have been published without this fence.
         self.report_room(&bell);
@@ -477,9 +484,17 @@ impl End {
         Ok(self.octets()? > 0 || closed || (wants_room && self.room()? > 0))
     }
 
-    /// Whether the request of [`End::fall_asleep`] is still set: the peer has not yet cleared it.
+    /// Whether the request of [`End::fall_asleep`] for octets is still set, and nothing was read since: the peer has not
+    /// yet cleared it, and knows the room that there is.
     pub fn is_asleep(&self) -> bool {
         self.way_in().asleep.0.load(Ordering::Relaxed) != 0
+            && self.slept_at.load(Ordering::Relaxed) == self.head.load(Ordering::Relaxed)
+    }
+
+    /// Whether the request of [`End::fall_asleep`] for room is still set. The peer may clear it and call its `bell`
+    /// although there is none.
+    pub fn is_stalled(&self) -> bool {
+        self.way_out().stalled.0.load(Ordering::Relaxed) != 0
     }
 
     /// Withdraws the request of [`End::fall_asleep`]: this end polls, and the peer does not wake it.

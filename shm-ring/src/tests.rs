@@ -182,6 +182,27 @@ fn the_bell_rings_for_room_when_there_is_much() {
     assert!(near.fall_asleep(true, || {}).unwrap(), "there is room");
 }
 
+// It would find the request, see room by the position that it knows, and clear the request although there is none.
+#[test]
+fn a_reader_that_falls_asleep_leaves_the_request_of_a_full_ring() {
+    let [near, far] = ends();
+    write(&near, &pattern(0, 8)).unwrap();
+    read(&far, 8).unwrap();
+    assert_eq!(write(&near, &pattern(8, 2 * MIN_RING as usize)), Ok(MIN_RING as usize));
+    assert!(!near.fall_asleep(true, || {}).unwrap() && near.is_stalled());
+    let rung = Cell::new(0);
+    let bell = || rung.set(rung.get() + 1);
+    assert!(far.fall_asleep(false, bell).unwrap(), "there is something");
+    assert!(near.is_stalled() && rung.get() == 0);
+    let mut octets = vec![0; MIN_RING as usize];
+    // SAFETY: a live slice that nothing else uses.
+    assert_eq!(unsafe { far.read([(octets.as_mut_ptr(), octets.len())], bell) }, Ok(octets.len()));
+    assert!(!near.is_stalled() && rung.get() == 1);
+    // Its request for octets does not cover the room that it has made since.
+    assert!(!far.is_asleep());
+    assert!(!far.fall_asleep(false, bell).unwrap() && far.is_asleep());
+}
+
 #[test]
 fn impossible_positions_are_refused() {
     use kal_os::sync::Ordering;

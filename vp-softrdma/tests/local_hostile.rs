@@ -113,6 +113,48 @@ fn completes(end: &End) -> bool {
     true
 }
 
+/// Where a side that made the memory asks for room: the first ring's last word.
+const STALLED: u64 = 512;
+
+/// The request for room is then gone, and the peer does not ring again.
+#[test]
+fn a_bell_without_room_does_not_stop_a_sender() {
+    let near = End::new(|_| {});
+    let ((a, _socket), (mine, peers)) = (sockets(), local_pair(RING));
+    let far = shm_ring::End::map(&peers.memory, shm_ring::Side::Other).unwrap();
+    let bell = || {
+        rustix::io::write(&peers.peer_doorbell, &0u64.to_ne_bytes()).unwrap();
+    };
+    // With time limits that are longer than the test's.
+    near.rts_with(a, StreamParams::new(Role::Initiator), Some(mine));
+    let source = near.region(Buffer::pattern(LEN, 1));
+    (0..5).for_each(|wr_id| near.post(wr_id, SEND, &[source.all()]));
+    let asks_for_room = || {
+        let mut word = [0; 4];
+        rustix::io::pread(&peers.memory, &mut word, STALLED).unwrap();
+        u32::from_ne_bytes(word) != 0
+    };
+    let wait = |what, until: &dyn Fn() -> bool| {
+        let bound = warpline_patience::Bound::new(what);
+        while !until() {
+            bound.check();
+            std::thread::yield_now();
+        }
+    };
+    wait("the ring to be full", &|| far.octets().unwrap() == RING && asks_for_room());
+    rustix::io::pwrite(&peers.memory, &[0; 4], STALLED).unwrap();
+    bell();
+    wait("the sender to ask again", &asks_for_room);
+    let octets = std::cell::Cell::new(0);
+    wait("the rest", &|| {
+        octets.set(octets.get() + far.read_slice(&mut [0; 4096], bell).unwrap());
+        octets.get() >= 5 * LEN
+    });
+    for wr_id in 0..5 {
+        near.done(wr_id);
+    }
+}
+
 #[test]
 fn memory_that_is_overwritten_damages_nothing_else() {
     for round in 1..=rounds(12) {

@@ -163,11 +163,19 @@ impl Local {
         Sent::Full
     }
 
-    /// Whether a ring that was full has room again.
+    /// Whether a ring that was full has room again. If not, the peer rings, unless a thread polls.
     pub(crate) fn has_room_again(&self) -> bool {
-        self.full.load(Ordering::Relaxed)
-            && self.room() != 0
-            && self.full.swap(false, Ordering::Relaxed)
+        if !self.full.load(Ordering::Relaxed) {
+            return false;
+        }
+        if self.room() != 0 {
+            return self.full.swap(false, Ordering::Relaxed);
+        }
+        // It may have rung for something else.
+        if !self.awake.load(Ordering::Relaxed) && !self.end.is_stalled() {
+            self.sleep();
+        }
+        false
     }
 
     /// Receives what is there into `pieces`, in order. [`Received::Empty`]: the peer rings for what comes next,
@@ -187,6 +195,8 @@ impl Local {
                 }
                 Ok(0) => match self.fall_asleep() {
                     Ok(false) => return Received::Empty,
+                    // Octets are read now; the next visit sends.
+                    Ok(true) if self.full.load(Ordering::Relaxed) => ring(&self.doorbell),
                     Ok(true) => {}
                     Err(corrupt) => return Received::Broken(self.corrupt(corrupt)),
                 },
