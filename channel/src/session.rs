@@ -190,17 +190,10 @@ impl Session {
         self.owed.min(self.window.saturating_sub(self.granted))
     }
 
-    /// The peer is to learn which of its messages were read: there are no more, or it gets back a quarter of what it keeps
-    /// for this end.
-    #[inline]
-    fn reads_are_due(&self) -> bool {
-        self.read > 0 && (self.reading == 0 || self.read >= self.large.div_ceil(4))
-    }
-
     /// An acknowledgement is due, even if there is nothing else to send.
     #[inline]
     pub fn must_acknowledge(&self) -> bool {
-        self.reads_are_due() || (self.returnable() >= self.window.div_ceil(2) && !self.peer_ended)
+        self.read > 0 || (self.returnable() >= self.window.div_ceil(2) && !self.peer_ended)
     }
 
     /// The peer may send nothing until this end returns a credit, and there are some to return.
@@ -401,32 +394,6 @@ mod tests {
         assert_eq!(granted(&mut ours, 10), 64);
         ours.narrow(2_000);
         assert_eq!(granted(&mut ours, 1000), FEW);
-    }
-
-    #[test]
-    fn reads_are_acknowledged_a_quarter_at_a_time_while_there_are_more() {
-        let greeting = Greeting { small: 64, slots: 16, large: 8, longest: 1000 };
-        let mut ours = Session::new(greeting, greeting);
-        for _ in 0..4 {
-            assert!(ours.arrive(&large(1000)).is_ok());
-        }
-        let mut acknowledged = Vec::new();
-        for _ in 0..4 {
-            ours.was_read();
-            ours.taken();
-            let due = ours.must_acknowledge();
-            acknowledged.push(if due { ours.header(Kind::Ack).read } else { 0 });
-        }
-        assert_eq!(acknowledged, [0, 2, 0, 2]);
-        // The last one is acknowledged alone.
-        for _ in 0..3 {
-            assert!(ours.arrive(&large(1000)).is_ok());
-        }
-        (0..2).for_each(|_| ours.was_read());
-        assert_eq!(ours.header(Kind::Ack).read, 2);
-        assert!(!ours.must_acknowledge());
-        ours.was_read();
-        assert!(ours.must_acknowledge());
     }
 
     #[test]
