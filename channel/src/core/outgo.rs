@@ -137,8 +137,7 @@ impl ChannelEnd {
     fn send_buffer(&self, state: &mut State, mut buffer: Buffer) -> Result<()> {
         buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
         let octets = buffer.len();
-        let signalled = state.sends.must_signal(octets);
-        self.post(state, Work::send(buffer), octets, signalled)
+        self.post(state, Work::send(buffer), octets, false)
     }
 
     /// Sends octets that are copied while posting, put together in `room`.
@@ -147,7 +146,7 @@ impl ChannelEnd {
         let header = self.header(state, Kind::Small)?;
         room[..HEADER].copy_from_slice(&header);
         room[HEADER..HEADER + octets.len()].copy_from_slice(octets);
-        self.post_copied(state, &room[..HEADER + octets.len()], false)
+        self.post(state, Work::send(&room[..HEADER + octets.len()]), 0, false)
     }
 
     /// Sends the address of a large message; the peer reads it, and acknowledges that.
@@ -159,7 +158,7 @@ impl ChannelEnd {
         whole[..HEADER].copy_from_slice(&self.header(state, Kind::Large)?);
         whole[HEADER..].copy_from_slice(&place);
         state.unread.push_back(region);
-        self.post_copied(state, &whole, false)
+        self.post(state, Work::send(&whole), 0, false)
     }
 
     /// Sends counts only; false: there is no room.
@@ -170,7 +169,7 @@ impl ChannelEnd {
         let header = self.header(state, kind)?;
         // The end and all after it are signalled, so that the last one is known to be sent.
         let signalled = state.session.as_ref().is_some_and(Session::has_ended);
-        self.post_copied(state, &header, signalled)?;
+        self.post(state, Work::send(&header), 0, signalled)?;
         Ok(true)
     }
 
@@ -184,13 +183,7 @@ impl ChannelEnd {
         Ok(session.header(kind).to_octets())
     }
 
-    /// Posts a Send of octets that are copied meanwhile.
-    #[inline]
-    fn post_copied(&self, state: &mut State, octets: &[u8], signalled: bool) -> Result<()> {
-        let signalled = signalled || state.sends.must_signal(0);
-        self.post(state, Work::send(octets), 0, signalled)
-    }
-
+    /// Posts a Send from a buffer with `octets`, or of octets that are copied meanwhile: then `octets` is 0.
     #[inline]
     fn post(
         &self,
@@ -199,6 +192,7 @@ impl ChannelEnd {
         octets: usize,
         signalled: bool,
     ) -> Result<()> {
+        let signalled = signalled || state.sends.must_signal(octets);
         let work = if signalled { work } else { work.unsignalled() };
         self.ep.post(work)?;
         state.sends.posted(octets, signalled);
