@@ -29,10 +29,11 @@ use crate::tuning::{ARENA_OCTETS, BATCH_FPDUS, BATCH_OCTETS, GATHER_MIN};
 
 /// The largest FPDU, markers included.
 const MAX_FPDU: usize = 66 << 10;
-/// Pieces given to one `sendmsg`: of a batch with few runs or for a ring, which holds few FPDUs; and of others.
-/// Clearing room for many takes as long as copying 4 KiB.
-const FEW_PIECES: usize = 16;
+/// Pieces given to one `sendmsg`.
 const MAX_PIECES: usize = 128;
+/// The same for a batch with few runs, and for a ring, which holds few FPDUs: clearing room for more takes as long as
+/// copying 4 KiB.
+const FEW_PIECES: usize = 16;
 
 /// A run of a batch's octets.
 #[derive(Clone, Copy)]
@@ -171,15 +172,14 @@ impl Batch {
             let octets = &self.arena[at + self.run_sent..at + len];
             return Ok(stream.send(octets));
         }
-        let most = match stream.shared() {
-            None if self.runs.len() - self.run > FEW_PIECES => {
-                return self.send_pieces::<MAX_PIECES>(stream, source, usize::MAX);
-            }
-            None => usize::MAX,
+        match stream.shared() {
             // Each piece is checked again at each call.
-            Some(local) => local.room(),
-        };
-        self.send_pieces::<FEW_PIECES>(stream, source, most)
+            Some(local) => self.send_pieces::<FEW_PIECES>(stream, source, local.room()),
+            None if self.runs.len() - self.run <= FEW_PIECES => {
+                self.send_pieces::<FEW_PIECES>(stream, source, usize::MAX)
+            }
+            None => self.send_pieces::<MAX_PIECES>(stream, source, usize::MAX),
+        }
     }
 
     /// [`Batch::send`], in `N` pieces at most, and no further piece after `most` octets.
