@@ -106,7 +106,8 @@ impl Inner {
     pub(crate) fn receive(&mut self, context: &Context, over: bool, resumed: bool) -> bool {
         self.coalesce.attend();
         let Some(link) = &mut self.link else { return false };
-        let resumed = resumed || link.has_room_again();
+        // First: what it reports is then known to both.
+        let resumed = link.has_room_again() || resumed;
         if resumed {
             self.resume();
         }
