@@ -218,7 +218,10 @@ impl Fault {
             // its source.
             let (mut completions, mut from) = ([WorkCompletion::BLANK; CHUNK], [None; CHUNK]);
             let room = CHUNK.min(out.out.len() - filled);
-            match lock(queue).make_room(room) {
+            let mut kept = lock(queue);
+            let (arms, made) = (kept.arms(), kept.make_room(room));
+            drop(kept);
+            match made {
                 Err(status) if filled == 0 => return Err(status),
                 Err(_) => break,
                 Ok(()) => {}
@@ -235,7 +238,7 @@ impl Fault {
             }
             filled += queue.take(out, filled);
             if polled < room {
-                queue.drained();
+                queue.drained(arms);
             }
             // An empty result tells the consumer that there is nothing, so a lost completion must not cause one.
             if polled == 0 || polled < room && (filled > 0 || !queue.is_empty()) {

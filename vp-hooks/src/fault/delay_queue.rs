@@ -23,9 +23,11 @@ pub(crate) struct DelayQueue {
     blocked: Vec<QpId>,
     /// Number of polls so far.
     polls: u64,
-    /// Whether the CQ was armed and not yet found empty: what it holds came before the request, perhaps, and then no
-    /// notification reports it. Nothing is delayed meanwhile.
-    armed: bool,
+    /// How often the CQ was armed.
+    arms: u64,
+    /// How often it had been armed when a poll began that found it empty. While this is less, what it holds came before
+    /// the request, perhaps, and then no notification reports it. Nothing is delayed meanwhile.
+    drained: u64,
 }
 
 impl DelayQueue {
@@ -69,7 +71,8 @@ impl DelayQueue {
         self.blocked.try_reserve(self.kept.len() + more).map_err(none)
     }
 
-    /// Adds a completion, as often and with the delay that its fate says, unless the CQ is armed.
+    /// Adds a completion, as often and with the delay that its fate says, unless the CQ was armed and not found
+    /// empty since.
     pub(super) fn put(
         &mut self,
         (completion, from): (&WorkCompletion, Option<DatagramSource>),
@@ -82,7 +85,7 @@ impl DelayQueue {
             Fate::Later(polls) => (1, polls),
         };
         for _ in 0..copies {
-            let polls = if self.armed { 0 } else { polls };
+            let polls = if self.drained < self.arms { 0 } else { polls };
             let due = self.polls.saturating_add(u64::from(polls));
             self.kept.push_back(Kept { completion: *completion, from, due });
         }
@@ -91,12 +94,17 @@ impl DelayQueue {
     /// Makes everything due, and what the CQ holds now, too. Called after the CQ was armed.
     pub(super) fn armed(&mut self) {
         self.kept.iter_mut().for_each(|kept| kept.due = 0);
-        self.armed = true;
+        self.arms += 1;
     }
 
-    /// Called when the CQ was found empty: it notifies of everything that comes from now on.
-    pub(super) fn drained(&mut self) {
-        self.armed = false;
+    /// How often the CQ was armed so far.
+    pub(super) fn arms(&self) -> u64 {
+        self.arms
+    }
+
+    /// Called when a poll found the CQ empty that began after so many requests: it notifies of all that comes later.
+    pub(super) fn drained(&mut self, arms: u64) {
+        self.drained = self.drained.max(arms);
     }
 
     /// Removes the completions of a QP.
@@ -177,8 +185,12 @@ mod tests {
         queue.armed();
         queue.put((&of(1, 1), None), Fate::Later(9));
         assert_eq!(poll(&mut queue, 8), [1]);
-        queue.drained();
+        // By a poll that another thread began before the request.
+        queue.drained(0);
         queue.put((&of(1, 2), None), Fate::Later(9));
+        assert_eq!(poll(&mut queue, 8), [2]);
+        queue.drained(queue.arms());
+        queue.put((&of(1, 3), None), Fate::Later(9));
         assert_eq!(poll(&mut queue, 8), []);
     }
 }
