@@ -82,6 +82,8 @@ struct Play {
     /// Position of the peer that was seen last.
     read: u32,
     head: u32,
+    /// The head when it fell asleep last.
+    slept_at: u32,
     written: u32,
     /// So many octets before that position were next to it.
     short: u32,
@@ -97,9 +99,23 @@ impl Play {
     fn new(end: End, memory: Memory, side: Side) -> Self {
         let out = usize::from(side == Side::Other);
         let (memory, meanwhile) = (RefCell::new(memory), RefCell::default());
-        let (tail, read, head, written, short) = (0, 0, 0, 0, 0);
+        let (tail, read, head, slept_at, written, short) = (0, 0, 0, 0, 0, 0);
         let (bells, corrupt, seed) = (Cell::new(0), false, 0);
-        Self { end, memory, out, tail, read, head, written, short, meanwhile, bells, corrupt, seed }
+        Self {
+            end,
+            memory,
+            out,
+            tail,
+            read,
+            head,
+            slept_at,
+            written,
+            short,
+            meanwhile,
+            bells,
+            corrupt,
+            seed,
+        }
     }
 
     fn way_out(&self) -> Way {
@@ -258,11 +274,10 @@ impl Play {
         if alone {
             let due = self.due_read(len);
             assert_eq!(done.as_ref().map(Vec::len), due.as_ref().copied());
-            let left = |done| self.written.wrapping_sub(begin.wrapping_add(done as u32));
             // By the peer's present position.
-            let known = self.word(self.way_in().tail()) == self.written;
-            let is_due = |done| known && done > 0 && left(done) <= self.end.ring_octets() / 2;
-            if due.is_ok_and(is_due) {
+            let tail = self.word(self.way_in().tail());
+            let left = |done| tail.wrapping_sub(begin.wrapping_add(done as u32));
+            if due.is_ok_and(|done| done > 0 && left(done) <= self.end.ring_octets() / 2) {
                 assert_eq!(self.bells.get(), u32::from(stalled));
             }
         }
@@ -384,7 +399,8 @@ impl Play {
         let way = self.way_in();
         let over = self.word(way.closed()) != 0 && self.word(way.tail()) == self.head;
         assert_eq!(self.end.is_over(), over);
-        assert!(!self.end.is_asleep() || self.word(way.asleep()) != 0);
+        let asks = self.word(way.asleep()) != 0;
+        assert_eq!(self.end.is_asleep(), asks && self.slept_at == self.head);
         assert_eq!(self.end.is_stalled(), self.word(self.way_out().stalled()) != 0);
     }
 
@@ -394,6 +410,7 @@ impl Play {
         let there = self.word(self.way_in().tail()).wrapping_sub(self.head);
         let is_told =
             self.word(self.way_in().stalled()) != 0 && there <= self.end.ring_octets() / 2;
+        self.slept_at = self.head;
         let (result, alone) = self.call(|| self.end.fall_asleep(wants_room, || self.bell()));
         self.check(None, None);
         if !alone {
