@@ -204,6 +204,9 @@ fn ranges_that_no_process_has_are_refused() {
 #[test]
 fn memory_that_the_process_may_not_access_is_refused() {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    // Far below the addresses that the kernel chooses: no other thread's memory takes the place of what
+    // is unmapped here.
+    const FREE: usize = 64 << 30;
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let number = |text: &str| text.parse::<u32>().unwrap();
     let version = release.split(['.', '-', '\n']).take(2).map(number).collect::<Vec<_>>();
@@ -213,10 +216,12 @@ fn memory_that_the_process_may_not_access_is_refused() {
     }
     let regions = Regions { probes: true, ..regions() };
     let page = rustix::param::page_size();
-    let map = |protection| {
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+    let map = |index: usize, protection| {
+        let addr = std::ptr::without_provenance_mut(FREE + index * (4 * page));
+        // SAFETY: a new anonymous mapping, which replaces none.
         let addr = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), 2 * page, protection, MapFlags::PRIVATE)
+            let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+            mmap_anonymous(addr, 2 * page, protection, flags)
         };
         std::ptr::NonNull::new(addr.expect("memory").cast::<u8>()).expect("not null")
     };
@@ -225,13 +230,13 @@ fn memory_that_the_process_may_not_access_is_refused() {
         let range = unsafe { vp_api::MemRange::unowned(addr, 2 * page) };
         regions.register(pd(PD), &MrInit { range, ..init(&Buffer::new(8), access) })
     };
-    let read_only = map(ProtFlags::READ);
+    let read_only = map(0, ProtFlags::READ);
     assert_eq!(register(read_only, FULL).unwrap_err().status, VpStatus::InvalidAddress);
     let stag = register(read_only, Access::LOCAL_READ | Access::REMOTE_READ).unwrap();
     regions.deallocate(stag).unwrap();
-    let foreign = map(ProtFlags::empty());
+    let foreign = map(1, ProtFlags::empty());
     assert_eq!(register(foreign, Access::LOCAL_READ).unwrap_err().status, VpStatus::InvalidAddress);
-    let half = map(ProtFlags::READ | ProtFlags::WRITE);
+    let half = map(2, ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: the second page of what was mapped above; nothing uses it.
     unsafe { munmap(half.as_ptr().wrapping_add(page).cast(), page) }.unwrap();
     assert_eq!(register(half, Access::LOCAL_READ).unwrap_err().status, VpStatus::InvalidAddress);
