@@ -159,7 +159,7 @@ impl Lmr {
     pub fn share(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<Self> {
         check_addressing(addressing)?;
         self.not_lent("shared")?;
-        let shared = self.0.lmr.share(pz.ual(), addressing, access, Keys::default().next())?;
+        let shared = self.0.lmr.share(pz.ual(), addressing, access, Keys::random())?;
         let stag = shared.stag();
         Ok(Self::wrap(shared, self.0.region.clone(), addressing, access, stag))
     }

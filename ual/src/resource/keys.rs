@@ -4,22 +4,29 @@
 //! differs, so that rights granted earlier are gone.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The keys of one STag index: every octet once, in an order of its own, before one is repeated.
 #[derive(Debug, Default)]
 pub struct Keys {
     order: RandomState,
-    mask: u8,
+    /// The key that the index had first, if it was given.
+    first: Option<u8>,
+    /// What makes that the first of the order. Most regions never need a second key, which is why it is computed late.
+    mask: OnceLock<u8>,
     used: AtomicU8,
 }
 
 impl Keys {
+    /// A random key, for an index that has none yet.
+    pub fn random() -> u8 {
+        RandomState::new().hash_one(()) as u8
+    }
+
     /// Of an index that is valid with this key now.
     pub fn after(key: u8) -> Self {
-        let keys = Self::default();
-        let mask = keys.next() ^ key;
-        Self { mask, ..keys }
+        Self { first: Some(key), used: AtomicU8::new(1), ..Self::default() }
     }
 
     /// The next key.
@@ -34,13 +41,17 @@ impl Keys {
     }
 
     fn key(&self, count: u8) -> u8 {
+        let mask = || self.first.map_or(0, |first| self.permuted(0) ^ first);
+        self.permuted(count) ^ self.mask.get_or_init(mask)
+    }
+
+    fn permuted(&self, count: u8) -> u8 {
         // Rounds of a Feistel network make a permutation of the octets from any function of halves.
-        let permuted = (0..4u8).fold(count, |octet, round| {
+        (0..4u8).fold(count, |octet, round| {
             let (left, right) = (octet >> 4, octet & 15);
             let mixed = self.order.hash_one((round, right)) as u8 & 15;
             right << 4 | (left ^ mixed)
-        });
-        permuted ^ self.mask
+        })
     }
 }
 
@@ -69,5 +80,7 @@ mod tests {
             assert!(given.next() == upcoming && upcoming != 7);
         }
         assert_eq!(given.next(), 7);
+        let random: HashSet<u8> = (0..256).map(|_| Keys::random()).collect();
+        assert!(random.len() > 128, "{} different keys of 256", random.len());
     }
 }

@@ -29,7 +29,7 @@ pub struct LmrInit {
 impl LmrInit {
     /// Absolute addresses, a random key, not pinned.
     pub fn new(range: MemRange, access: Access) -> Self {
-        let key = Keys::default().next();
+        let key = Keys::random();
         Self { range, access, addressing: Addressing::Absolute, key, pin: false }
     }
 
