@@ -1,7 +1,7 @@
 //! Tests of the budgets: a QP that has more to send than its budget stops, and continues at its next
 //! visit.
 
-use vp_api::{Data, Qp, Remote, SendFlags, SendOp, SendWr};
+use vp_api::{Cq, Data, Qp, Remote, SendFlags, SendOp, SendWr, Sge};
 use warpline_patience::{Bound, until};
 
 use crate::testing::end::{End, pair};
@@ -59,6 +59,61 @@ fn a_poll_goes_on_with_what_is_unsent() {
     end.qp.inside(|inner, _| inner.link.as_mut().expect("connected").unsent = true);
     end.qp.poll();
     assert_eq!(end.sends(), 1);
+}
+
+/// Posts an empty Write, which is deferred.
+fn defer(end: &End, peer: &End) {
+    let remote = Remote { stag: peer.stag, to: peer.buffer.addr() };
+    let (op, flags) = (SendOp::Write { remote }, SendFlags::COALESCE | SendFlags::SIGNALED);
+    end.qp.post_send(&[SendWr { wr_id: 7, op, data: Data::Sgl(&[]), flags }]).expect("room");
+}
+
+/// An end that has read a part of a large Write, all that has arrived, and the peer that goes on when it is served.
+fn written() -> (End, End) {
+    let (writer, end) = pair(LARGE);
+    let (to, len) = (writer.buffer.addr(), LARGE as u32);
+    let source = [Sge { stag: writer.stag, to, len }];
+    let remote = Remote { stag: end.stag, to: end.buffer.addr() };
+    let (op, flags) = (SendOp::Write { remote }, SendFlags::empty());
+    writer.qp.post_send(&[SendWr { wr_id: 1, op, data: Data::Sgl(&source), flags }]).expect("room");
+    let mut last = 0;
+    until("a part of the Write", || {
+        end.qp.poll();
+        let received = end.qp.query().expect("it is there").counters.octets_received;
+        expects_large(&end) && std::mem::replace(&mut last, received) == received
+    });
+    (end, writer)
+}
+
+fn expects_large(end: &End) -> bool {
+    end.qp.inside(|inner, _| inner.link.as_ref().expect("connected").inbox.expects_large())
+}
+
+/// What is deferred does not wait until a long payload is read.
+#[test]
+fn deferred_posts_are_sent_before_large_payloads_are_read() {
+    let (end, peer) = pair(64);
+    let prepare = |end: &End| end.qp.inside(|inner, context| inner.send_before_large(context));
+    defer(&end, &peer);
+    assert!(!expects_large(&end) && !prepare(&end));
+    assert_eq!(end.sends(), 0);
+
+    let (end, peer) = written();
+    assert!(!prepare(&end));
+    defer(&end, &peer);
+    assert!(prepare(&end));
+    assert_eq!(end.sends(), 1);
+}
+
+/// The consumer is notified of what was sent then, even if nothing is read.
+#[test]
+fn a_post_that_is_sent_before_a_payload_completes_as_any_other() {
+    let (end, peer) = written();
+    end.cq.arm(false).unwrap();
+    defer(&end, &peer);
+    end.qp.poll();
+    assert!(end.qp.inside(|inner, _| inner.leaves_nothing()));
+    assert!(end.completed());
 }
 
 // RFC 5044 4.5 [MPA-21]

@@ -111,7 +111,8 @@ impl Inner {
         if resumed {
             self.resume();
         }
-        let Some(link) = &mut self.link else { return false };
+        let sent = self.send_before_large(context);
+        let Some(link) = &mut self.link else { return sent };
         let state = self.core.proto.state();
         let octets = link.inbox.octets;
         let (over, quiet) = match link.stream.shared() {
@@ -124,7 +125,7 @@ impl Inner {
             false => link.inbox.receive(&link.stream, &mut self.core, context, over),
         };
         self.unread = stopped == Stopped::Budget;
-        let idle = !link.unsent && !resumed && self.coalesce.deferred() == 0;
+        let idle = !link.unsent && !resumed && !sent && self.coalesce.deferred() == 0;
         // An end that leaves the state unchanged waits for octets that are still to be sent.
         if (link.inbox.octets, self.core.proto.state()) == (octets, state) && idle {
             return false;
@@ -132,9 +133,21 @@ impl Inner {
         if self.has_nothing_to_do() {
             self.end_visit(context);
         } else {
-            self.drive(context);
+            let budget = if sent { self.budget_left } else { tuning::SEND_BUDGET };
+            self.drive_within(context, budget);
         }
         true
+    }
+
+    /// Transmits deferred posts before large payloads are read, which takes up to 100 us: the peer may wait for them. False:
+    /// there was none, or no such payload.
+    pub(super) fn send_before_large(&mut self, context: &Context) -> bool {
+        let large = || self.link.as_ref().is_some_and(|link| link.inbox.expects_large());
+        let sends = self.coalesce.deferred() != 0 && large();
+        if sends {
+            self.drive(context);
+        }
+        sends
     }
 
     /// After a receive, mostly: nothing is to be sent, and the core requests nothing.

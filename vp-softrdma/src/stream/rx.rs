@@ -125,6 +125,11 @@ pub(crate) enum Stopped {
 }
 
 impl Inbox {
+    /// Large payloads are on their way.
+    pub(crate) fn expects_large(&self) -> bool {
+        self.large > 0
+    }
+
     /// Reads until the socket is empty or the QP's budget is used up. A short read means empty; if an end may
     /// follow (`over`, always so for shared memory), only where shared memory shows that none does.
     #[inline]
