@@ -108,5 +108,7 @@ pub(super) fn program(of: &Evidence) -> Shown {
         percent(verbs.waited)
     );
     let remedy = format!("profile the program: perf record -g -p {}", of.pid);
-    (of.connected && of.empty() > 0.5).then(|| (outside.min(of.empty()), shows, remedy))
+    // A thread that has no processor is not at fault.
+    let own = (outside - of.starved).max(0.0);
+    (of.connected && of.empty() > 0.5).then(|| (own.min(of.empty()), shows, remedy))
 }
