@@ -1,7 +1,10 @@
 //! Tests of the budgets: a QP that has more to send than its budget stops, and continues at its next
 //! visit.
 
-use vp_api::{Cq, Data, Qp, Remote, SendFlags, SendOp, SendWr, Sge};
+use std::io::Write;
+use std::time::Duration;
+
+use vp_api::{Cq, Data, Qp, QpState, Remote, SendFlags, SendOp, SendWr, Sge, WorkCompletion};
 use warpline_patience::{Bound, until};
 
 use crate::testing::end::{End, pair};
@@ -114,6 +117,32 @@ fn a_post_that_is_sent_before_a_payload_completes_as_any_other() {
     end.qp.poll();
     assert!(end.qp.inside(|inner, _| inner.leaves_nothing()));
     assert!(end.completed());
+}
+
+/// The peer dies within a large payload: the transmission before the read notices, and nothing is lost.
+#[test]
+fn a_reset_is_noticed_before_a_payload_is_read() {
+    let (end, mut peer) = End::against_a_socket(64 << 10);
+    // The front of an RDMA Write of 60,000 octets.
+    let mut front = (14 + 60_000_u16).to_be_bytes().to_vec();
+    front.extend([0xc1, 0x40]);
+    front.extend(end.stag.0.to_be_bytes());
+    front.extend(end.buffer.addr().to_be_bytes());
+    front.extend([0; 1000]);
+    peer.write_all(&front).expect("room");
+    until("the front of the Write", || {
+        end.qp.poll();
+        expects_large(&end)
+    });
+    rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).expect("a socket");
+    drop(peer);
+    defer(&end, &end);
+    end.qp.poll();
+    assert!(end.qp.inside(|inner, _| inner.leaves_nothing()));
+    let info = end.qp.query().expect("it is there");
+    assert_eq!((info.state, info.sends_lost), (QpState::Error, 1));
+    let mut out = [WorkCompletion::BLANK];
+    assert_eq!((end.cq.poll(&mut out), out[0].wr_id), (Ok(1), 7));
 }
 
 // RFC 5044 4.5 [MPA-21]

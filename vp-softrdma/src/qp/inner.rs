@@ -106,7 +106,7 @@ impl Inner {
     pub(crate) fn receive(&mut self, context: &Context, over: bool, resumed: bool) -> bool {
         self.coalesce.attend();
         let Some(link) = &mut self.link else { return false };
-        // First: what it reports is then known to both.
+        // Asked even if an event reports room: the stream then knows, too, that it is not full any more.
         let resumed = link.has_room_again() || resumed;
         if resumed {
             self.resume();
