@@ -112,3 +112,22 @@ pub(super) fn program(of: &Evidence) -> Shown {
     let own = (outside - of.starved).max(0.0);
     (of.connected && of.empty() > 0.5).then(|| (own.min(of.empty()), shows, remedy))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::program;
+    use crate::explain::evidence::{Evidence, Samples, Verbs};
+
+    #[test]
+    fn a_program_is_not_at_fault_while_it_has_no_processor() {
+        let share = |starved| {
+            let samples = Samples { taken: 10, sq_empty: 9, ..Samples::default() };
+            let verbs = Some(Verbs { called: 0.25, waited: 0.25 });
+            let of = Evidence { connected: true, samples, verbs, starved, ..Evidence::default() };
+            program(&of).map(|(share, ..)| share)
+        };
+        assert_eq!(share(0.0), Some(0.5));
+        assert_eq!(share(0.25), Some(0.25));
+        assert_eq!(share(0.75), Some(0.0));
+    }
+}
