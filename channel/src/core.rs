@@ -16,8 +16,8 @@ use crate::error::{End, Error, Result};
 use crate::hub::Hub;
 use crate::message::{Envelope, Memory, Message};
 use crate::session::Session;
-use crate::state::{Over, State};
-use crate::tuning::{INLINE, LOCAL_SPAN, SIGNAL_EVERY};
+use crate::state::{Over, Receives, State};
+use crate::tuning::{INLINE, LOCAL_SPAN, LONG, SIGNAL_EVERY};
 use crate::wire::{Greeting, HEADER, Kind};
 
 /// One end of a channel, see the module.
@@ -26,6 +26,8 @@ pub(crate) struct ChannelEnd {
     pub(crate) ep: Ep,
     pz: Pz,
     ours: Greeting,
+    /// Octets of the memory of a small message.
+    small: usize,
     /// Depth of the send queue, and octets that are copied while posting.
     depth: u32,
     inline: usize,
@@ -57,13 +59,13 @@ impl ChannelEnd {
         let inline = INLINE.min(hub.ia.attrs().max_inline);
         let ep = pz.ep(&hub.evd).conn_evd(&hub.events).depth(depth, receives).max_pieces(1);
         let ep = ep.max_inline(inline).allow(itapi::Access::REMOTE_READ).build()?;
-        let free = pz.buffers(receives as usize, capacity(ours.small as usize))?;
+        let small = capacity(ours.small as usize);
+        let receives = Receives::new(small, pz.buffers(receives as usize, small)?);
         let session = peer.map(|peer| Session::new(ours, peer));
-        let free = free.into_iter().map(Into::into).collect();
-        let state = State { session, free, ..State::default() };
+        let state = State { session, receives, ..State::default() };
         let (inline, pz) = (inline as usize, pz.clone());
         let (hub, state) = (hub.clone(), Mutex::new(state));
-        let core = Arc::new(Self { hub, ep, pz, ours, depth, inline, completions, state });
+        let core = Arc::new(Self { hub, ep, pz, ours, small, depth, inline, completions, state });
         core.repost(&mut core.state())?;
         core.hub.join(&core);
         Ok(core)
@@ -83,19 +85,40 @@ impl ChannelEnd {
         if state.over.is_some() {
             return Ok(());
         }
-        let needed = state.session.as_ref().map_or(u32::MAX, Session::receives);
-        let count = needed.saturating_sub(state.posted) as usize;
-        let kept = state.free.len().saturating_sub(count);
+        let State { session, receives, .. } = state;
+        let needed = session.as_ref().map_or(u32::MAX, Session::receives);
+        let count = needed.saturating_sub(receives.posted) as usize;
+        if let Some(session) = session
+            && session.posts_long()
+        {
+            self.lengthen(session, receives);
+        }
+        let kept = receives.free.len().saturating_sub(count);
         if kept == 0 {
             // Without a move of them.
-            state.posted += self.ep.post_recv_all(&mut state.free)? as u32;
+            receives.posted += self.ep.post_recv_all(&mut receives.free)? as u32;
             return Ok(());
         }
-        state.posting.extend(state.free.drain(kept..));
-        let posted = self.ep.post_recv_all(&mut state.posting);
-        state.free.append(&mut state.posting);
-        state.posted += posted? as u32;
+        receives.posting.extend(receives.free.drain(kept..));
+        let posted = self.ep.post_recv_all(&mut receives.posting);
+        receives.free.append(&mut receives.posting);
+        receives.posted += posted? as u32;
         Ok(())
+    }
+
+    /// The receives that are posted next are long. What is allocated for all of them takes addresses only: the few that are
+    /// used in turn are always the same.
+    fn lengthen(&self, session: &mut Session, receives: &mut Receives) {
+        let octets = capacity(LONG as usize);
+        if receives.octets() != octets {
+            let count = u32::from(self.ours.slots) + self.ours.reserve();
+            match self.pz.buffers(count as usize, octets) {
+                Ok(free) => receives.lengthen(octets, free),
+                Err(_) => session.stay_small(),
+            }
+        } else if receives.short == 0 {
+            session.all_are_long();
+        }
     }
 
     /// A connection event.
@@ -193,7 +216,7 @@ impl ChannelEnd {
             session.taken();
         }
         match memory {
-            Memory::Small(buffer) => state.free.push(buffer.into()),
+            Memory::Small(buffer) => state.receives.put(buffer),
             Memory::Read(buffer) if state.sinks.len() < usize::from(self.ours.large) => {
                 state.sinks.push(buffer);
             }
@@ -207,7 +230,7 @@ impl ChannelEnd {
     pub(crate) fn undrafted(&self, mut envelope: Box<Envelope>) {
         let mut state = self.state();
         match envelope.take() {
-            Memory::Small(buffer) => state.drafts.push(buffer),
+            Memory::Small(buffer) => state.undraft(buffer, self.small),
             Memory::Large { octets, .. } => self.keep(&mut state, octets),
             Memory::Read(_) | Memory::Gone => {}
         }

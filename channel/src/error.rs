@@ -1,5 +1,6 @@
 //! Errors: what was refused, and how a channel ended. Plain values.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use itapi::{ConnEvent, ConnectionEnd};
@@ -62,6 +63,9 @@ pub enum End {
     /// From its connection event.
     #[error("{0}")]
     Event(ConnEvent),
+    /// This end could not go on: there was no memory for a large message, for example.
+    #[error("{0}")]
+    Here(Arc<itapi::Error>),
 }
 
 impl std::fmt::Display for Unfit {

@@ -9,13 +9,17 @@ use crate::wire::Greeting;
 ///
 /// Memory of a channel: `slots` times `small` octets for messages that arrive, as much at most for those
 /// that leave, and `large` times the octets of a large message in each direction while there are any. What was
-/// never used takes addresses only, unless the device pins what is registered.
+/// never used takes addresses only, unless the device pins what is registered. Once many messages of up to 256 KiB came
+/// from the same machine, `slots` times 256 KiB of addresses, if that is less than the memory for large messages, of
+/// which about 4 MiB are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Longest message that is sent in one Send; a longer one is read by the peer. At least 20 octets.
+    /// Longest message that is sent in one Send; a longer one is read by the peer. At least 20 octets. After many messages of
+    /// up to 256 KiB on the same machine, those are sent in one Send, too, unless they are a `Vec`.
     pub small: u32,
     /// Messages that may be in flight to this end, or wait here to be received: 1 to 4096. While long messages come from a
-    /// peer on the same machine, fewer, as many as a processor's cache holds; all again if both ends wait to send.
+    /// peer on the same machine, fewer, as many as a processor's cache holds, and a quarter of those while each is replied
+    /// to, but at least 4; all again if both ends wait to send.
     pub slots: u16,
     /// How many of those may be large: at most 64. 0: none, and no message is longer than `small`.
     pub large: u16,
@@ -35,7 +39,7 @@ impl Default for Options {
 impl Options {
     pub(crate) fn greeting(&self) -> Result<Greeting> {
         let Self { small, slots, large, longest, .. } = *self;
-        let greeting = Greeting { small, slots, large, longest };
+        let greeting = Greeting { small, slots, large, longest, grows: true };
         greeting.check().map_or(Ok(greeting), |what| Err(Error::Options(what)))
     }
 }

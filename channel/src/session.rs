@@ -7,6 +7,7 @@
 
 use itapi::RemoteRange;
 
+use crate::tuning::{ALTERNATING, LONG};
 use crate::wire::{Greeting, HEADER, Header, Kind};
 
 /// Messages that a peer is granted however long they are, if this end has slots for so many.
@@ -63,6 +64,20 @@ pub enum Arrival {
     End,
 }
 
+/// What the receives of this end have room for. They never become shorter: the peer may use what it has heard of at any
+/// time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Growth {
+    /// All for small messages, and so they stay.
+    Never,
+    /// All for small messages.
+    NotYet,
+    /// Those posted from now on for long ones.
+    Begun,
+    /// All that are posted for long ones.
+    Done,
+}
+
 /// The state of one end of a connection.
 #[derive(Debug)]
 pub struct Session {
@@ -70,6 +85,10 @@ pub struct Session {
     peer: Greeting,
     /// Large messages that may be outstanding in either direction: the smaller limit of both ends.
     large: u16,
+    /// Octets of the longest message that is sent in one Send.
+    most: usize,
+    /// The peer's *room*, which that follows.
+    peer_room: u8,
     /// Messages that may be sent.
     credits: u16,
     /// Large messages of ours that the peer has not read.
@@ -82,8 +101,14 @@ pub struct Session {
     window: u16,
     /// Octets of the messages in the window, if that bounds it.
     span: Option<u32>,
-    /// Sixteen times the average length of the small messages that arrived last.
+    /// Messages that arrived since one was sent; and the greatest number of these since credits were returned.
+    unanswered: u32,
+    burst: u32,
+    /// Sixteen times the average length of the messages that arrived last, without those for which no receive has room.
     lengths: u64,
+    growth: Growth,
+    /// *room* of the messages that are sent.
+    room: u8,
     /// Messages of the peer that were received and not yet acknowledged.
     owed: u16,
     /// Large messages of the peer that are not read.
@@ -100,13 +125,22 @@ impl Session {
             ours,
             peer,
             large: ours.large.min(peer.large),
+            most: ours.small.min(peer.small) as usize,
+            peer_room: 0,
             credits: peer.slots,
             unread: 0,
             ended: false,
             granted: ours.slots,
             window: ours.slots,
             span: None,
+            unanswered: 0,
+            burst: 0,
             lengths: 0,
+            growth: match peer.grows && ours.has_memory_for_long() {
+                true => Growth::NotYet,
+                false => Growth::Never,
+            },
+            room: 0,
             owed: 0,
             reading: 0,
             read: 0,
@@ -114,8 +148,9 @@ impl Session {
         }
     }
 
-    /// From now on no more messages are granted at once than take `span` octets, if they are as long as the last ones; but at
-    /// least a few.
+    /// The peer is on the same machine. From now on no more messages are granted at once than take `span` octets, if they are
+    /// as long as the last ones, and a part of that while each is replied to; but at least a few. While they are longer than
+    /// *small*, receives get room for them, so that the peer sends them and this end need not read them.
     pub fn narrow(&mut self, span: u32) {
         self.span = Some(span);
     }
@@ -133,7 +168,10 @@ impl Session {
 
     /// Messages that may be granted at once.
     fn fitting(&self) -> u16 {
-        let Some(span) = self.span else { return self.ours.slots };
+        let Some(mut span) = self.span else { return self.ours.slots };
+        if self.burst <= FEW.into() {
+            span /= ALTERNATING;
+        }
         let messages = u64::from(span) * 16 / self.lengths.max(16);
         messages.clamp(FEW.min(self.ours.slots).into(), self.ours.slots.into()) as u16
     }
@@ -145,9 +183,59 @@ impl Session {
         u32::from(granted) + self.ours.reserve()
     }
 
-    /// Octets of the peer's small messages.
+    /// Octets of the longest message that is sent in one Send: a longer one is read by the peer.
+    #[inline]
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Octets of a small message: the lesser of both ends' limits.
     pub fn small(&self) -> usize {
-        self.peer.small as usize
+        self.ours.small.min(self.peer.small) as usize
+    }
+
+    /// The receives that are posted from now on are to have room for long messages, 256 KiB.
+    #[inline]
+    pub fn posts_long(&self) -> bool {
+        matches!(self.growth, Growth::Begun | Growth::Done)
+    }
+
+    /// There is no memory for such receives: small ones are posted as before.
+    pub fn stay_small(&mut self) {
+        (self.growth, self.lengths) = (Growth::Never, 0);
+    }
+
+    /// All receives that are posted have room for long messages.
+    pub fn all_are_long(&mut self) {
+        self.growth = Growth::Done;
+    }
+
+    /// A large message of `octets` has arrived from the same machine. If most are, and not very long, the receives become
+    /// longer.
+    fn grow(&mut self, octets: u64) {
+        if self.growth == Growth::Never || octets > u64::from(LONG) {
+            return;
+        }
+        self.counted(octets);
+        if self.growth == Growth::NotYet && self.lengths / 16 > u64::from(self.ours.small) {
+            self.growth = Growth::Begun;
+            self.window = self.fitting();
+        }
+    }
+
+    /// *room* for the next messages. None while short messages arrive: they use more receives in turn, and long ones
+    /// would touch the memory of all.
+    fn room(&self) -> u8 {
+        let long = self.lengths / 16 > u64::from(self.ours.small / 2);
+        if self.growth == Growth::Done && long { LONG.ilog2() as u8 } else { 0 }
+    }
+
+    /// The peer's receives have another room.
+    #[cold]
+    fn hear(&mut self, room: u8) {
+        self.peer_room = room;
+        let room = if room == 0 { 0 } else { LONG.min(1 << room) };
+        self.most = self.small().max(u64::from(room).min(self.longest()) as usize);
     }
 
     /// Octets of the longest message that the peer accepts.
@@ -207,18 +295,31 @@ impl Session {
     #[inline]
     pub fn header(&mut self, kind: Kind) -> Header {
         match kind {
-            Kind::Small => self.credits -= 1,
-            Kind::Large => (self.credits, self.unread) = (self.credits - 1, self.unread + 1),
+            Kind::Small => (self.credits, self.unanswered) = (self.credits - 1, 0),
+            Kind::Large => {
+                (self.credits, self.unread) = (self.credits - 1, self.unread + 1);
+                self.unanswered = 0;
+            }
             Kind::Ack => {}
             Kind::End => self.ended = true,
         }
-        let credits = if self.returns_credits() { self.returnable() } else { 0 };
+        let credits = if self.returns_credits() { self.return_credits() } else { 0 };
+        Header { kind, room: self.room, credits, read: std::mem::take(&mut self.read) }
+    }
+
+    /// Credits for the message that is sent now; and what the next return depends on.
+    #[cold]
+    fn return_credits(&mut self) -> u16 {
+        let credits = self.returnable();
         if credits > 0 {
             (self.owed, self.granted) = (self.owed - credits, self.granted + credits);
-            // From the next return on.
-            self.window = self.fitting();
+            // It widens in steps after which no further return is due: the peer has receives for two acknowledgements, not
+            // for three.
+            self.window = self.fitting().min(self.window.max(2 * self.granted - 1));
+            self.room = self.room();
+            self.burst = 0;
         }
-        Header { kind, credits, read: std::mem::take(&mut self.read) }
+        credits
     }
 
     /// The application has received a message of the peer.
@@ -246,6 +347,9 @@ impl Session {
         let arrival = self.judge(&header, &octets[HEADER..])?;
         self.credits += header.credits;
         self.unread -= header.read;
+        if header.room != self.peer_room {
+            self.hear(header.room);
+        }
         Ok((arrival, header.read))
     }
 
@@ -254,11 +358,10 @@ impl Session {
         match header.kind {
             Kind::Small | Kind::Large if self.peer_ended => Err(Violation::AfterEnd),
             Kind::Small | Kind::Large if self.granted == 0 => Err(Violation::Overrun),
-            Kind::Small if rest.len() > self.ours.small as usize => Err(Violation::Length),
+            Kind::Small if rest.len() > self.limit() => Err(Violation::Length),
             Kind::Small => {
                 self.granted -= 1;
-                self.lengths += rest.len() as u64;
-                self.lengths -= self.lengths / 16;
+                self.counted(rest.len() as u64);
                 Ok(Arrival::Small)
             }
             Kind::Large => self.large(rest),
@@ -273,6 +376,26 @@ impl Session {
         }
     }
 
+    /// Octets of a message that the peer may send in one Send.
+    #[inline]
+    fn limit(&self) -> usize {
+        match self.growth {
+            Growth::Done => {
+                u64::from(LONG).min(self.ours.longest).max(self.ours.small.into()) as usize
+            }
+            _ => self.ours.small as usize,
+        }
+    }
+
+    /// A message has arrived: what the window depends on.
+    #[inline]
+    fn counted(&mut self, octets: u64) {
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.burst = self.burst.max(self.unanswered);
+        self.lengths += octets;
+        self.lengths -= self.lengths / 16;
+    }
+
     fn large(&mut self, rest: &[u8]) -> Result<Arrival, Violation> {
         let from = RemoteRange::from_octets(rest).ok_or(Violation::Length)?;
         let fits = (1..=self.ours.longest).contains(&from.len);
@@ -280,162 +403,12 @@ impl Session {
             return Err(Violation::Large);
         }
         (self.granted, self.reading) = (self.granted - 1, self.reading + 1);
+        if self.span.is_some() {
+            self.grow(from.len);
+        }
         Ok(Arrival::Large(from))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use itapi::RmrContext;
-
-    use super::*;
-
-    const GREETING: Greeting = Greeting { small: 64, slots: 4, large: 1, longest: 1000 };
-
-    fn session() -> Session {
-        Session::new(GREETING, GREETING)
-    }
-
-    fn message(kind: Kind, credits: u16, read: u16, rest: &[u8]) -> Vec<u8> {
-        [&Header { kind, credits, read }.to_octets()[..], rest].concat()
-    }
-
-    fn large(len: u64) -> Vec<u8> {
-        let range = RemoteRange { context: RmrContext(7), addr: 8, len };
-        message(Kind::Large, 0, 0, &range.to_octets())
-    }
-
-    #[test]
-    fn credits_are_used_and_returned() {
-        let mut ours = session();
-        for _ in 0..4 {
-            assert!(ours.may_send(false));
-            ours.header(Kind::Small);
-        }
-        assert!(!ours.may_send(false));
-        assert_eq!(ours.arrive(&message(Kind::Ack, 5, 0, b"")), Err(Violation::Credits));
-        assert_eq!(ours.arrive(&message(Kind::Ack, 4, 0, b"")), Ok((Arrival::Counts, 0)));
-        assert!(ours.may_send(false));
-    }
-
-    #[test]
-    fn a_peer_sends_no_more_than_it_was_granted() {
-        let mut ours = session();
-        for _ in 0..4 {
-            assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, b"x")), Ok((Arrival::Small, 0)));
-        }
-        assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, b"x")), Err(Violation::Overrun));
-        ours.taken();
-        assert!(ours.returns_credits() && !ours.must_acknowledge());
-        ours.taken();
-        assert!(ours.must_acknowledge());
-        assert_eq!(ours.header(Kind::Ack).credits, 2);
-        assert!(ours.arrive(&message(Kind::Small, 0, 0, b"x")).is_ok());
-    }
-
-    #[test]
-    fn credits_are_returned_once_the_peer_has_used_half() {
-        let mut ours = session();
-        let arrive = |ours: &mut Session| {
-            assert!(ours.arrive(&message(Kind::Small, 0, 0, b"x")).is_ok());
-            ours.taken();
-        };
-        arrive(&mut ours);
-        assert!(!ours.returns_credits());
-        assert_eq!(ours.header(Kind::Small).credits, 0);
-        arrive(&mut ours);
-        assert!(ours.returns_credits());
-        assert_eq!(ours.header(Kind::Small).credits, 2);
-        // The application keeps two messages: what the peer has left is returned at once.
-        for _ in 0..2 {
-            assert!(ours.arrive(&message(Kind::Small, 0, 0, b"x")).is_ok());
-        }
-        arrive(&mut ours);
-        assert_eq!(ours.header(Kind::Small).credits, 1);
-    }
-
-    /// Takes messages of `len` octets until the window has followed; returns the most that were granted at once after that.
-    fn granted(ours: &mut Session, len: usize) -> u16 {
-        let message = message(Kind::Small, 0, 0, &vec![0; len]);
-        let mut most = 0;
-        for n in 0..400 {
-            assert!(ours.arrive(&message).is_ok(), "no credit after {n} messages");
-            ours.taken();
-            if ours.must_acknowledge() {
-                assert!(ours.receives() >= u32::from(ours.granted) + ours.ours.reserve());
-                assert_ne!(ours.header(Kind::Ack).credits, 0);
-            }
-            if n > 300 {
-                most = most.max(ours.granted);
-            }
-        }
-        most
-    }
-
-    #[test]
-    fn a_window_narrows_while_messages_are_long() {
-        let greeting = Greeting { small: 1000, slots: 64, large: 1, longest: 1000 };
-        let mut ours = Session::new(greeting, greeting);
-        assert_eq!(granted(&mut ours, 1000), 64);
-        ours.narrow(16_000);
-        // The average is rounded down.
-        assert_eq!(granted(&mut ours, 1000), 17);
-        // This end waits until it may send, and the peer has no credit left: it gets all that it was promised.
-        let message = message(Kind::Small, 0, 0, &[0; 1000]);
-        let mut kept = 0;
-        while ours.granted > 0 {
-            assert!(!ours.widen());
-            assert!(ours.arrive(&message).is_ok());
-            kept += 1;
-        }
-        assert!(ours.widen());
-        assert_eq!(ours.header(Kind::Ack).credits, 64 - kept);
-        (0..kept).for_each(|_| ours.taken());
-        assert_eq!(granted(&mut ours, 10), 64);
-        ours.narrow(2_000);
-        assert_eq!(granted(&mut ours, 1000), FEW);
-    }
-
-    #[test]
-    fn large_messages_are_bounded_and_acknowledged_when_read() {
-        let mut ours = session();
-        assert_eq!(ours.arrive(&large(0)), Err(Violation::Large));
-        assert_eq!(ours.arrive(&large(1001)), Err(Violation::Large));
-        assert!(matches!(ours.arrive(&large(1000)), Ok((Arrival::Large(_), 0))));
-        assert_eq!(ours.arrive(&large(1)), Err(Violation::Large));
-        ours.was_read();
-        assert!(ours.must_acknowledge());
-        assert_eq!(ours.header(Kind::Ack).read, 1);
-        assert!(ours.arrive(&large(1)).is_ok());
-
-        assert!(ours.may_send(true));
-        ours.header(Kind::Large);
-        assert!(!ours.may_send(true) && ours.may_send(false));
-        assert_eq!(ours.arrive(&message(Kind::Ack, 0, 2, b"")), Err(Violation::Read));
-        assert_eq!(ours.arrive(&message(Kind::Ack, 1, 1, b"")), Ok((Arrival::Counts, 1)));
-        assert_eq!(ours.unread(), 0);
-    }
-
-    #[test]
-    fn nothing_follows_an_end() {
-        let mut ours = session();
-        assert_eq!(ours.arrive(&message(Kind::End, 0, 0, b"")), Ok((Arrival::End, 0)));
-        assert!(ours.peer_has_ended());
-        assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, b"x")), Err(Violation::AfterEnd));
-        assert_eq!(ours.arrive(&message(Kind::End, 0, 0, b"")), Err(Violation::AfterEnd));
-        // This end may still be sending.
-        ours.header(Kind::Small);
-        assert!(ours.arrive(&message(Kind::Ack, 1, 0, b"")).is_ok());
-    }
-
-    #[test]
-    fn malformed_messages_are_named() {
-        let mut ours = session();
-        assert_eq!(ours.arrive(b""), Err(Violation::Header));
-        assert_eq!(ours.arrive(&[9; 8]), Err(Violation::Header));
-        assert_eq!(ours.arrive(&message(Kind::Ack, 0, 0, b"")), Err(Violation::Idle));
-        assert_eq!(ours.arrive(&message(Kind::Ack, 0, 0, b"x")), Err(Violation::Length));
-        assert_eq!(ours.arrive(&message(Kind::Large, 0, 0, b"x")), Err(Violation::Length));
-        assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, &[0; 65])), Err(Violation::Length));
-    }
-}
+mod tests;

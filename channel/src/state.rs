@@ -42,7 +42,7 @@ impl Over {
         match self {
             Self::Ended(Some(end)) => match &**end {
                 End::Event(event) => itapi::Error::Connection(Box::new(event.clone())).into(),
-                End::Work(_) => self.error(),
+                End::Work(_) | End::Here(_) => self.error(),
             },
             _ => self.error(),
         }
@@ -88,6 +88,61 @@ impl Sends {
     }
 }
 
+/// Memory of receives.
+#[derive(Default)]
+pub(crate) struct Receives {
+    /// Not posted, the one used last at the end; and what is about to be posted.
+    pub(crate) free: Vec<Local>,
+    pub(crate) posting: Vec<Local>,
+    /// Receives that are posted, and how many of them, the oldest, are shorter than those posted now.
+    pub(crate) posted: u32,
+    pub(crate) short: u32,
+    /// Octets of each that is posted from now on.
+    octets: usize,
+}
+
+impl Receives {
+    /// Receives of `octets` from now on, for which this has memory for all.
+    pub(crate) fn new(octets: usize, free: Vec<Buffer>) -> Self {
+        let free = free.into_iter().map(Into::into).collect();
+        Self { free, octets, ..Self::default() }
+    }
+
+    /// Octets of each that is posted from now on.
+    pub(crate) fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// Receives of `octets` from now on, for which `free` is memory for all. The former memory is freed, each piece as soon as
+    /// it is not in use.
+    pub(crate) fn lengthen(&mut self, octets: usize, free: Vec<Buffer>) {
+        *self = Self { posted: self.posted, short: self.posted, ..Self::new(octets, free) };
+    }
+
+    /// One has completed.
+    #[inline]
+    pub(crate) fn completed(&mut self) {
+        self.posted -= 1;
+        self.short = self.short.saturating_sub(1);
+    }
+
+    /// The memory of one is no longer used.
+    #[inline]
+    pub(crate) fn put(&mut self, buffer: Buffer) {
+        if buffer.capacity() == self.octets {
+            self.free.push(buffer.into());
+        }
+    }
+}
+
+/// Memory of messages that leave.
+#[derive(Default)]
+pub(crate) struct Drafts {
+    pub(crate) idle: Vec<Buffer>,
+    /// How many there are in all.
+    pub(crate) made: usize,
+}
+
 /// The state, see the module.
 #[derive(Default)]
 pub(crate) struct State {
@@ -102,14 +157,10 @@ pub(crate) struct State {
     pub(crate) inbound: VecDeque<Option<Message>>,
     /// Messages that arrived before the peer's greeting was processed.
     pub(crate) early: VecDeque<Buffer>,
-    /// Memory of receives that are not posted, the one used last at the end; and what is about to be posted.
-    pub(crate) free: Vec<Local>,
-    pub(crate) posting: Vec<Local>,
-    /// Receives that are posted.
-    pub(crate) posted: u32,
-    /// Idle memory for small messages, and how many there are in all.
-    pub(crate) drafts: Vec<Buffer>,
-    pub(crate) drafts_made: usize,
+    pub(crate) receives: Receives,
+    /// Idle memory for messages that leave in one Send: for small ones, and for long ones.
+    pub(crate) drafts: Drafts,
+    pub(crate) long_drafts: Drafts,
     /// Idle memory for large messages to be sent and to be received.
     pub(crate) vectors: Vec<Vec<u8>>,
     pub(crate) sinks: Vec<Buffer>,
@@ -129,6 +180,22 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// A copy of `octets`, in idle memory if there is any.
+    pub(crate) fn vector(&mut self, octets: &[u8]) -> Vec<u8> {
+        let mut vector = self.vectors.pop().unwrap_or_default();
+        vector.clear();
+        vector.extend_from_slice(octets);
+        vector
+    }
+
+    /// The memory of a message that has left, or will not leave.
+    #[inline]
+    pub(crate) fn undraft(&mut self, buffer: Buffer, small: usize) {
+        let drafts =
+            if buffer.capacity() <= small { &mut self.drafts } else { &mut self.long_drafts };
+        drafts.idle.push(buffer);
+    }
+
     /// The oldest message can be taken.
     pub(crate) fn has_message(&self) -> bool {
         matches!(self.inbound.front(), Some(Some(_)))

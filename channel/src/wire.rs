@@ -4,6 +4,8 @@
 
 use itapi::RemoteRange;
 
+use crate::tuning::LONG;
+
 /// Version of this format.
 pub const VERSION: u16 = 1;
 
@@ -19,6 +21,9 @@ pub const MAX_SLOTS: u16 = 4096;
 /// Most large messages that may be outstanding in one direction.
 pub const MAX_LARGE: u16 = 64;
 
+/// Largest *room* of a header: receives of 2^30 octets.
+const MAX_ROOM: u8 = 30;
+
 /// Private data of the connection: each end's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
@@ -30,6 +35,8 @@ pub struct Greeting {
     pub large: u16,
     /// Octets of a large message.
     pub longest: u64,
+    /// It takes *room* in a [`Header`].
+    pub grows: bool,
 }
 
 /// Why private data is not a greeting of this version.
@@ -55,6 +62,7 @@ impl Greeting {
         octets[6..8].copy_from_slice(&self.slots.to_be_bytes());
         octets[8..12].copy_from_slice(&self.small.to_be_bytes());
         octets[12..14].copy_from_slice(&self.large.to_be_bytes());
+        octets[15] = self.grows.into();
         octets[16..].copy_from_slice(&self.longest.to_be_bytes());
         octets
     }
@@ -75,6 +83,7 @@ impl Greeting {
             small: u32::from_be_bytes([octets[8], octets[9], octets[10], octets[11]]),
             large: u16::from_be_bytes([octets[12], octets[13]]),
             longest: octets[16..].iter().fold(0, |number, octet| number << 8 | u64::from(*octet)),
+            grows: octets[15] & 1 != 0,
         };
         greeting.check().map_or(Ok(greeting), |what| Err(Unfit::Number(what)))
     }
@@ -94,6 +103,12 @@ impl Greeting {
             return Some("octets of a large message: 1 to 2^32 - 1");
         }
         None
+    }
+
+    /// The memory that is there for large messages is enough for all receives to be long.
+    pub(crate) fn has_memory_for_long(&self) -> bool {
+        let receives = u64::from(u32::from(self.slots) + self.reserve());
+        self.small < LONG && receives * u64::from(LONG) <= u64::from(self.large) * self.longest
     }
 
     /// Receives for acknowledgements and the end. While an end does not poll, its
@@ -121,6 +136,8 @@ pub enum Kind {
 pub struct Header {
     /// What follows.
     pub kind: Kind,
+    /// Binary logarithm of the octets of a message that the receives of this end have room for; 0: *small*.
+    pub room: u8,
     /// Further messages that the peer may send.
     pub credits: u16,
     /// Large messages of the peer that were read.
@@ -131,12 +148,14 @@ impl Header {
     /// Encodes it before a message.
     pub fn to_octets(self) -> [u8; HEADER] {
         let ([c0, c1], [r0, r1]) = (self.credits.to_be_bytes(), self.read.to_be_bytes());
-        [self.kind as u8, 0, c0, c1, r0, r1, 0, 0]
+        [self.kind as u8, self.room, c0, c1, r0, r1, 0, 0]
     }
 
-    /// Decodes that of a message; `None`: it is too short, or of an unknown kind.
+    /// Decodes that of a message; `None`: it is too short, or a field has no meaning.
     pub fn from_octets(octets: &[u8]) -> Option<Self> {
-        let [kind, 0, c0, c1, r0, r1, 0, 0] = octets.first_chunk()? else { return None };
+        let [kind, room @ 0..=MAX_ROOM, c0, c1, r0, r1, 0, 0] = octets.first_chunk()? else {
+            return None;
+        };
         let kind = match kind {
             0 => Kind::Small,
             1 => Kind::Large,
@@ -145,7 +164,7 @@ impl Header {
             _ => return None,
         };
         let (credits, read) = (u16::from_be_bytes([*c0, *c1]), u16::from_be_bytes([*r0, *r1]));
-        Some(Self { kind, credits, read })
+        Some(Self { kind, room: *room, credits, read })
     }
 }
 
@@ -153,19 +172,23 @@ impl Header {
 mod tests {
     use super::*;
 
-    const GREETING: Greeting = Greeting { small: 4096, slots: 32, large: 4, longest: 1 << 20 };
+    const GREETING: Greeting =
+        Greeting { small: 4096, slots: 32, large: 4, longest: 1 << 20, grows: true };
 
     #[test]
     fn greetings_and_headers_survive_the_wire() {
         let mut octets = GREETING.to_octets().to_vec();
         octets.push(7);
         assert_eq!(Greeting::from_octets(&octets), Ok(GREETING));
+        let fixed = Greeting { grows: false, ..GREETING };
+        assert_eq!(Greeting::from_octets(&fixed.to_octets()), Ok(fixed));
         for kind in [Kind::Small, Kind::Large, Kind::Ack, Kind::End] {
-            let header = Header { kind, credits: 0x0102, read: 0x0304 };
+            let header = Header { kind, room: 18, credits: 0x0102, read: 0x0304 };
             assert_eq!(Header::from_octets(&header.to_octets()), Some(header));
         }
         assert_eq!(Header::from_octets(&[4, 0, 0, 0, 0, 0, 0, 0]), None);
-        assert_eq!(Header::from_octets(&[0, 1, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Header::from_octets(&[0, 31, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Header::from_octets(&[0, 0, 0, 0, 0, 0, 1, 0]), None);
         assert_eq!(Header::from_octets(&[0; 7]), None);
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use itapi::{Buffer, Completion, Operation, RemoteRange, WcStatus, Work};
 
 use super::ChannelEnd;
-use crate::error::{End, Result};
+use crate::error::{End, Error, Result};
 use crate::message::{Memory, Message};
 use crate::session::{Arrival, Session};
 use crate::state::{Over, State};
@@ -35,7 +35,7 @@ impl ChannelEnd {
         }
         let buffer = mem::take(&mut completion.local).into_buffer();
         if completion.operation == Operation::Recv {
-            state.posted -= 1;
+            state.receives.completed();
             if let Some(buffer) = buffer {
                 self.message(state, buffer);
             }
@@ -44,11 +44,14 @@ impl ChannelEnd {
         state.sends.completed();
         for memory in completion.earlier.drain(..) {
             // Each was one buffer.
-            state.drafts.extend(memory.into_buffer());
+            if let Some(buffer) = memory.into_buffer() {
+                state.undraft(buffer, self.small);
+            }
         }
         match (completion.operation, buffer) {
             (Operation::Read, Some(buffer)) => self.read(state, buffer),
-            (_, buffer) => state.drafts.extend(buffer),
+            (_, Some(buffer)) => state.undraft(buffer, self.small),
+            (_, None) => {}
         }
     }
 
@@ -81,11 +84,11 @@ impl ChannelEnd {
                 return;
             }
             Arrival::Large(from) => {
-                state.free.push(buffer.into());
+                state.receives.put(buffer);
                 self.start_read(state, from)
             }
             Arrival::Counts | Arrival::End => {
-                state.free.push(buffer.into());
+                state.receives.put(buffer);
                 self.repost(state)
             }
         };
@@ -146,8 +149,11 @@ impl ChannelEnd {
 
     /// An error of this end ends the connection.
     fn end_on_error(&self, state: &mut State, done: Result<()>) {
-        if done.is_err() && state.over.is_none() {
-            self.give_up(state, Over::Ended(None));
-        }
+        let cause = match done {
+            Ok(()) => return,
+            Err(Error::Rdma(error)) => Some(Box::new(End::Here(Arc::new(error)))),
+            Err(_) => None,
+        };
+        self.give_up(state, Over::Ended(cause));
     }
 }

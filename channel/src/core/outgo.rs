@@ -6,20 +6,15 @@ use std::sync::Arc;
 
 use itapi::{Buffer, Work};
 
-use super::ChannelEnd;
+use super::{ChannelEnd, capacity};
 use crate::error::{Error, Result};
-use crate::message::{Body, Draft, Memory, Outgoing};
+use crate::message::{Body, Draft, Envelope, Memory, Outgoing};
 use crate::session::Session;
-use crate::state::State;
-use crate::tuning::{DRAFTS, INLINE, SHORT, SIGNAL_EVERY};
+use crate::state::{Drafts, State};
+use crate::tuning::{DRAFTS, INLINE, LONG, LONG_DRAFTS, SHORT, SIGNAL_EVERY};
 use crate::wire::{HEADER, Kind};
 
 impl ChannelEnd {
-    /// Octets of a small message: the lesser of both ends' limits.
-    fn small(&self, session: &Session) -> usize {
-        session.small().min(self.ours.small as usize)
-    }
-
     /// Sends a message; false: there is no room for it now. A message that was not sent stays with the
     /// caller: dropping a draft takes the lock that the caller holds.
     pub(crate) fn offer(&self, state: &mut State, message: &mut Outgoing<'_>) -> Result<bool> {
@@ -40,17 +35,15 @@ impl ChannelEnd {
     fn offer_now(&self, state: &mut State, message: &mut Outgoing<'_>) -> Result<bool> {
         match &mut message.0 {
             Body::Draft(draft) => self.offer_draft(state, draft),
-            Body::Octets(octets) => match self.admits(state, octets.len())? {
+            Body::Octets(octets) => match self.admits(state, octets.len(), Session::most)? {
                 None => Ok(false),
-                Some(false) => self.send_slice(state, octets),
-                Some(true) => {
-                    let mut vector = state.vectors.pop().unwrap_or_default();
-                    vector.clear();
-                    vector.extend_from_slice(octets);
-                    self.send_large(state, vector, octets.len()).map(|()| true)
+                Some(false) => {
+                    Ok(self.send_slice(state, octets)? || self.send_long(state, octets)?)
                 }
+                Some(true) => self.send_copy(state, octets).map(|()| true),
             },
-            Body::Vector(vector) => match self.admits(state, vector.len())? {
+            // Not copied if it is longer than small: the peer reads it.
+            Body::Vector(vector) => match self.admits(state, vector.len(), Session::small)? {
                 None => Ok(false),
                 Some(false) => self.send_slice(state, vector),
                 Some(true) => {
@@ -61,11 +54,17 @@ impl ChannelEnd {
         }
     }
 
-    /// Whether a message of `octets` may be sent now, and if so, whether the peer has to read it.
+    /// Whether a message of `octets` may be sent now, and if so, whether the peer has to read it, as it does with more than
+    /// `most`.
     #[inline]
-    fn admits(&self, state: &State, octets: usize) -> Result<Option<bool>> {
+    fn admits(
+        &self,
+        state: &State,
+        octets: usize,
+        most: impl FnOnce(&Session) -> usize,
+    ) -> Result<Option<bool>> {
         let large = match &state.session {
-            Some(session) if octets > self.small(session) => {
+            Some(session) if octets > most(session) => {
                 if octets as u64 > session.longest() {
                     return Err(Error::TooLong { octets, most: session.longest() });
                 }
@@ -95,6 +94,11 @@ impl ChannelEnd {
     #[inline]
     fn offer_draft(&self, state: &mut State, draft: &mut Draft) -> Result<bool> {
         let Some(mut envelope) = draft.0.take() else { return Ok(true) };
+        if let (Memory::Small(_), Some(session)) = (&envelope.memory, &state.session)
+            && envelope.len() > session.most()
+        {
+            self.shorter_receives(state, &mut envelope);
+        }
         let large = matches!(&envelope.memory, Memory::Large { .. });
         // A large message has at least one octet.
         let empty = matches!(&envelope.memory, Memory::Large { len: 0, .. });
@@ -115,6 +119,23 @@ impl ChannelEnd {
         Ok(true)
     }
 
+    /// Sends a long message for which the application has left no buffer: it is read; false: not now.
+    #[cold]
+    fn send_long(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
+        let waits = octets.len() <= self.ours.small as usize || !self.has_room(state, true)?;
+        if waits { Ok(false) } else { self.send_copy(state, octets).map(|()| true) }
+    }
+
+    /// The peer's receives have no room any more for a draft that they had room for when it was made: it is read.
+    #[cold]
+    fn shorter_receives(&self, state: &mut State, draft: &mut Envelope) {
+        if let Memory::Small(buffer) = draft.take() {
+            let octets = state.vector(&buffer[HEADER..]);
+            draft.memory = Memory::Large { len: octets.len(), octets };
+            state.undraft(buffer, self.small);
+        }
+    }
+
     /// Sends a small message by copy; false: no buffer is idle.
     #[inline]
     fn send_slice(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
@@ -126,7 +147,7 @@ impl ChannelEnd {
             let room = &mut [0; INLINE as usize];
             return self.send_copied(state, octets, room).map(|()| true);
         }
-        let Some(mut buffer) = self.idle(state)? else { return Ok(false) };
+        let Some(mut buffer) = self.idle(state, octets.len())? else { return Ok(false) };
         buffer.resize(len)?;
         buffer[HEADER..].copy_from_slice(octets);
         self.send_buffer(state, buffer).map(|()| true)
@@ -147,6 +168,12 @@ impl ChannelEnd {
         room[..HEADER].copy_from_slice(&header);
         room[HEADER..HEADER + octets.len()].copy_from_slice(octets);
         self.post(state, Work::send(&room[..HEADER + octets.len()]), 0, false)
+    }
+
+    /// Copies a large message to where the peer reads it.
+    fn send_copy(&self, state: &mut State, octets: &[u8]) -> Result<()> {
+        let vector = state.vector(octets);
+        self.send_large(state, vector, octets.len())
     }
 
     /// Sends the address of a large message; the peer reads it, and acknowledges that.
@@ -199,26 +226,31 @@ impl ChannelEnd {
         Ok(())
     }
 
-    /// An idle buffer for a small message; `None`: all are in use.
+    /// An idle buffer for a message of `octets`; `None`: all are in use.
     #[inline]
-    fn idle(&self, state: &mut State) -> Result<Option<Buffer>> {
-        if state.drafts.is_empty() {
-            self.more_drafts(state)?;
+    fn idle(&self, state: &mut State, octets: usize) -> Result<Option<Buffer>> {
+        if octets > self.ours.small as usize {
+            return self.idle_in(&mut state.long_drafts, capacity(LONG as usize), 1, LONG_DRAFTS);
         }
-        Ok(state.drafts.pop())
+        let most = usize::from(self.ours.slots) + 2 * SIGNAL_EVERY as usize;
+        self.idle_in(&mut state.drafts, self.small, DRAFTS, most)
     }
 
-    /// Allocates buffers for small messages, up to a limit.
-    #[cold]
-    fn more_drafts(&self, state: &mut State) -> Result<()> {
-        let most = usize::from(self.ours.slots) + 2 * SIGNAL_EVERY as usize;
-        let count = DRAFTS.min(most.saturating_sub(state.drafts_made));
-        if count > 0 {
-            let made = self.pz.buffers(count, super::capacity(self.ours.small as usize))?;
-            state.drafts_made += made.len();
-            state.drafts.extend(made);
+    /// An idle buffer of `octets`, of at most `most`. Those that are missing are allocated, `count` at once.
+    #[inline]
+    fn idle_in(
+        &self,
+        drafts: &mut Drafts,
+        octets: usize,
+        count: usize,
+        most: usize,
+    ) -> Result<Option<Buffer>> {
+        if drafts.idle.is_empty() && drafts.made < most {
+            let made = self.pz.buffers(count.min(most - drafts.made), octets)?;
+            drafts.made += made.len();
+            drafts.idle.extend(made);
         }
-        Ok(())
+        Ok(drafts.idle.pop())
     }
 
     /// A buffer for a message of `len` octets; `None`: all are in use.
@@ -228,15 +260,24 @@ impl ChannelEnd {
             return Err(over.error());
         }
         let Some(session) = &state.session else { return Ok(None) };
-        let memory = if len <= self.small(session) {
-            let Some(mut buffer) = self.idle(state)? else { return Ok(None) };
-            buffer.resize(HEADER)?;
-            Memory::Small(buffer)
+        let most = session.most();
+        let idle = if len <= most {
+            self.idle(state, len)?
         } else if len as u64 <= session.longest() {
-            let octets = state.vectors.pop().unwrap_or_default();
-            Memory::Large { octets, len: 0 }
+            None
         } else {
             return Err(Error::TooLong { octets: len, most: session.longest() });
+        };
+        let memory = match idle {
+            Some(mut buffer) => {
+                buffer.resize(HEADER)?;
+                Memory::Small(buffer)
+            }
+            None if len <= most.min(self.ours.small as usize) => return Ok(None),
+            None => {
+                let octets = state.vectors.pop().unwrap_or_default();
+                Memory::Large { octets, len: 0 }
+            }
         };
         let mut envelope = state.envelope(self, memory);
         envelope.room = len;

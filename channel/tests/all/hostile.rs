@@ -3,17 +3,18 @@
 
 use std::time::Duration;
 
-use itapi::{Buffer, Ep, Evd, Pz, RemoteRange, RmrContext, Work};
+use itapi::{Buffer, Ep, Evd, Ia, Pz, RemoteRange, RmrContext, Work};
 use warpline_channel::session::Violation;
 use warpline_channel::wire::{Greeting, Header, Kind};
 use warpline_channel::{Channel, Error, Listener};
 
 use crate::pair::{HANG, TIGHT, open};
 
-const GREETING: Greeting = Greeting { small: 256, slots: 4, large: 2, longest: 1 << 20 };
+const GREETING: Greeting =
+    Greeting { small: 256, slots: 4, large: 2, longest: 1 << 20, grows: true };
 
 /// An end of which the test writes every octet.
-struct Hostile {
+pub(crate) struct Hostile {
     ep: Ep,
     evd: Evd,
     _pz: Pz,
@@ -23,7 +24,11 @@ impl Hostile {
     /// Connects to a channel, which is returned too.
     fn connect() -> (Self, Channel) {
         let ia = open();
-        let listener = Listener::bind_with(&ia, "127.0.0.1:0", TIGHT).unwrap();
+        Self::connect_to(&ia, &Listener::bind_with(&ia, "127.0.0.1:0", TIGHT).unwrap())
+    }
+
+    /// Connects to a channel of this listener.
+    pub(crate) fn connect_to(ia: &Ia, listener: &Listener) -> (Self, Channel) {
         let address = listener.address();
         let (pz, evd) = (ia.pz().unwrap(), ia.evd(256).unwrap());
         let ep = pz.ep(&evd).max_inline(256).build().unwrap();
@@ -38,8 +43,8 @@ impl Hostile {
         (Self { ep, evd, _pz: pz }, channel)
     }
 
-    fn send(&self, kind: Kind, credits: u16, read: u16, rest: &[u8]) {
-        let octets = [&Header { kind, credits, read }.to_octets()[..], rest].concat();
+    pub(crate) fn send(&self, kind: Kind, credits: u16, read: u16, rest: &[u8]) {
+        let octets = [&Header { kind, room: 0, credits, read }.to_octets()[..], rest].concat();
         // The connection may have ended already.
         let _ = self.ep.post(Work::send(&octets[..]));
     }

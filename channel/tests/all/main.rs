@@ -6,6 +6,8 @@ mod bounds;
 mod ends;
 mod hostile;
 mod killed;
+mod long;
+mod memory;
 mod messages;
 mod pair;
 mod served;
