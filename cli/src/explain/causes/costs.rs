@@ -1,5 +1,5 @@
 //! How the processor time of a connection is divided among its tasks: assumed costs of each, from the measurements in
-//! docs/findings.md. Only their ratios count, so a slower processor or a debug build changes little.
+//! docs/findings.md. Their ratios count, so a slower processor or a debug build changes little.
 
 use crate::explain::evidence::Evidence;
 
@@ -18,6 +18,9 @@ const MESSAGE: f64 = 0.3e-6;
 /// Sleeping and waking up.
 pub(super) const SLEEP: f64 = 25e-6;
 
+/// How much slower than assumed a task is at most: a debug build on a slow processor.
+const SLOWEST: f64 = 100.0;
+
 /// Processor time by task, in assumed seconds.
 pub(super) struct Costs {
     /// System calls and octets through TCP.
@@ -27,6 +30,8 @@ pub(super) struct Costs {
     /// FPDUs, markers and CRC.
     pub(super) framing: f64,
     messages: f64,
+    /// The time in which all that was done.
+    served: f64,
 }
 
 impl Costs {
@@ -42,6 +47,7 @@ impl Costs {
             send_calls: of.send_calls as f64 * CALL,
             framing: fpdus as f64 * FPDU + each(CRC, of.crc) + each(MARKED, of.markers),
             messages: messages as f64 * MESSAGE,
+            served: of.served(),
         }
     }
 
@@ -49,10 +55,11 @@ impl Costs {
         self.tcp + self.framing + self.messages
     }
 
-    /// The share that a task has of the processor time.
+    /// The share that a task has of the processor time. A thread that polls runs all the time, so that a share is no more
+    /// than the task can take by itself.
     pub(super) fn share(&self, task: f64) -> f64 {
         let all = self.all();
-        if all <= 0.0 { 0.0 } else { task / all }
+        if all <= 0.0 { 0.0 } else { (task / all).min(SLOWEST * task / self.served) }
     }
 }
 

@@ -95,3 +95,35 @@ pub(super) fn engine_only(of: &Evidence) -> Shown {
     let polls = of.receive_calls > 4 * of.visits;
     (by_engine > 0.8 && !polls).then(|| (share, shows, remedy.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cause, verdicts};
+    use crate::explain::evidence::{Evidence, Tcp};
+    use crate::explain::processor::Processor;
+
+    /// Its thread runs all the time, whatever it sends.
+    fn polls(fpdus_sent: u64) -> Evidence {
+        let tcp = Tcp { mss: 1448, busy_us: 1_000_000, ..Tcp::default() };
+        Evidence {
+            connected: true,
+            seconds: 1.0,
+            mulpdu: 1442,
+            crc: true,
+            fpdus_sent,
+            octets_sent: 1442 * fpdus_sent,
+            messages_sent: fpdus_sent / 45,
+            send_calls: fpdus_sent / 40,
+            tcp: Some(tcp),
+            processor: Some(Processor { ran: 1.0, ..Processor::default() }),
+            ..Evidence::default()
+        }
+    }
+
+    #[test]
+    fn a_program_that_polls_is_not_slow_because_of_what_it_seldom_does() {
+        let causes = |of| verdicts(&of).iter().map(|of| of.cause).collect::<Vec<_>>();
+        assert_eq!(causes(polls(829)), []);
+        assert_eq!(causes(polls(100_000)), [Cause::Framing]);
+    }
+}
