@@ -1,5 +1,6 @@
 //! A path with a delay between two namespaces, without help of the kernel: socat makes a TUN device in each, and passes
-//! each packet as a datagram to this process, which sends it to the other one after the delay. It ends with the test.
+//! each packet as a datagram to this process, which sends it to the other one after the delay. It ends with the test. Both
+//! have the highest priority where that is allowed: programs that poll would make the path slower than its delay.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -8,6 +9,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use rustix::process::setpriority_process;
 use warpline_patience::Bound;
 
 use crate::netns::Netns;
@@ -55,8 +57,13 @@ impl DelayedPath {
         let (relay, tun) = (self.at(address, "relay"), self.at(address, "tun"));
         let device = format!("TUN:{address}/24,up,iff-no-pi");
         let datagrams = format!("UNIX-SENDTO:{},bind={}", relay.display(), tun.display());
-        let mut command = host.command("socat");
-        command.args([device, datagrams]).stdin(Stdio::null()).stderr(Stdio::piped());
+        // It runs in any case: without the right `nice` only says so.
+        let mut command = host.command("nice");
+        command
+            .args(["-n", "-19", "socat"])
+            .args([device, datagrams])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
         self.ends.push(command.spawn().map_err(|error| format!("socat: {error}"))?);
         let bound = Bound::new("the device of a path");
         while !tun.exists() {
@@ -86,7 +93,12 @@ impl Drop for DelayedPath {
 /// other device ends; they end with the process.
 fn forward(from: UnixDatagram, by: UnixDatagram, to: PathBuf, delay: Duration) {
     let (late, packets) = channel::<(Instant, Vec<u8>)>();
+    // Not allowed to everybody.
+    let first = || {
+        let _ = setpriority_process(None, -19);
+    };
     std::thread::spawn(move || {
+        first();
         let mut packet = [0; PACKET];
         while let Ok(length) = from.recv(&mut packet) {
             if late.send((Instant::now() + delay, packet[..length].to_vec())).is_err() {
@@ -95,6 +107,7 @@ fn forward(from: UnixDatagram, by: UnixDatagram, to: PathBuf, delay: Duration) {
         }
     });
     std::thread::spawn(move || {
+        first();
         for (due, packet) in packets {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             if by.send_to(&packet, &to).is_err() {
