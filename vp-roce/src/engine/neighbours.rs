@@ -7,9 +7,9 @@
 //! listen for there; their engines' threads reply. The lock, a name, too, serialises joining and listening.
 //!
 //! Who dies, at whatever point, holds nothing afterwards: neither a name nor the lock. Packets for it fill its socket and are
-//! dropped, until the slot's next owner drains the socket. A process that is stopped does not reply within a second; then
-//! nothing is changed, and the error names it. Full: with all slots taken RoCE cannot be opened. Other users cannot
-//! share an address; they are neither asked nor replied to.
+//! dropped, until the slot's next owner drains the socket. A process that is slow is waited for, at most ten seconds; one
+//! that is stopped for a second. Then nothing is changed, and the error names it. Full: with all slots taken RoCE cannot be
+//! opened. Other users cannot share an address; they are neither asked nor replied to.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -31,10 +31,11 @@ use rustix::net::{
 use super::RoceFds;
 use super::steering::{MAX_SERVICES, SLOTS};
 
-/// How long a neighbour may take to reply.
+/// How long a neighbour may take to reply before it is checked whether it is stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long others may take turns with the lock before this process has it.
+/// How long a neighbour may take to reply if it is not stopped, and others may take turns with the lock before this process
+/// has it.
 const TURNS: Duration = Duration::from_secs(10);
 
 /// How long a question may take behind its connection: an asker that is stopped in between delays packets by no more.
@@ -66,9 +67,10 @@ fn name(what: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(format!("warpline-roce/{user}/{what}").as_bytes())?)
 }
 
+/// Does not block: too many processes may wait for one that is stopped.
 fn socket() -> io::Result<Ours<RoceFds, OwnedFd>> {
     Ours::make(|| {
-        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
         Ok(net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
     })
 }
@@ -87,6 +89,30 @@ fn readable(socket: BorrowedFd<'_>, within: Duration) -> bool {
             ready => return ready.is_ok_and(|ready| ready != 0),
         }
     }
+}
+
+/// The process at the other end; 0: it is in another namespace of processes.
+fn peer(socket: &Ours<RoceFds, OwnedFd>) -> i32 {
+    socket_peercred(&**socket).map_or(0, |peer| peer.pid.as_raw_nonzero().get())
+}
+
+/// Waits until the process at the other end replies or ends. Errors: it is stopped, or too much time has passed since `begun`.
+fn wait(socket: &Ours<RoceFds, OwnedFd>, begun: Instant) -> io::Result<()> {
+    while !readable(socket.as_fd(), PATIENCE) {
+        if begun.elapsed() >= TURNS || is_stopped(peer(socket)) {
+            return Err(stuck(socket));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a process is stopped by a signal or a debugger; false also where that is not known. proc(5), `/proc/pid/stat`.
+fn is_stopped(process: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    // The name of the program, in parentheses, may have any character.
+    stat.is_ok_and(|stat| {
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    })
 }
 
 /// While it is held, no other process of this user joins an address or begins to listen.
@@ -110,10 +136,8 @@ impl Lock {
             }
             // The connection ends with the lock. Refused: it has just ended, or is not listened on yet.
             let waiting = socket()?;
-            if net::connect(&*waiting, &name("lock")?).is_ok()
-                && !readable(waiting.as_fd(), PATIENCE)
-            {
-                return Err(stuck(&waiting));
+            if net::connect(&*waiting, &name("lock")?).is_ok() {
+                wait(&waiting, begun)?;
             }
             std::thread::yield_now();
         }
@@ -122,7 +146,7 @@ impl Lock {
 }
 
 fn stuck(socket: &Ours<RoceFds, OwnedFd>) -> io::Error {
-    let process = socket_peercred(&**socket).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+    let process = peer(socket);
     let detail =
         format!("process {process}, which uses RoCE's port, too, does not reply: is it stopped?");
     io::Error::new(io::ErrorKind::TimedOut, detail)
@@ -136,7 +160,6 @@ impl Slot {
             match net::bind(&*listener, &name(&index.to_string())?) {
                 Ok(()) => {
                     net::listen(&*listener, SLOTS.into())?;
-                    rustix::io::ioctl_fionbio(&*listener, true)?;
                     let listener = Mutex::new(Some(Arc::new(listener)));
                     return Ok(Self { index, listener });
                 }
@@ -187,22 +210,39 @@ impl Slot {
 
 /// `None`: nobody has the slot.
 fn ask(slot: u8, address: IpAddr) -> io::Result<Option<Share>> {
-    let asking = socket()?;
-    if net::connect(&*asking, &name(&slot.to_string())?).is_err() || !is_own(asking.as_fd()) {
-        return Ok(None);
+    let begun = Instant::now();
+    loop {
+        let asking = socket()?;
+        match net::connect(&*asking, &name(&slot.to_string())?) {
+            Ok(()) if !is_own(asking.as_fd()) => return Ok(None),
+            Err(Errno::CONNREFUSED) => return Ok(None),
+            // Too many wait for it.
+            Err(Errno::AGAIN) if begun.elapsed() < TURNS => {}
+            Err(error) => return Err(error.into()),
+            Ok(()) => {
+                if net::send(&*asking, &crate::path::gid(address), SendFlags::NOSIGNAL).is_ok() {
+                    wait(&asking, begun)?;
+                    if let Some(share) = receive(&asking, slot)? {
+                        return Ok(Some(share));
+                    }
+                }
+                // It ended, and nobody listens any more; or this process was too slow, and it did not wait for the question.
+                if begun.elapsed() >= TURNS {
+                    return Err(stuck(&asking));
+                }
+            }
+        }
+        std::thread::yield_now();
     }
-    let question = crate::path::gid(address);
-    if net::send(&*asking, &question, SendFlags::NOSIGNAL).is_err() {
-        return Ok(None);
-    }
-    if !readable(asking.as_fd(), PATIENCE) {
-        return Err(stuck(&asking));
-    }
+}
+
+/// The reply; `None`: there is none.
+fn receive(asking: &Ours<RoceFds, OwnedFd>, slot: u8) -> io::Result<Option<Share>> {
     let mut octets = vec![0; REPLY];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SLOTS as usize))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut octets)];
-    let read = net::recvmsg(&*asking, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC);
+    let read = net::recvmsg(&**asking, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC);
     let mut sockets = Vec::new();
     for message in beside.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
@@ -212,7 +252,6 @@ fn ask(slot: u8, address: IpAddr) -> io::Result<Option<Share>> {
         }
     }
     let len = read.map_or(0, |read| read.bytes);
-    // It ended instead of replying.
     if len == 0 {
         return Ok(None);
     }

@@ -3,7 +3,11 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 use vp_api::*;
 use warpline_patience::until;
 
@@ -171,6 +175,48 @@ fn a_process_that_does_not_reply_is_named() {
         signal("-CONT");
         end.listen(HERE);
         reach(&mut stopped, 1);
+    });
+}
+
+/// A neighbour in the last slot that first ends a connection before the question arrives, as if the asker was slow, and
+/// then replies after two seconds. Returns how often it was connected to.
+fn slow_neighbour() -> Arc<AtomicU32> {
+    let user = rustix::process::geteuid().as_raw();
+    let name = format!("warpline-roce/{user}/15");
+    let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    let listener = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    net::bind(&listener, &name).unwrap();
+    net::listen(&listener, 1).unwrap();
+    let connections = Arc::new(AtomicU32::new(0));
+    let count = connections.clone();
+    std::thread::spawn(move || {
+        loop {
+            let asker = net::accept(&listener).unwrap();
+            let before = count.fetch_add(1, Relaxed);
+            if before == 0 {
+                continue;
+            }
+            let mut question = [0; 16];
+            net::recv(&asker, &mut question[..], net::RecvFlags::empty()).unwrap();
+            let patience = Timespec { tv_sec: if before == 1 { 2 } else { 0 }, tv_nsec: 0 };
+            // Ends early if the asker gives up.
+            poll(&mut [PollFd::new(&asker, PollFlags::IN)], Some(&patience)).unwrap();
+            let _ = net::send(&asker, &[0; 4], net::SendFlags::NOSIGNAL);
+        }
+    });
+    connections
+}
+
+/// A process that is slow is waited for, and asked again if it did not wait for the question.
+#[test]
+fn a_slow_process_is_waited_for() {
+    alone("sharing::a_slow_process_is_waited_for", || {
+        let connections = slow_neighbour();
+        let end = End::new(64);
+        end.listen(HERE);
+        let first = connections.swap(2, Relaxed);
+        end.listen("127.0.0.2:0");
+        assert_eq!(first - 1, connections.load(Relaxed) - 2);
     });
 }
 
