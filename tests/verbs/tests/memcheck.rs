@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use verbs_programs::process::{Process, free_port, is_listening};
 use verbs_programs::run::Seen;
@@ -154,6 +154,16 @@ fn options(program: &str) -> Vec<String> {
 }
 
 fn pair(libraries: &Libraries, server: &str, client: &str, on_roce: bool) {
+    let mut runs = (0..TRIES).map(|_| pair_once(libraries, server, client, on_roce));
+    let is_unjoined = |ends: &[End; 2]| ends.iter().any(|(_, printed)| printed.contains(UNJOINED));
+    let [client, server] = runs.find(|ends| !is_unjoined(ends)).expect("a run without the race");
+    for (who, (ended, printed)) in [("client", client), ("server", server)] {
+        assert!(ended.is_some_and(|status| status.success()), "the {who}: {ended:?}\n{printed}");
+    }
+}
+
+/// How the client and the server ended, and what they printed.
+fn pair_once(libraries: &Libraries, server: &str, client: &str, on_roce: bool) -> [End; 2] {
     let port = free_port();
     let start = |line: &str| {
         let mut command = checked(libraries, line, port);
@@ -162,28 +172,33 @@ fn pair(libraries: &Libraries, server: &str, client: &str, on_roce: bool) {
         }
         Process::start(command).unwrap()
     };
+    let end = |process: &mut Process| (process.wait(BOUND * 4), process.printed());
     // A server of rdma_cm on RoCE opens no TCP port.
     let is_unseen = on_roce && !run::is_by_tcp(client);
     let mut server = start(server);
     warpline_patience::until("a server to listen", || {
         is_unseen || is_listening(port) || server.ended().is_some()
     });
-    let mut clients = (0..TRIES).map(|_| {
-        let mut client = start(client);
-        let ended = client.wait(BOUND * 4);
-        (ended, client.printed())
-    });
+    let mut clients = (0..TRIES).map(|_| end(&mut start(client)));
     // A request before the server listens is refused, by the client's own process.
-    let is_early = |printed: &str| is_unseen && printed.contains("UNREACHABLE");
-    let (ended, printed) =
-        clients.find(|(_, printed)| !is_early(printed)).expect("a server that listens");
-    assert!(ended.is_some_and(|status| status.success()), "the client: {ended:?}\n{printed}");
-    let (ended, printed) = (server.wait(BOUND * 4), server.printed());
-    assert!(ended.is_some_and(|status| status.success()), "the server: {ended:?}\n{printed}");
+    let mut is_early = |printed: &str| {
+        is_unseen && EARLY.iter().any(|text| printed.contains(text)) && server.ended().is_none()
+    };
+    let client = clients.find(|(_, printed)| !is_early(printed)).expect("a server that listens");
+    [client, end(&mut server)]
 }
 
-/// Starts of a client, at most, until its server listens.
+type End = (Option<ExitStatus>, String);
+
+/// Starts of a client, at most, until its server listens, and of a pair until it ends without [`UNJOINED`].
 const TRIES: usize = 10;
+
+/// What programs print for `RDMA_CM_EVENT_UNREACHABLE`: its name, or its number.
+const EARLY: [&str; 2] = ["UNREACHABLE", "Unexpected CM event bl blka 7"];
+
+/// Printed by rping of rdma-core 44, whose thread of events may still run, and read freed memory, after `main` destroyed its
+/// channel: `main` does not join it. Later versions do. `valgrind.supp` has the read.
+const UNJOINED: &str = "rdma_get_cm_event: Invalid argument";
 
 fn checked(libraries: &Libraries, line: &str, port: u16) -> Command {
     let program = run::command(libraries, line, port, None);
