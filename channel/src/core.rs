@@ -16,8 +16,8 @@ use crate::error::{End, Error, Result};
 use crate::hub::Hub;
 use crate::message::{Envelope, Memory, Message};
 use crate::session::Session;
-use crate::state::{Over, Receives, State};
-use crate::tuning::{INLINE, LOCAL_SPAN, LONG, SIGNAL_EVERY};
+use crate::state::{Drafts, Over, Receives, State};
+use crate::tuning::{INLINE, LOCAL_SPAN, LONG, LONG_DRAFTS, SIGNAL_EVERY};
 use crate::wire::{Greeting, HEADER, Kind};
 
 /// One end of a channel, see the module.
@@ -26,8 +26,6 @@ pub(crate) struct ChannelEnd {
     pub(crate) ep: Ep,
     pz: Pz,
     ours: Greeting,
-    /// Octets of the memory of a small message.
-    small: usize,
     /// Depth of the send queue, and octets that are copied while posting.
     depth: u32,
     inline: usize,
@@ -62,10 +60,13 @@ impl ChannelEnd {
         let small = capacity(ours.small as usize);
         let receives = Receives::new(small, pz.buffers(receives as usize, small)?);
         let session = peer.map(|peer| Session::new(ours, peer));
-        let state = State { session, receives, ..State::default() };
+        let most = usize::from(ours.slots) + 2 * SIGNAL_EVERY as usize;
+        let drafts = Drafts::new(small, most);
+        let long_drafts = Drafts::new(capacity(LONG as usize), LONG_DRAFTS);
+        let state = State { session, receives, drafts, long_drafts, ..State::default() };
         let (inline, pz) = (inline as usize, pz.clone());
         let (hub, state) = (hub.clone(), Mutex::new(state));
-        let core = Arc::new(Self { hub, ep, pz, ours, small, depth, inline, completions, state });
+        let core = Arc::new(Self { hub, ep, pz, ours, depth, inline, completions, state });
         core.repost(&mut core.state())?;
         core.hub.join(&core);
         Ok(core)
@@ -230,7 +231,7 @@ impl ChannelEnd {
     pub(crate) fn undrafted(&self, mut envelope: Box<Envelope>) {
         let mut state = self.state();
         match envelope.take() {
-            Memory::Small(buffer) => state.undraft(buffer, self.small),
+            Memory::Small(buffer) => state.undraft(buffer),
             Memory::Large { octets, .. } => self.keep(&mut state, octets),
             Memory::Read(_) | Memory::Gone => {}
         }

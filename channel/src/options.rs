@@ -11,15 +11,15 @@ use crate::wire::Greeting;
 /// that leave, and `large` times the octets of a large message in each direction while there are any. What was
 /// never used takes addresses only, unless the device pins what is registered. Once many messages of up to 256 KiB came
 /// from the same machine, `slots` times 256 KiB of addresses, if that is less than the memory for large messages, of
-/// which about 4 MiB are used.
+/// which about 5 MiB are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Longest message that is sent in one Send; a longer one is read by the peer. At least 20 octets. After many messages of
     /// up to 256 KiB on the same machine, those are sent in one Send, too, unless they are a `Vec`.
     pub small: u32,
     /// Messages that may be in flight to this end, or wait here to be received: 1 to 4096. While long messages come from a
-    /// peer on the same machine, fewer, as many as a processor's cache holds, and a quarter of those while each is replied
-    /// to, but at least 4; all again if both ends wait to send.
+    /// peer on the same machine, fewer, as many as a processor's cache holds, but at least 4; while each is replied to, a
+    /// quarter of those, but at least 24 of them if they are so many; all again if both ends wait to send.
     pub slots: u16,
     /// How many of those may be large: at most 64. 0: none, and no message is longer than `small`.
     pub large: u16,

@@ -13,6 +13,9 @@ use crate::wire::{Greeting, HEADER, Header, Kind};
 /// Messages that a peer is granted however long they are, if this end has slots for so many.
 const FEW: u16 = 4;
 
+/// Messages that a peer is granted, unless they are long, while each is replied to: it may send some without a reply, too.
+const SOME: u64 = 24;
+
 /// A violation of the protocol by the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -78,6 +81,12 @@ enum Growth {
     Done,
 }
 
+/// Whether the memory that this end has for large messages is enough for all receives to be long.
+fn may_grow(ours: &Greeting) -> bool {
+    let receives = u64::from(u32::from(ours.slots) + ours.reserve());
+    ours.small < LONG && receives * u64::from(LONG) <= u64::from(ours.large) * ours.longest
+}
+
 /// The state of one end of a connection.
 #[derive(Debug)]
 pub struct Session {
@@ -136,7 +145,7 @@ impl Session {
             unanswered: 0,
             burst: 0,
             lengths: 0,
-            growth: match peer.grows && ours.has_memory_for_long() {
+            growth: match peer.grows && may_grow(&ours) {
                 true => Growth::NotYet,
                 false => Growth::Never,
             },
@@ -169,10 +178,15 @@ impl Session {
     /// Messages that may be granted at once.
     fn fitting(&self) -> u16 {
         let Some(mut span) = self.span else { return self.ours.slots };
-        if self.burst <= FEW.into() {
-            span /= ALTERNATING;
+        if self.posts_long() {
+            // Receives for acknowledgements are as long then, and used in turn with the others.
+            span -= span / 4;
         }
-        let messages = u64::from(span) * 16 / self.lengths.max(16);
+        let mut messages = u64::from(span) * 16 / self.lengths.max(16);
+        // The application replies to each message, or to a few at a time.
+        if self.burst <= FEW.into() {
+            messages = messages.min(SOME.max(messages / ALTERNATING));
+        }
         messages.clamp(FEW.min(self.ours.slots).into(), self.ours.slots.into()) as u16
     }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use itapi::{Adopted, Buffer, Local};
+use itapi::{Adopted, Buffer, Local, Pz};
 
 use crate::core::ChannelEnd;
 use crate::error::{End, Error};
@@ -135,12 +135,33 @@ impl Receives {
     }
 }
 
-/// Memory of messages that leave.
+/// Memory of messages that leave in one Send.
 #[derive(Default)]
 pub(crate) struct Drafts {
-    pub(crate) idle: Vec<Buffer>,
-    /// How many there are in all.
-    pub(crate) made: usize,
+    idle: Vec<Buffer>,
+    /// How many there are in all, and at most.
+    made: usize,
+    most: usize,
+    /// Octets of each.
+    octets: usize,
+}
+
+impl Drafts {
+    /// At most so many, of `octets` each, which are allocated when they are needed.
+    pub(crate) fn new(octets: usize, most: usize) -> Self {
+        Self { octets, most, ..Self::default() }
+    }
+
+    /// An idle one; `None`: all are in use. If none is idle, `count` are allocated.
+    #[inline]
+    pub(crate) fn take(&mut self, pz: &Pz, count: usize) -> itapi::Result<Option<Buffer>> {
+        if self.idle.is_empty() && self.made < self.most {
+            let made = pz.buffers(count.min(self.most - self.made), self.octets)?;
+            self.made += made.len();
+            self.idle.extend(made);
+        }
+        Ok(self.idle.pop())
+    }
 }
 
 /// The state, see the module.
@@ -158,7 +179,7 @@ pub(crate) struct State {
     /// Messages that arrived before the peer's greeting was processed.
     pub(crate) early: VecDeque<Buffer>,
     pub(crate) receives: Receives,
-    /// Idle memory for messages that leave in one Send: for small ones, and for long ones.
+    /// Memory for messages that leave in one Send: for small ones, and for long ones.
     pub(crate) drafts: Drafts,
     pub(crate) long_drafts: Drafts,
     /// Idle memory for large messages to be sent and to be received.
@@ -190,9 +211,9 @@ impl State {
 
     /// The memory of a message that has left, or will not leave.
     #[inline]
-    pub(crate) fn undraft(&mut self, buffer: Buffer, small: usize) {
-        let drafts =
-            if buffer.capacity() <= small { &mut self.drafts } else { &mut self.long_drafts };
+    pub(crate) fn undraft(&mut self, buffer: Buffer) {
+        let is_small = buffer.capacity() <= self.drafts.octets;
+        let drafts = if is_small { &mut self.drafts } else { &mut self.long_drafts };
         drafts.idle.push(buffer);
     }
 

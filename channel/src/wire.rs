@@ -4,8 +4,6 @@
 
 use itapi::RemoteRange;
 
-use crate::tuning::LONG;
-
 /// Version of this format.
 pub const VERSION: u16 = 1;
 
@@ -103,12 +101,6 @@ impl Greeting {
             return Some("octets of a large message: 1 to 2^32 - 1");
         }
         None
-    }
-
-    /// The memory that is there for large messages is enough for all receives to be long.
-    pub(crate) fn has_memory_for_long(&self) -> bool {
-        let receives = u64::from(u32::from(self.slots) + self.reserve());
-        self.small < LONG && receives * u64::from(LONG) <= u64::from(self.large) * self.longest
     }
 
     /// Receives for acknowledgements and the end. While an end does not poll, its

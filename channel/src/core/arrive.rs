@@ -45,12 +45,12 @@ impl ChannelEnd {
         for memory in completion.earlier.drain(..) {
             // Each was one buffer.
             if let Some(buffer) = memory.into_buffer() {
-                state.undraft(buffer, self.small);
+                state.undraft(buffer);
             }
         }
         match (completion.operation, buffer) {
             (Operation::Read, Some(buffer)) => self.read(state, buffer),
-            (_, Some(buffer)) => state.undraft(buffer, self.small),
+            (_, Some(buffer)) => state.undraft(buffer),
             (_, None) => {}
         }
     }

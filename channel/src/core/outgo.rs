@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use itapi::{Buffer, Work};
 
-use super::{ChannelEnd, capacity};
+use super::ChannelEnd;
 use crate::error::{Error, Result};
 use crate::message::{Body, Draft, Envelope, Memory, Outgoing};
 use crate::session::Session;
-use crate::state::{Drafts, State};
-use crate::tuning::{DRAFTS, INLINE, LONG, LONG_DRAFTS, SHORT, SIGNAL_EVERY};
+use crate::state::State;
+use crate::tuning::{DRAFTS, INLINE, SHORT};
 use crate::wire::{HEADER, Kind};
 
 impl ChannelEnd {
@@ -132,7 +132,7 @@ impl ChannelEnd {
         if let Memory::Small(buffer) = draft.take() {
             let octets = state.vector(&buffer[HEADER..]);
             draft.memory = Memory::Large { len: octets.len(), octets };
-            state.undraft(buffer, self.small);
+            state.undraft(buffer);
         }
     }
 
@@ -229,28 +229,12 @@ impl ChannelEnd {
     /// An idle buffer for a message of `octets`; `None`: all are in use.
     #[inline]
     fn idle(&self, state: &mut State, octets: usize) -> Result<Option<Buffer>> {
-        if octets > self.ours.small as usize {
-            return self.idle_in(&mut state.long_drafts, capacity(LONG as usize), 1, LONG_DRAFTS);
-        }
-        let most = usize::from(self.ours.slots) + 2 * SIGNAL_EVERY as usize;
-        self.idle_in(&mut state.drafts, self.small, DRAFTS, most)
-    }
-
-    /// An idle buffer of `octets`, of at most `most`. Those that are missing are allocated, `count` at once.
-    #[inline]
-    fn idle_in(
-        &self,
-        drafts: &mut Drafts,
-        octets: usize,
-        count: usize,
-        most: usize,
-    ) -> Result<Option<Buffer>> {
-        if drafts.idle.is_empty() && drafts.made < most {
-            let made = self.pz.buffers(count.min(most - drafts.made), octets)?;
-            drafts.made += made.len();
-            drafts.idle.extend(made);
-        }
-        Ok(drafts.idle.pop())
+        let idle = if octets <= self.ours.small as usize {
+            state.drafts.take(&self.pz, DRAFTS)
+        } else {
+            state.long_drafts.take(&self.pz, 1)
+        };
+        Ok(idle?)
     }
 
     /// A buffer for a message of `len` octets; `None`: all are in use.

@@ -94,12 +94,12 @@ fn both_ends_may_fill_all_slots_after_long_messages() {
     }
     // Neither processes what the other sends as long as it has credits itself.
     for end in [&client, &server] {
-        (0..6).for_each(|n| end.send(message(n, LEN)).unwrap());
+        (0..10).for_each(|n| end.send(message(n, LEN)).unwrap());
     }
     std::thread::scope(|scope| {
         for end in [&client, &server] {
             scope.spawn(|| {
-                (6..60).for_each(|n| end.send(message(n, LEN)).unwrap());
+                (10..60).for_each(|n| end.send(message(n, LEN)).unwrap());
                 (0..60).for_each(|n| {
                     assert!(end.recv().unwrap().unwrap()[..] == message(n, LEN));
                 });

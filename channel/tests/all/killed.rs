@@ -6,9 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use warpline_channel::{Channel, Error, Event, Listener, Server};
+use warpline_channel::{Channel, Error, Event, Listener, Options, Server};
 
 use crate::pair::{HANG, TIGHT, message, open};
+
+/// With memory enough for longer receives: they grow while messages come and the peer is killed.
+const GROWING: Options = Options { large: 3, ..TIGHT };
 
 /// Set for a process that is started as the server.
 const SERVER: &str = "WARPLINE_CHANNEL_TEST_SERVER";
@@ -46,7 +49,7 @@ fn other_process() {
     if std::env::var_os(SERVER).is_none() {
         return;
     }
-    let listener = Listener::bind_with(&open(), "127.0.0.1:0", TIGHT).unwrap();
+    let listener = Listener::bind_with(&open(), "127.0.0.1:0", GROWING).unwrap();
     println!("\nlistening at {}", listener.address());
     loop {
         let channel = listener.accept().unwrap();
@@ -117,7 +120,8 @@ fn the_peers_process_is_killed_at_any_point() {
     for round in 0..8u64 {
         let mut other = Other::server();
         let address = other.line("listening at ");
-        let channel = Channel::connect_with(&ia, &address, TIGHT).unwrap();
+        let options = if round % 2 == 0 { TIGHT } else { GROWING };
+        let channel = Channel::connect_with(&ia, &address, options).unwrap();
         let error = std::thread::scope(|scope| {
             let killer = scope.spawn(move || {
                 // Its progress at that moment is random.
