@@ -38,6 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// has it.
 const TURNS: Duration = Duration::from_secs(10);
 
+/// How long a process waits before it asks again.
+const AGAIN: Duration = Duration::from_millis(1);
+
 /// How long a question may take behind its connection: an asker that is stopped in between delays packets by no more.
 const QUESTION: Duration = Duration::from_millis(20);
 
@@ -141,15 +144,17 @@ impl Lock {
             }
             std::thread::yield_now();
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "other processes keep the lock of RoCE's port"))
+        Err(late("another process keeps the lock of RoCE's port"))
     }
 }
 
 fn stuck(socket: &Ours<RoceFds, OwnedFd>) -> io::Error {
     let process = peer(socket);
-    let detail =
-        format!("process {process}, which uses RoCE's port, too, does not reply: is it stopped?");
-    io::Error::new(io::ErrorKind::TimedOut, detail)
+    late(&format!("process {process}, which uses RoCE's port, too, does not reply"))
+}
+
+fn late(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{what}: is it stopped?"))
 }
 
 impl Slot {
@@ -218,6 +223,11 @@ fn ask(slot: u8, address: IpAddr) -> io::Result<Option<Share>> {
             Err(Errno::CONNREFUSED) => return Ok(None),
             // Too many wait for it.
             Err(Errno::AGAIN) if begun.elapsed() < TURNS => {}
+            Err(Errno::AGAIN) => {
+                return Err(late(
+                    "a process that uses RoCE's port, too, does not reply to many others",
+                ));
+            }
             Err(error) => return Err(error.into()),
             Ok(()) => {
                 if net::send(&*asking, &crate::path::gid(address), SendFlags::NOSIGNAL).is_ok() {
@@ -232,7 +242,7 @@ fn ask(slot: u8, address: IpAddr) -> io::Result<Option<Share>> {
                 }
             }
         }
-        std::thread::yield_now();
+        std::thread::sleep(AGAIN);
     }
 }
 

@@ -2,12 +2,13 @@
 //! is killed, at whatever point, disturbs no other.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use vp_api::*;
 use warpline_patience::until;
 
@@ -151,6 +152,18 @@ fn a_process_that_is_killed_at_any_point_disturbs_no_other() {
     });
 }
 
+/// A socket for a question to a neighbour.
+fn question() -> OwnedFd {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::NONBLOCK);
+    net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap()
+}
+
+/// The name of a slot.
+fn slot(number: u8) -> SocketAddrUnix {
+    let user = rustix::process::geteuid().as_raw();
+    SocketAddrUnix::new_abstract_name(format!("warpline-roce/{user}/{number}").as_bytes()).unwrap()
+}
+
 /// A process that is stopped keeps its slot; who must ask it gets an error that names it, in bounded time.
 #[test]
 fn a_process_that_does_not_reply_is_named() {
@@ -172,6 +185,10 @@ fn a_process_that_does_not_reply_is_named() {
         });
         let error = end.cm.listen(HERE.parse().unwrap(), 1).unwrap_err();
         assert!(error.detail.contains(&format!("process {process},")), "{error}");
+        // Questions that nobody waits for any more are too many at some time.
+        while net::connect(question(), &slot(0)).is_ok() {}
+        let error = end.cm.listen(HERE.parse().unwrap(), 1).unwrap_err();
+        assert!(error.detail.contains("does not reply to many others"), "{error}");
         signal("-CONT");
         end.listen(HERE);
         reach(&mut stopped, 1);
@@ -181,11 +198,8 @@ fn a_process_that_does_not_reply_is_named() {
 /// A neighbour in the last slot that first ends a connection before the question arrives, as if the asker was slow, and
 /// then replies after two seconds. Returns how often it was connected to.
 fn slow_neighbour() -> Arc<AtomicU32> {
-    let user = rustix::process::geteuid().as_raw();
-    let name = format!("warpline-roce/{user}/15");
-    let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
     let listener = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-    net::bind(&listener, &name).unwrap();
+    net::bind(&listener, &slot(15)).unwrap();
     net::listen(&listener, 1).unwrap();
     let connections = Arc::new(AtomicU32::new(0));
     let count = connections.clone();
