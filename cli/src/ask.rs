@@ -1,5 +1,5 @@
 //! Sends a request to a process's socket, possibly with a descriptor. A process that hangs or is stopped does not
-//! respond: the wait for it ends after [`PATIENCE`].
+//! respond: the wait for it ends after [`PATIENCE`], also if its socket is full of earlier requests.
 
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -8,7 +8,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    self, AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
 use serde_json::Value;
 
 /// How long a response may take.
@@ -30,7 +34,6 @@ pub(crate) fn ask(
     };
     let mut stream = connect(socket).map_err(describe)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(describe)?;
     if let Some(beside) = beside {
         // With the first octet; the rest follows.
         pass(&stream, beside).map_err(describe)?;
@@ -55,7 +58,7 @@ fn pass(stream: &UnixStream, descriptor: BorrowedFd<'_>) -> std::io::Result<()> 
     let mut beside = SendAncillaryBuffer::new(&mut space);
     beside.push(SendAncillaryMessage::ScmRights(&descriptors));
     let flags = SendFlags::NOSIGNAL;
-    rustix::net::sendmsg(stream, &[IoSlice::new(b"{")], &mut beside, flags)?;
+    net::sendmsg(stream, &[IoSlice::new(b"{")], &mut beside, flags)?;
     Ok(())
 }
 
@@ -64,5 +67,10 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     let directory = std::fs::File::open(socket.parent().unwrap_or(Path::new("/")))?;
     let name = socket.file_name().unwrap_or_default();
     let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
-    UnixStream::connect(short)
+    let flags = SocketFlags::CLOEXEC;
+    let stream = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Of connecting, too, where it waits for room.
+    sockopt::set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE))?;
+    net::connect(&stream, &SocketAddrUnix::new(short)?)?;
+    Ok(stream.into())
 }

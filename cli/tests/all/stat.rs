@@ -1,10 +1,12 @@
 //! Tests of `warpline stat` and `warpline doctor` on processes that ping each other.
 
 use std::io::BufRead;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::{Value, json};
 
 use crate::support::{Running, line_with, text, warpline};
@@ -97,6 +99,34 @@ fn both_ends_are_shown_and_agree_even_while_stopped() {
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
     let wanted = format!("warpline_payload_bytes_total{{pid=\"{}\"", client.id());
     assert!(metrics.lines().any(|line| line.starts_with(&wanted)), "{metrics}");
+}
+
+/// Also when its socket is full of requests whose clients are gone.
+#[test]
+fn a_stopped_process_that_is_asked_is_named() {
+    let runtime = Runtime::new();
+    let (server, _client, _) = runtime.pair();
+    let pid = rustix::process::Pid::from_raw(server.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    // The name of a socket may have 108 octets only.
+    let directory = std::fs::File::open(runtime.0.join("warpline")).unwrap();
+    let socket = format!("/proc/self/fd/{}/{}.sock", directory.as_raw_fd(), server.id());
+    let socket = SocketAddrUnix::new(socket).unwrap();
+    let asks = || {
+        let (kind, flags) = (SocketType::STREAM, SocketFlags::NONBLOCK);
+        let asking = net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+        net::connect(&asking, &socket)
+    };
+    let is_named = || {
+        let pid = server.id().to_string();
+        let (status, _, error) = runtime.run(&["capture", &pid, "--output", "/dev/null"]);
+        assert_eq!(status, Some(1));
+        assert!(error.contains("the process does not respond"), "{error}");
+    };
+    is_named();
+    while asks().is_ok() {}
+    assert_eq!(asks(), Err(rustix::io::Errno::AGAIN));
+    is_named();
 }
 
 #[test]
