@@ -191,9 +191,9 @@ impl Slot {
         if self.listener().is_none() {
             return Err(io::Error::other("the device was closed"));
         }
-        let mut shares = Vec::new();
+        let (begun, mut shares) = (Instant::now(), Vec::new());
         for slot in (0..SLOTS).filter(|slot| *slot != self.index) {
-            shares.extend(ask(slot, address)?);
+            shares.extend(ask(slot, address, begun)?);
         }
         Ok(shares)
     }
@@ -213,34 +213,32 @@ impl Slot {
     }
 }
 
-/// `None`: nobody has the slot.
-fn ask(slot: u8, address: IpAddr) -> io::Result<Option<Share>> {
-    let begun = Instant::now();
+/// `None`: nobody has the slot. Waits until [`TURNS`] after `begun`.
+fn ask(slot: u8, address: IpAddr, begun: Instant) -> io::Result<Option<Share>> {
     loop {
         let asking = socket()?;
-        match net::connect(&*asking, &name(&slot.to_string())?) {
-            Ok(()) if !is_own(asking.as_fd()) => return Ok(None),
-            Err(Errno::CONNREFUSED) => return Ok(None),
-            // Too many wait for it.
-            Err(Errno::AGAIN) if begun.elapsed() < TURNS => {}
-            Err(Errno::AGAIN) => {
-                return Err(late(
-                    "a process that uses RoCE's port, too, does not reply to many others",
-                ));
-            }
-            Err(error) => return Err(error.into()),
-            Ok(()) => {
-                if net::send(&*asking, &crate::path::gid(address), SendFlags::NOSIGNAL).is_ok() {
+        let connected = net::connect(&*asking, &name(&slot.to_string())?);
+        let late = match connected {
+            Ok(()) if is_own(asking.as_fd()) => {
+                let asked = net::send(&*asking, &crate::path::gid(address), SendFlags::NOSIGNAL);
+                if asked.is_ok() {
                     wait(&asking, begun)?;
                     if let Some(share) = receive(&asking, slot)? {
                         return Ok(Some(share));
                     }
                 }
                 // It ended, and nobody listens any more; or this process was too slow, and it did not wait for the question.
-                if begun.elapsed() >= TURNS {
-                    return Err(stuck(&asking));
-                }
+                stuck(&asking)
             }
+            Ok(()) | Err(Errno::CONNREFUSED) => return Ok(None),
+            // Too many wait for it.
+            Err(Errno::AGAIN) => {
+                late("a process that uses RoCE's port does not reply to many others")
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if begun.elapsed() >= TURNS {
+            return Err(late);
         }
         std::thread::sleep(AGAIN);
     }
