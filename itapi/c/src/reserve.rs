@@ -27,8 +27,14 @@ pub(crate) const ALIGNMENT: usize = 128;
 const CLASSES: [(usize, usize); 4] = [(256, 128), (1 << 10, 48), (4 << 10, 16), (32 << 10, 4)];
 const BLOCKS: usize = CLASSES[0].1 + CLASSES[1].1 + CLASSES[2].1 + CLASSES[3].1;
 
-/// Blocks, class after class; NULL: taken.
-static KEPT: [AtomicPtr<u8>; BLOCKS] = [const { AtomicPtr::new(null_mut()) }; BLOCKS];
+/// A place for a block of `size` octets; NULL: taken.
+struct Place {
+    size: usize,
+    block: AtomicPtr<u8>,
+}
+
+/// Small ones first.
+static PLACES: [Place; BLOCKS] = places();
 /// How many are taken; exact while no thread takes or fills.
 static TAKEN: AtomicUsize = AtomicUsize::new(BLOCKS);
 
@@ -38,13 +44,26 @@ pub(crate) fn fill() -> bool {
     TAKEN.load(Ordering::Relaxed) == 0 || refill()
 }
 
+const fn places() -> [Place; BLOCKS] {
+    let mut places = [const { Place { size: 0, block: AtomicPtr::new(null_mut()) } }; BLOCKS];
+    let (mut class, mut within, mut at) = (0, 0, 0);
+    while at < BLOCKS {
+        if within == CLASSES[class].1 {
+            (class, within) = (class + 1, 0);
+        }
+        places[at].size = CLASSES[class].0;
+        (within, at) = (within + 1, at + 1);
+    }
+    places
+}
+
 #[cold]
 fn refill() -> bool {
-    places().all(|(place, size)| {
-        if !place.load(Ordering::Relaxed).is_null() {
+    PLACES.iter().all(|place| {
+        if !place.block.load(Ordering::Relaxed).is_null() {
             return true;
         }
-        let Some(block) = new_block(size) else { return false };
+        let Some(block) = new_block(place.size) else { return false };
         if !put(place, block) {
             // SAFETY: fresh from `posix_memalign`, known to no other thread.
             unsafe { libc::free(block.cast()) };
@@ -54,8 +73,8 @@ fn refill() -> bool {
 }
 
 /// Puts a block in its place, unless there is one.
-fn put(place: &AtomicPtr<u8>, block: *mut u8) -> bool {
-    let put = place.compare_exchange(null_mut(), block, Ordering::Release, Ordering::Relaxed);
+fn put(place: &Place, block: *mut u8) -> bool {
+    let put = place.block.compare_exchange(null_mut(), block, Ordering::Release, Ordering::Relaxed);
     put.inspect(|_| _ = TAKEN.fetch_sub(1, Ordering::Relaxed)).is_ok()
 }
 
@@ -68,13 +87,7 @@ fn keep(memory: *mut u8) -> bool {
     // SAFETY: memory of the C library that was not freed yet.
     let octets = unsafe { libc::malloc_usable_size(memory.cast()) };
     let like = |size: usize| (size..2 * size).contains(&octets);
-    places().any(|(place, size)| like(size) && put(place, memory))
-}
-
-/// Each place with the size of its block, small ones first.
-fn places() -> impl Iterator<Item = (&'static AtomicPtr<u8>, usize)> {
-    let sizes = CLASSES.into_iter().flat_map(|(size, count)| std::iter::repeat_n(size, count));
-    KEPT.iter().zip(sizes)
+    PLACES.iter().any(|place| like(place.size) && put(place, memory))
 }
 
 fn new_block(size: usize) -> Option<*mut u8> {
@@ -90,8 +103,8 @@ pub(crate) fn take(size: usize, alignment: usize) -> *mut u8 {
     if alignment > ALIGNMENT {
         return null_mut();
     }
-    let fitting = places().filter(|(_, block)| *block >= size);
-    let mut taken = fitting.map(|(place, _)| place.swap(null_mut(), Ordering::Acquire));
+    let fitting = PLACES.iter().filter(|place| place.size >= size);
+    let mut taken = fitting.map(|place| place.block.swap(null_mut(), Ordering::Acquire));
     let found = taken.find(|block| !block.is_null());
     found.inspect(|_| _ = TAKEN.fetch_add(1, Ordering::Relaxed)).unwrap_or_default()
 }
@@ -103,7 +116,7 @@ fn or_take(fresh: *mut u8, layout: Layout) -> *mut u8 {
 }
 
 // SAFETY: every pointer returned is one of the system's allocator or, from `take`, a block that
-// `posix_memalign` gave, at least as large and aligned as asked, and out of `KEPT` with a swap, so that
+// `posix_memalign` gave, at least as large and aligned as asked, and out of `PLACES` with a swap, so that
 // no other thread has it. On this system `System` frees and resizes with `free` and `realloc`, which take
 // both. Nothing here panics.
 unsafe impl GlobalAlloc for Allocator {
