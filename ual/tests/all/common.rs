@@ -137,3 +137,30 @@ pub(crate) fn connect(client: &Side, server: &Side, listen: &Listen) -> (Arc<Ep>
 }
 
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Set in the process of a test.
+const ALONE: &str = "UAL_TEST_ALONE";
+
+/// Runs the test of this path in its own process, with a runtime directory of its own; true in that process.
+pub(crate) fn is_alone(test: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let runtime = std::env::temp_dir().join(format!(
+        "ual-{}-{}",
+        test.replace("::", "-"),
+        std::process::id()
+    ));
+    std::fs::create_dir_all(&runtime).unwrap();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(ALONE, "1")
+        .env("XDG_RUNTIME_DIR", &runtime)
+        .output()
+        .unwrap();
+    let left = std::fs::read_dir(runtime.join("warpline")).into_iter().flatten().count();
+    let _ = std::fs::remove_dir_all(&runtime);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(left, 0, "a process that ends leaves nothing");
+    false
+}

@@ -9,7 +9,7 @@ use ual::{
     FailReason, Markers, PeerToPeer, Policy, RequestId,
 };
 
-use crate::common::{HANG, LOCALHOST, Side, connect, over_tcp, policy};
+use crate::common::{HANG, LOCALHOST, Side, connect, is_alone, over_tcp, policy};
 
 fn pair() -> (Side, Side) {
     (Side::new(policy()), Side::new(policy()))
@@ -677,6 +677,10 @@ fn delivered_requests_stay_open_when_the_listener_closes() {
 
 #[test]
 fn two_thousand_connections_live_side_by_side() {
+    // The descriptors and the local streams of a process are limited: other tests would lack them.
+    if !is_alone("connections::two_thousand_connections_live_side_by_side") {
+        return;
+    }
     const CONNECTIONS: u64 = 2000;
     // Two descriptors each, because both ends are in this process.
     let limit = ual::raise_descriptors().unwrap().unwrap_or(u64::MAX);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use crate::common::{LOCALHOST, Side, connect, policy};
+use crate::common::{LOCALHOST, Side, connect, is_alone, policy};
 use serde_json::Value;
 use state_page::layout::state;
 use state_page::place::{self, Outcome};
@@ -16,28 +16,6 @@ use ual::vp_api::{Remote, SendOp};
 use ual::{Config, Disconnect, Ep, Ual};
 
 const MESSAGES: u64 = 100;
-/// Set in the process of a test.
-const ROLE: &str = "UAL_TEST_OBSERVED";
-
-/// Runs the test of this name in its own process; true in that process.
-fn is_alone(name: &str) -> bool {
-    if std::env::var_os(ROLE).is_some() {
-        return true;
-    }
-    let runtime = std::env::temp_dir().join(format!("ual-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&runtime).unwrap();
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("observe::{name}"), "--nocapture"])
-        .env(ROLE, "1")
-        .env("XDG_RUNTIME_DIR", &runtime)
-        .output()
-        .unwrap();
-    let left = std::fs::read_dir(runtime.join("warpline")).into_iter().flatten().count();
-    let _ = std::fs::remove_dir_all(&runtime);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(left, 0, "a process that ends leaves nothing");
-    false
-}
 
 fn directory() -> PathBuf {
     place::directory(|name| std::env::var_os(name), rustix::process::geteuid().as_raw())
@@ -76,7 +54,7 @@ fn query(question: &str) -> Value {
 
 #[test]
 fn a_record_counts_the_octets_of_its_connection() {
-    if !is_alone("a_record_counts_the_octets_of_its_connection") {
+    if !is_alone("observe::a_record_counts_the_octets_of_its_connection") {
         return;
     }
     let (client, server) = (Side::new(policy()), Side::new(policy()));
@@ -147,7 +125,7 @@ fn page_has_not(qp: u32, local: Option<SocketAddr>) -> bool {
 
 #[test]
 fn a_wrapped_provider_publishes_too() {
-    if !is_alone("a_wrapped_provider_publishes_too") {
+    if !is_alone("observe::a_wrapped_provider_publishes_too") {
         return;
     }
     let mut config = Config { policy: policy(), ..Config::default() };
@@ -163,7 +141,7 @@ fn a_wrapped_provider_publishes_too() {
 
 #[test]
 fn a_process_with_publish_off_has_no_page() {
-    if !is_alone("a_process_with_publish_off_has_no_page") {
+    if !is_alone("observe::a_process_with_publish_off_has_no_page") {
         return;
     }
     let observe = Observe { publish: false };
