@@ -8,6 +8,9 @@
 #![forbid(unsafe_code)]
 
 pub mod seeds;
+mod side_by_side;
+
+pub use side_by_side::side_by_side;
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};

@@ -8,6 +8,7 @@
 use verbs_programs::process::{Process, free_port, is_listening};
 use verbs_programs::survivor::{ends, ends_or_is_ended, server_ends_on_roce};
 use verbs_programs::{Libraries, libraries, run};
+use warpline_patience::side_by_side;
 
 /// Package, server, client.
 type Program = [&'static str; 3];
@@ -123,22 +124,24 @@ fn the_side_ends_whose_calls_of_datagrams_fail() {
 fn all(programs: &[Program], rules: &[&str], fabric: Fabric) {
     let all = std::env::var_os("WARPLINE_FAULTS").is_some_and(|text| text == "all");
     let libraries = Libraries::build();
-    let mut failed = Vec::new();
+    let mut due = Vec::new();
     for (number, rule) in rules.iter().enumerate() {
         for (at, program) in programs.iter().enumerate() {
             for side in [Side::Server, Side::Client] {
                 let chosen = (number % programs.len(), number / programs.len() % 2);
-                if (!all && (at, side as usize) != chosen) || !is_due(program, rule, side) {
-                    continue;
-                }
-                if let Err(why) = one(&libraries, program, rule, side, fabric) {
-                    let why = format!("{rule} at the {side:?} of {}: {why}", program[1]);
-                    eprintln!("{why}");
-                    failed.push(why);
+                if (all || (at, side as usize) == chosen) && is_due(program, rule, side) {
+                    due.push((rule, program, side));
                 }
             }
         }
     }
+    // The programs wait most of the time. Those of datagrams have one port number each, whatever they are told.
+    let at_once = if fabric == Fabric::RoceDatagrams { 1 } else { 4 };
+    let results = side_by_side(at_once, &due, |(rule, program, side)| {
+        one(&libraries, program, rule, *side, fabric)
+            .map_err(|why| format!("{rule} at the {side:?} of {}: {why}", program[1]))
+    });
+    let failed: Vec<_> = results.into_iter().filter_map(Result::err).collect();
     assert!(failed.is_empty(), "{}:\n{}", failed.len(), failed.join("\n\n"));
 }
 
