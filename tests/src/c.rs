@@ -6,6 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use warpline_artifacts::libraries;
+/// The root of the tree.
+pub use warpline_artifacts::root;
+
 /// Warnings that are errors.
 const STRICT: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 /// Time-out of a program in seconds, beyond its argument.
@@ -59,7 +63,7 @@ impl Kit {
         for tool in ["gcc", "g++", "pkg-config"] {
             present(tool)?;
         }
-        let built = built();
+        let built = libraries(&["itapi-c"]);
         let home = built.join(name);
         std::fs::create_dir_all(&home).expect("the target directory can be written");
         let home = home.canonicalize().expect("it was just made");
@@ -143,25 +147,6 @@ impl Kit {
         command.arg(program);
         Ok(command)
     }
-}
-
-/// The root of the tree.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Builds the library by cargo, beside the running test; returns its directory.
-fn built() -> PathBuf {
-    let test = std::env::current_exe().expect("a running program has a path");
-    let target = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--offline", "--package", "itapi-c", "--target-dir"]);
-    command.arg(target.parent().expect("target/PROFILE")).current_dir(root());
-    if target.ends_with("release") {
-        command.arg("--release");
-    }
-    run(&mut command);
-    target
 }
 
 fn present(tool: &str) -> Result<(), String> {

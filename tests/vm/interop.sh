@@ -53,9 +53,8 @@ vm_interop() { # [short]
 }
 
 vm_interop_programs() {
-    local root=$VM_HERE/../..
-    (cd "$root" && cargo build --quiet -p warpline-tests --bin duet)
-    DUET=${CARGO_TARGET_DIR:-$root/target}/debug/duet
+    vm_cargo -p warpline-tests --bin duet
+    DUET=${CARGO_TARGET_DIR:-$VM_HERE/../../target}/debug/duet
     vm_push "$DUET"
 }
 

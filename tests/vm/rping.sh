@@ -6,7 +6,7 @@
 
 vm_rping_programs() {
     # `warpline run` finds the libraries beside the command.
-    [ -n "${WARPLINE:-}" ] || (cd "$VM_HERE/../.." && cargo build --quiet -p ofa-ibverbs -p ofa-rdmacm)
+    [ -n "${WARPLINE:-}" ] || vm_cargo -p ofa-ibverbs -p ofa-rdmacm
     vm_program
 }
 

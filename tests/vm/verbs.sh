@@ -29,10 +29,10 @@ vm_verbs() { # [short]
 vm_verbs_programs() {
     local root=$VM_HERE/../.. target name suite
     target=${CARGO_TARGET_DIR:-$root/target}
+    vm_cargo -p warpline-examples -p itapi-c
+    vm_cargo -p warpline-tests --bin duet
     suite=$(cd "$root" &&
-        cargo build --quiet -p warpline-examples -p itapi-c &&
-        cargo build --quiet -p warpline-tests --bin duet &&
-        cargo test --quiet -p vp-verbs --test devices --no-run --message-format=json |
+        cargo test --quiet -p warpline -p vp-verbs --test devices --no-run --message-format=json |
         sed -n 's/.*"executable":"\([^"]*\/devices[^"]*\)".*/\1/p' | tail -n 1)
     "$root/scripts/install" --prefix "$target/vm" --from "$target/debug" >/dev/null
     mkdir -p "$target/vm/bin"

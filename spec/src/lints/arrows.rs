@@ -70,6 +70,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("warpline-examples", &["itapi", "warpline-channel"]),
     ("warpline-provider", &["vp-api", "kal-shim", "shm-ring"]),
     ("warpline-seeded", &["vp-api", "kal-os"]),
+    ("warpline-artifacts", &[]),
     ("warpline-skip", &[]),
     ("warpline-patience", &[]),
     ("warpline-spec", &[]),

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ofa_symbols::Library;
+/// The root of the tree.
+pub use warpline_artifacts::root;
 use warpline_skip::skip;
 
 /// The libraries, built.
@@ -15,29 +17,7 @@ pub struct Libraries {
 impl Libraries {
     /// Builds them by cargo, in the profile of the running test program.
     pub fn build() -> Self {
-        let program = std::env::current_exe().unwrap();
-        // target/PROFILE/deps/TEST or target/PROFILE/PROGRAM
-        let is_profile = |path: &&Path| path.join(".fingerprint").exists();
-        let results = program.ancestors().find(is_profile).unwrap().to_owned();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args([
-            "build",
-            "--quiet",
-            "--offline",
-            "-p",
-            "ofa-ibverbs",
-            "-p",
-            "ofa-rdmacm",
-            "-p",
-            "ofa-view",
-        ]);
-        cargo.arg("--target-dir").arg(results.parent().unwrap()).current_dir(root());
-        if results.ends_with("release") {
-            cargo.arg("--release");
-        }
-        let built = cargo.output().unwrap();
-        assert!(built.status.success(), "{cargo:?}: {}", String::from_utf8_lossy(&built.stderr));
-        Self { results }
+        Self { results: warpline_artifacts::libraries(&["ofa-ibverbs", "ofa-rdmacm", "ofa-view"]) }
     }
 
     /// The directory to name in `LD_LIBRARY_PATH`.
@@ -56,11 +36,6 @@ impl Libraries {
         command.env("LD_LIBRARY_PATH", self.directory());
         command
     }
-}
-
-/// The root of the tree.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Path of an installed program.

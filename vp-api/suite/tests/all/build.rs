@@ -3,28 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The root of the tree, from wherever in it this is compiled.
-pub(crate) fn root() -> &'static Path {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().find(|dir| dir.join("vp-api/include").is_dir()).unwrap()
-}
+pub(crate) use warpline_artifacts::{directory, root};
 
-/// Where this test program was built: `target/PROFILE`.
-pub(crate) fn target() -> PathBuf {
-    std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
-}
-
-/// Builds the library of a crate beside this test.
+/// The library of a crate, built beside this test.
 pub(crate) fn cargo(package: &str, library: &str) -> PathBuf {
-    let target = target();
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--offline", "--package", package, "--target-dir"]);
-    command.arg(target.parent().unwrap()).current_dir(root());
-    if target.ends_with("release") {
-        command.arg("--release");
-    }
-    assert!(command.status().unwrap().success(), "{package}");
-    target.join(format!("lib{library}.so"))
+    warpline_artifacts::libraries(&[package]).join(format!("lib{library}.so"))
 }
 
 /// Flags of the vendor's Makefile.
@@ -56,7 +39,7 @@ pub(crate) fn headers() -> PathBuf {
 
 /// A new empty directory for this test, beside the test programs.
 pub(crate) fn scratch(name: &str) -> PathBuf {
-    let dir = target().join("provider-tests").join(format!("{name}-{}", std::process::id()));
+    let dir = directory().join("provider-tests").join(format!("{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }

@@ -145,7 +145,7 @@ fn a_library_built_with_the_first_header() {
 #[test]
 fn an_out_of_tree_crate() {
     let manifest = build::root().join("examples/vendor-provider-rust/Cargo.toml");
-    let target = build::target().parent().unwrap().join("vendor-provider-rust");
+    let target = build::directory().parent().unwrap().join("vendor-provider-rust");
     let mut command = std::process::Command::new(env!("CARGO"));
     command.args(["build", "--quiet", "--offline", "--manifest-path"]).arg(manifest);
     assert!(command.arg("--target-dir").arg(&target).status().unwrap().success());
