@@ -1,12 +1,13 @@
-//! Sends a request to a process's socket, possibly with a descriptor. A process that hangs or is stopped does not
-//! respond: the wait for it ends after [`PATIENCE`], also if its socket is full of earlier requests.
+//! Sends a request to a process's socket, possibly with a descriptor. A process that is stopped, or whose connection
+//! thread hangs, does not respond: the wait ends after [`PATIENCE`] if it is stopped or its socket is full of earlier
+//! requests, else after [`LONGEST_WAIT`], because it may only be slow.
 
-use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
@@ -15,8 +16,10 @@ use rustix::net::{
 };
 use serde_json::Value;
 
-/// How long a response may take.
+/// How long a request may take to be sent, and its response before it is checked whether the process is stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the response of a process may take that is not stopped.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Bound of a response, in octets.
 const LONGEST: u64 = 4 << 20;
 
@@ -26,29 +29,64 @@ pub(crate) fn ask(
     question: &Value,
     beside: Option<BorrowedFd<'_>>,
 ) -> Result<Value, String> {
-    let describe = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-            "the process does not respond: it is stopped, or its connection thread hangs".to_owned()
-        }
-        _ => format!("the process's socket cannot be used: {error}"),
+    let unsent = |error: std::io::Error| match is_late(&error) {
+        true => "the process does not respond: its socket is full of earlier requests; \
+                 it is stopped, or its connection thread hangs"
+            .to_owned(),
+        false => format!("the process's socket cannot be used: {error}"),
     };
-    let mut stream = connect(socket).map_err(describe)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
+    let mut stream = connect(socket).map_err(unsent)?;
     if let Some(beside) = beside {
         // With the first octet; the rest follows.
-        pass(&stream, beside).map_err(describe)?;
-        writeln!(stream, "{}", &question.to_string()[1..]).map_err(describe)?;
+        pass(&stream, beside).map_err(unsent)?;
+        writeln!(stream, "{}", &question.to_string()[1..]).map_err(unsent)?;
     } else {
-        writeln!(stream, "{question}").map_err(describe)?;
+        writeln!(stream, "{question}").map_err(unsent)?;
     }
-    let mut line = String::new();
-    BufReader::new(stream.take(LONGEST)).read_line(&mut line).map_err(describe)?;
-    let answer: Value =
-        serde_json::from_str(&line).map_err(|_| "the process closed its socket".to_owned())?;
+    let answer: Value = serde_json::from_slice(&response(stream)?)
+        .map_err(|_| "the process closed its socket".to_owned())?;
     match answer["error"].as_str() {
         Some(error) => Err(error.to_owned()),
         None => Ok(answer),
     }
+}
+
+fn is_late(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// The line that the process sends.
+fn response(stream: UnixStream) -> Result<Vec<u8>, String> {
+    let describe = |error| format!("the process's socket cannot be used: {error}");
+    // 0: it is in another namespace of processes.
+    let process =
+        sockopt::socket_peercred(&stream).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+    stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
+    let (begun, mut line) = (Instant::now(), Vec::new());
+    let mut stream = BufReader::new(stream.take(LONGEST));
+    loop {
+        match stream.read_until(b'\n', &mut line) {
+            Ok(_) => return Ok(line),
+            Err(error) if !is_late(&error) => return Err(describe(error)),
+            Err(_) if is_stopped(process) => {
+                return Err(format!(
+                    "the process does not respond: it is stopped; `kill -CONT {process}` continues it"
+                ));
+            }
+            Err(_) if begun.elapsed() >= LONGEST_WAIT => {
+                return Err("the process does not respond: its connection thread hangs, or has no processor".to_owned());
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Whether a process is stopped by a signal or a debugger; false also where that is not known. proc(5), `/proc/pid/stat`.
+pub(crate) fn is_stopped(process: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    // The name of the program, in parentheses, may have any character.
+    let state = |stat: String| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    stat.is_ok_and(|stat| matches!(state(stat), Some('T' | 't')))
 }
 
 /// Sends the brace that begins a request, and a descriptor beside it.

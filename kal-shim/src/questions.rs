@@ -3,8 +3,8 @@
 //!
 //! The thread that watches [`Questions::watched`] calls [`Questions::serve`], which does not block; any thread.
 //! The kernel identifies the client (`SO_PEERCRED`): this user, or root; others are closed without a response.
-//! At most [`CLIENTS`] at a time; each has [`PATIENCE`] for everything, and [`LONGEST`] octets for its line. A
-//! client that dies is closed when its socket ends.
+//! At most [`CLIENTS`] at a time, the others wait; each has [`PATIENCE`] for everything, and [`LONGEST`] octets for
+//! its line. A client that dies is closed when its socket ends.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -131,8 +131,10 @@ impl State {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let accept =
             || Descriptors::make::<Host, _>(|| Ok(net::accept_with(&self.listener, flags)?));
-        while let Ok(socket) = accept() {
-            if self.clients.len() >= CLIENTS || !may_ask(&socket) {
+        while self.clients.len() < CLIENTS
+            && let Ok(socket) = accept()
+        {
+            if !may_ask(&socket) {
                 continue;
             }
             self.next += 1;
@@ -144,6 +146,13 @@ impl State {
                     .insert(token, Client { socket, line, descriptor: None, answer, sent: 0 });
             }
         }
+        if self.clients.len() == CLIENTS {
+            self.watch_listener(Interest { readable: false, writable: false });
+        }
+    }
+
+    fn watch_listener(&self, interest: Interest) {
+        let _ = self.reactor.modify(&self.listener, LISTENER, interest);
     }
 
     fn advance(&mut self, token: u64, answer: &mut impl FnMut(Question) -> String) {
@@ -171,6 +180,7 @@ impl State {
         self.reactor.clear_timer(token);
         if let Some(client) = self.clients.remove(&token) {
             let _ = self.reactor.remove(&client.socket);
+            self.watch_listener(Interest::READ);
         }
     }
 }

@@ -103,16 +103,18 @@ fn silent_and_verbose_clients_are_closed() {
 }
 
 #[test]
-fn a_client_beyond_the_limit_is_closed_and_the_others_are_served() {
+fn a_client_beyond_the_limit_waits_until_another_is_closed() {
     let asked = Asked::new("many");
     let clients: Vec<_> = (0..CLIENTS).map(|_| asked.connect()).collect();
     asked.questions.serve(|_| unreachable!("there was no request"));
-    let more = asked.connect();
-    assert_eq!(asked.served(more), "");
+    let mut more = asked.connect();
+    more.write_all(b"y\n").unwrap();
+    asked.questions.serve(|_| unreachable!("there was no request of the first clients"));
     for mut client in clients {
         // Unless its second is over, on a busy machine.
         let asks = client.write_all(b"x\n").is_ok();
         let answer = asked.served(client);
         assert!(answer == "x, false\n" || answer.is_empty() || !asks, "{answer}");
     }
+    assert_eq!(asked.served(more), "y, false\n");
 }

@@ -132,11 +132,6 @@ impl Cursor {
 
 /// The processes that are stopped (proc(5), state T or t).
 fn stopped(snapshot: &Snapshot) -> HashSet<u32> {
-    let is_stopped = |pid: &u32| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name of the program, in parentheses, may contain anything.
-        let state = text.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-        matches!(state, Some('T' | 't'))
-    };
-    snapshot.processes.iter().map(|seen| seen.page.process.pid).filter(is_stopped).collect()
+    let ids = snapshot.processes.iter().map(|seen| seen.page.process.pid);
+    ids.filter(|pid| crate::ask::is_stopped(*pid as i32)).collect()
 }
