@@ -74,7 +74,9 @@ fn response(stream: UnixStream) -> Result<Vec<u8>, String> {
                 ));
             }
             Err(_) if begun.elapsed() >= LONGEST_WAIT => {
-                return Err("the process does not respond: its connection thread hangs, or has no processor".to_owned());
+                return Err("the process does not respond: its connection thread hangs or has no \
+                            processor, or the process has no descriptors left (`ulimit -n`)"
+                    .to_owned());
             }
             Err(_) => {}
         }

@@ -4,7 +4,7 @@
 //! The thread that watches [`Questions::watched`] calls [`Questions::serve`], which does not block; any thread.
 //! The kernel identifies the client (`SO_PEERCRED`): this user, or root; others are closed without a response.
 //! At most [`CLIENTS`] at a time, the others wait; each has [`PATIENCE`] for everything, and [`LONGEST`] octets for
-//! its line. A client that dies is closed when its socket ends.
+//! its line. A client that dies is closed when its socket ends. Without descriptors or memory clients wait, too.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -119,6 +119,7 @@ impl Questions {
             match ready {
                 Ready::Io { token: LISTENER } => state.accept(),
                 Ready::Io { token } => state.advance(token, &mut answer),
+                Ready::Timer { token: LISTENER } => state.watch_listener(Interest::READ),
                 Ready::Timer { token } => state.close(token),
             }
         }
@@ -129,25 +130,29 @@ impl Questions {
 impl State {
     fn accept(&mut self) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let accept =
-            || Descriptors::make::<Host, _>(|| Ok(net::accept_with(&self.listener, flags)?));
-        while self.clients.len() < CLIENTS
-            && let Ok(socket) = accept()
-        {
-            if !may_ask(&socket) {
-                continue;
-            }
-            self.next += 1;
-            let token = self.next;
-            if self.reactor.add(&socket, token, Interest::READ).is_ok() {
-                self.reactor.set_timer(token, Instant::now() + PATIENCE);
-                let (line, answer) = (Vec::new(), Vec::new());
-                self.clients
-                    .insert(token, Client { socket, line, descriptor: None, answer, sent: 0 });
+        while self.clients.len() < CLIENTS {
+            let next = || Ok(net::accept_with(&self.listener, flags)?);
+            match Descriptors::make::<Host, _>(next) {
+                Ok(socket) if may_ask(&socket) => self.admit(socket),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // No descriptors or memory: it would be readable all the time.
+                Err(_) => {
+                    self.reactor.set_timer(LISTENER, Instant::now() + PATIENCE);
+                    break;
+                }
             }
         }
-        if self.clients.len() == CLIENTS {
-            self.watch_listener(Interest { readable: false, writable: false });
+        self.watch_listener(Interest { readable: false, writable: false });
+    }
+
+    fn admit(&mut self, socket: OwnedFd) {
+        self.next += 1;
+        let token = self.next;
+        if self.reactor.add(&socket, token, Interest::READ).is_ok() {
+            self.reactor.set_timer(token, Instant::now() + PATIENCE);
+            let (line, answer) = (Vec::new(), Vec::new());
+            self.clients.insert(token, Client { socket, line, descriptor: None, answer, sent: 0 });
         }
     }
 

@@ -118,3 +118,32 @@ fn a_client_beyond_the_limit_waits_until_another_is_closed() {
     }
     assert_eq!(asked.served(more), "y, false\n");
 }
+
+/// In a process of its own, which has no descriptors for a while.
+#[test]
+fn a_client_waits_while_there_are_no_descriptors() {
+    const ALONE: &str = "QUESTIONS_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let test = "questions::tests::a_client_waits_while_there_are_no_descriptors";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = alone.args(["--exact", test]).env(ALONE, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        return assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    }
+    let asked = Asked::new("descriptors");
+    let mut client = asked.connect();
+    client.write_all(b"x\n").unwrap();
+    let limit = rustix::process::Resource::Nofile;
+    let usual = rustix::process::getrlimit(limit);
+    // Those of standard input, output and errors, so that poll(2) takes one.
+    let none = rustix::process::Rlimit { current: Some(3), ..usual };
+    rustix::process::setrlimit(limit, none).unwrap();
+    asked.questions.serve(|_| unreachable!("there is no descriptor"));
+    let watched = asked.questions.watched().as_fd();
+    assert!(
+        !ready_within(watched, Interest::READ, Duration::ZERO),
+        "it would be served all the time"
+    );
+    rustix::process::setrlimit(limit, usual).unwrap();
+    assert_eq!(asked.served(client), "x, false\n");
+}
