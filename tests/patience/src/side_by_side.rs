@@ -33,3 +33,22 @@ pub fn side_by_side<T: Sync, R: Send>(
     results.sort_unstable_by_key(|(at, _)| *at);
     results.into_iter().map(|(_, result)| result).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::side_by_side;
+
+    #[test]
+    fn results_are_in_the_order_of_the_items() {
+        let items: Vec<u32> = (0..100).collect();
+        assert_eq!(side_by_side(4, &items, |item| item + 1), (1..101).collect::<Vec<_>>());
+        assert_eq!(side_by_side(4, &items[..1], |item| *item), [0]);
+        assert_eq!(side_by_side(4, &[0; 0], |item| *item), []);
+    }
+
+    #[test]
+    #[should_panic(expected = "the third")]
+    fn a_panic_is_that_of_the_item() {
+        side_by_side(2, &[1, 2, 3], |item| assert!(*item != 3, "the third"));
+    }
+}

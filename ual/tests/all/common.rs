@@ -160,7 +160,9 @@ pub(crate) fn is_alone(test: &str) -> bool {
         .unwrap();
     let left = std::fs::read_dir(runtime.join("warpline")).into_iter().flatten().count();
     let _ = std::fs::remove_dir_all(&runtime);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "no test {test}: {text}");
     assert_eq!(left, 0, "a process that ends leaves nothing");
     false
 }
