@@ -68,10 +68,13 @@ impl InstructionCounts {
 
     /// Steps that cost at least 5 % more here, or have no committed figure.
     pub(crate) fn worse_than(&self, committed: &Self) -> Vec<&str> {
-        let worse = |(name, now): &&(String, u64)| {
-            committed.figure(name).is_none_or(|before| 100 * *now > 105 * before)
-        };
+        let worse = |(name, now): &&(String, u64)| committed.is_worse(name, *now);
         self.rows.iter().filter(worse).map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Whether a step that now costs so many tenths costs at least 5 % more than here, or has no figure here.
+    pub(crate) fn is_worse(&self, name: &str, now: u64) -> bool {
+        self.figure(name).is_none_or(|before| 100 * now > 105 * before)
     }
 
     /// Replaces the committed table.
