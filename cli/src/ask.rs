@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use kal_os::is_stopped;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     self, AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -81,14 +82,6 @@ fn response(stream: UnixStream) -> Result<Vec<u8>, String> {
             Err(_) => {}
         }
     }
-}
-
-/// Whether a process is stopped by a signal or a debugger; false also where that is not known. proc(5), `/proc/pid/stat`.
-pub(crate) fn is_stopped(process: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
-    // The name of the program, in parentheses, may have any character.
-    let state = |stat: String| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    stat.is_ok_and(|stat| matches!(state(stat), Some('T' | 't')))
 }
 
 /// Sends the brace that begins a request, and a descriptor beside it.

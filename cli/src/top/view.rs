@@ -133,5 +133,5 @@ impl Cursor {
 /// The processes that are stopped (proc(5), state T or t).
 fn stopped(snapshot: &Snapshot) -> HashSet<u32> {
     let ids = snapshot.processes.iter().map(|seen| seen.page.process.pid);
-    ids.filter(|pid| crate::ask::is_stopped(*pid as i32)).collect()
+    ids.filter(|pid| kal_os::is_stopped(*pid as i32)).collect()
 }

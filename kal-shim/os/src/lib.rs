@@ -1,9 +1,9 @@
-//! Services of the operating system that both the host layer and the providers need: locks and atomics
-//! that loom can model ([`sync`]), a futex that threads sleep on ([`Gate`]), a timer with a descriptor
-//! ([`Timer`]), threads ([`spawn`]), the end of the process ([`at_exit`]), which thread watches the sockets
-//! ([`progress`]), spinning before a sleep ([`Spinner`]), files that processes share ([`allocate`]), network
-//! interfaces ([`interfaces`]), socket options ([`udp`]), advice for exhausted limits ([`remedy`]), and descriptors that
-//! a forked child must not keep ([`fork`]).
+//! Services of the operating system that both the host layer and the providers need: locks and atomics that loom
+//! can model ([`sync`]), a futex that threads sleep on ([`Gate`]), a timer with a descriptor ([`Timer`]), threads
+//! ([`spawn`]), the end of the process ([`at_exit`]), which thread watches the sockets ([`progress`]), spinning
+//! before a sleep ([`Spinner`]), files that processes share ([`allocate`]), stopped processes ([`is_stopped`]),
+//! network interfaces ([`interfaces`]), socket options ([`udp`]), advice for exhausted limits ([`remedy`]), and
+//! descriptors that a forked child must not keep ([`fork`]).
 //!
 //! Nothing here depends on RDMA or on another of our crates, or has a static: a provider that is loaded
 //! as a library has its own copy beside the host's.
@@ -13,6 +13,7 @@ mod file;
 pub mod fork;
 mod gate;
 mod interfaces;
+mod process;
 pub mod progress;
 mod remedy;
 mod spin;
@@ -28,6 +29,7 @@ pub use exit::at_exit;
 pub use file::allocate;
 pub use gate::{Gate, Slept};
 pub use interfaces::{Interface, interfaces};
+pub use process::is_stopped;
 pub use remedy::remedy;
 pub use spin::{Spin, Spinner};
 pub use thread::spawn;

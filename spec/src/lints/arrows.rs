@@ -59,6 +59,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         "warpline",
         &[
             "itapi",
+            "kal-os",
             "ual",
             "iwarp-proto",
             "roce-proto",

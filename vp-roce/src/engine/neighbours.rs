@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kal_os::fork::Ours;
-use kal_os::{lock, timespec};
+use kal_os::{is_stopped, lock, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -107,15 +107,6 @@ fn wait(socket: &Ours<RoceFds, OwnedFd>, begun: Instant) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether a process is stopped by a signal or a debugger; false also where that is not known. proc(5), `/proc/pid/stat`.
-fn is_stopped(process: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
-    // The name of the program, in parentheses, may have any character.
-    stat.is_ok_and(|stat| {
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
-    })
 }
 
 /// While it is held, no other process of this user joins an address or begins to listen.
