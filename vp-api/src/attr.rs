@@ -86,6 +86,8 @@ bitflags! {
         const LOCAL_STREAM = 1 << 24;
         /// The rights of peers through a QP can be changed: [`crate::QpChange::Allow`].
         const ALLOW = 1 << 25;
+        /// The completions of a QP can be removed: [`crate::QpChange::Discard`].
+        const DISCARD = 1 << 26;
     }
 }
 

@@ -181,6 +181,9 @@ pub enum QpChange {
     /// Error -> Idle, once everything is flushed and all events are delivered: no event of the earlier stream
     /// follows. Until then the call waits, or is refused ([`crate::VpStatus::StillFlushing`]).
     Idle,
+    /// With [`crate::Capabilities::DISCARD`], in Idle: the QP's completions leave its CQs, as when it is destroyed
+    /// ([`crate::Rnic::destroy_qp`]), and its queues are empty.
+    Discard,
     /// Changes limits, as far as the present state allows; `None` leaves a limit unchanged.
     Limits {
         /// Maximum outstanding outbound reads (Idle: up to the value at creation; RTS: only down).

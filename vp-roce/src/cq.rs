@@ -92,6 +92,11 @@ impl RoceCq {
         self.sources.remove(id);
     }
 
+    /// Removes the completions of a QP, which adds none meanwhile.
+    pub(crate) fn discard(&self, id: QpId) {
+        self.ring.remove(id);
+    }
+
     /// Queues a completion and returns its position; `None` if it was lost.
     pub(crate) fn push(&self, completion: &WorkCompletion, pushed: &mut Pushed) -> Option<u64> {
         match self.ring.put(completion, &mut pushed.put) {

@@ -44,6 +44,8 @@ pub(crate) fn attrs() -> RnicAttrs {
         | Capabilities::CQ_OVERRUN_EVENT
         | Capabilities::CQ_RESIZE
         | Capabilities::READ_SINK_LOCAL_WRITE
+        | Capabilities::ALLOW
+        | Capabilities::DISCARD
         | Capabilities::UD;
     limits::set(&mut attrs, MAX_READS);
     attrs.max_message = MAX_MESSAGE;

@@ -141,8 +141,8 @@ impl RoceQp {
     pub(crate) fn create(id: QpId, parts: QpParts, init: &QpInit) -> VpResult<Arc<Self>> {
         let QpParts { send_cq, recv_cq, srq, table, windows, events, engine, settings } = parts;
         let [caller, peer, receiver] = Context::callers(id, init, srq.as_deref());
-        let queues = Queues::new(init, srq.as_deref())?;
-        let context = Context { id, caller, peer, receiver, table, windows, send_cq, recv_cq, srq };
+        let queues = Queues::new(init, peer, srq.as_deref())?;
+        let context = Context { id, caller, receiver, table, windows, send_cq, recv_cq, srq };
         let state = State {
             phase: QpState::Idle,
             destroyed: false,
@@ -550,6 +550,15 @@ impl RoceQp {
         (state.local, state.remote, state.ended) = (None, None, None);
         (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
         state.publish_limits();
+        Ok(())
+    }
+
+    /// In Idle: the completions of earlier connections leave the CQs.
+    fn discard(&self) -> VpResult<()> {
+        let mut state = self.alive()?;
+        self.context.send_cq.discard(self.context.id);
+        self.context.recv_cq.discard(self.context.id);
+        state.queues.clear_untaken();
         Ok(())
     }
 }

@@ -112,6 +112,7 @@ pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
     let local = Capabilities::LOCAL_STREAM;
     all.set(local, minor >= 4 && all.contains(local));
     all.set(Capabilities::ALLOW, minor >= 4 && all.contains(Capabilities::ALLOW));
+    all.set(Capabilities::DISCARD, minor >= 4 && all.contains(Capabilities::DISCARD));
     all
 }
 
@@ -125,6 +126,7 @@ pub(super) mod change {
     pub(in crate::abi) const LIMITS: u32 = 6;
     pub(in crate::abi) const DRAIN: u32 = 7;
     pub(in crate::abi) const ALLOW: u32 = 8;
+    pub(in crate::abi) const DISCARD: u32 = 9;
     /// Bits of the limits that change: ORD, IRD, send depth, receive depth, receive limit.
     pub(in crate::abi) const WHICH: [u32; 5] = [1, 2, 4, 8, 16];
 }
@@ -225,6 +227,9 @@ mod tests {
         let allow = Capabilities::ALLOW;
         assert_eq!(capabilities(allow.bits(), 3), Capabilities::empty());
         assert_eq!(capabilities(allow.bits(), 4), allow);
+        let discard = Capabilities::DISCARD;
+        assert_eq!(capabilities(discard.bits(), 3), Capabilities::empty());
+        assert_eq!(capabilities(discard.bits(), 4), discard);
         // Capabilities of a later version are ignored.
         assert_eq!(capabilities(windows | 1 << 63, 3), Capabilities::MW);
     }

@@ -394,6 +394,7 @@ fn changes_of_a_qp_cross() {
         QpChange::Terminate,
         QpChange::Error,
         QpChange::Idle,
+        QpChange::Discard,
         limits(Some(1), None),
         limits(None, Some(0)),
     ] {

@@ -119,6 +119,7 @@ pub(super) fn lend_change<R>(change: QpChange, with: impl FnOnce(&c::QpChange) -
         QpChange::Terminate => codes::change::TERMINATE,
         QpChange::Error => codes::change::ERROR,
         QpChange::Idle => codes::change::IDLE,
+        QpChange::Discard => codes::change::DISCARD,
         QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit } => {
             let (ord, ird) = (ord.map(u32::from), ird.map(u32::from));
             let values = [ord, ird, send_depth, recv_depth, recv_limit];
@@ -205,6 +206,7 @@ pub(super) unsafe fn change_from(change: *const c::QpChange) -> VpResult<QpChang
         codes::change::TERMINATE => QpChange::Terminate,
         codes::change::ERROR => QpChange::Error,
         codes::change::IDLE => QpChange::Idle,
+        codes::change::DISCARD => QpChange::Discard,
         codes::change::LIMITS => {
             limits_from(&change).ok_or_else(|| meaningless("IRD and ORD are at most 65535"))?
         }

@@ -59,6 +59,14 @@ fn need(access: Access) -> Need {
     }
 }
 
+fn right(access: Access) -> vp_api::Access {
+    match access {
+        Access::Read => vp_api::Access::REMOTE_READ,
+        Access::Write => vp_api::Access::REMOTE_WRITE,
+        Access::Atomic => vp_api::Access::REMOTE_ATOMIC,
+    }
+}
+
 fn apply(op: AtomicOp, old: u64) -> Option<u64> {
     match op {
         AtomicOp::CompareSwap { compare, swap } => (old == compare).then_some(swap),
@@ -104,6 +112,10 @@ impl Host for View<'_> {
         self.queues.fail_receive(self.context, status);
     }
 
+    fn allows(&self, access: Access) -> bool {
+        self.queues.peer.allow.contains(right(access))
+    }
+
     fn check(
         &mut self,
         rkey: u32,
@@ -111,12 +123,12 @@ impl Host for View<'_> {
         len: u32,
         access: Access,
     ) -> Result<(), AccessError> {
-        let Context { table, peer, .. } = self.context;
+        let (table, peer) = (&self.context.table, &self.queues.peer);
         table.resolve(Stag(rkey), need(access), peer, address, len).map(drop).map_err(refused)
     }
 
     fn place(&mut self, rkey: u32, address: u64, octets: &[u8]) -> Result<(), AccessError> {
-        let Context { table, peer, .. } = self.context;
+        let (table, peer) = (&self.context.table, &self.queues.peer);
         let len = octets.len() as u32;
         table
             .resolve(Stag(rkey), Need::RemoteWrite, peer, address, len)
@@ -125,7 +137,7 @@ impl Host for View<'_> {
     }
 
     fn atomic(&mut self, rkey: u32, address: u64, op: AtomicOp) -> Result<u64, AccessError> {
-        let Context { table, peer, .. } = self.context;
+        let (table, peer) = (&self.context.table, &self.queues.peer);
         let len = size_of::<u64>() as u32;
         table
             .resolve(Stag(rkey), Need::RemoteAtomic, peer, address, len)
@@ -134,7 +146,7 @@ impl Host for View<'_> {
     }
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError> {
-        let Context { table, peer, .. } = self.context;
+        let (table, peer) = (&self.context.table, &self.queues.peer);
         invalidate::remote(table, peer, Stag(rkey)).map_err(|error| {
             self.queues.fault = Some(status::of_access(error));
             AccessError

@@ -24,8 +24,6 @@ pub(crate) struct Context {
     pub(crate) id: QpId,
     /// The identity with which the QP accesses memory on its own behalf.
     pub(crate) caller: Caller,
-    /// The identity with which its peer accesses memory.
-    pub(crate) peer: Caller,
     /// The identity for receive buffers: an SRQ has its own PD. // [VERBS-26]
     pub(crate) receiver: Caller,
     pub(crate) table: Arc<StagTable>,
@@ -84,6 +82,8 @@ pub(crate) struct Queues {
     pub(crate) receiving: bool,
     /// Why the current receive, or the memory of a send request, could not be used.
     pub(crate) fault: Option<WcStatus>,
+    /// The identity with which the peer accesses memory.
+    pub(crate) peer: Caller,
     /// The QP was destroyed: it adds no more completions. // [VERBS-20]
     pub(crate) silent: bool,
     pub(crate) deferred: Deferred,
@@ -92,7 +92,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    pub(crate) fn new(init: &QpInit, srq: Option<&SoftSrq>) -> VpResult<Self> {
+    pub(crate) fn new(init: &QpInit, peer: Caller, srq: Option<&SoftSrq>) -> VpResult<Self> {
         let (recv_depth, max_sge) = match srq {
             Some(srq) => (1, srq.max_sge()),
             None => (init.recv_depth, init.max_recv_sge),
@@ -112,6 +112,7 @@ impl Queues {
             current: RecvWqe::new(max_sge)?,
             receiving: false,
             fault: None,
+            peer,
             silent: false,
             deferred: Deferred::default(),
             sends_lost: 0,
@@ -127,6 +128,12 @@ impl Queues {
             self.untaken_sends.reap(context.send_cq.taken());
         }
         free(self)
+    }
+
+    /// All completions were removed from the CQs, and nothing is posted.
+    pub(crate) fn clear_untaken(&mut self) {
+        self.untaken_sends.clear();
+        self.untaken_receives.clear();
     }
 
     /// Number of slots of the send queue.

@@ -124,7 +124,7 @@ impl Queues {
         source: Source,
         room: &mut [u8],
     ) -> Result<(), memory::AccessError> {
-        let Context { table, caller, peer, .. } = context;
+        let Context { table, caller, .. } = context;
         // A probe has no octets, and its slot belongs to no request.
         if source.is_empty() {
             return Ok(());
@@ -133,7 +133,7 @@ impl Queues {
             Source::None => Ok(()),
             Source::Memory { rkey, address, len } => {
                 let stag = vp_api::Stag(rkey);
-                let source = table.resolve(stag, Need::RemoteRead, peer, address, len)?;
+                let source = table.resolve(stag, Need::RemoteRead, &self.peer, address, len)?;
                 place::copy_out(&source, 0, room)
             }
             Source::Request { slot, offset, len } => match self.sends.payload(slot) {

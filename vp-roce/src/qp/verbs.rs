@@ -68,6 +68,12 @@ impl Qp for RoceQp {
             QpChange::Idle if phase == QpState::Idle => Ok(()),
             QpChange::Idle if phase == QpState::Error => self.renew(),
             QpChange::Idle => wrong("Error"),
+            QpChange::Discard if phase == QpState::Idle => self.discard(),
+            QpChange::Discard => wrong("Idle"),
+            QpChange::Allow(rights) => {
+                self.alive()?.queues.peer.allow = rights;
+                Ok(())
+            }
             QpChange::Limits { ord, ird, send_depth: None, recv_depth: None, recv_limit: None }
                 if phase == QpState::Idle =>
             {

@@ -133,7 +133,7 @@ impl CqRing {
                     // Without memory for another ring the pusher must wait longer.
                     let _ = self.link_next(ring);
                 }
-                Offer::Full if self.keeps_destroyed() && self.link_next(ring).is_ok() => {}
+                Offer::Full if self.keeps_removed() && self.link_next(ring).is_ok() => {}
                 // RFC 5042 6.4.6: only this CQ is affected. [SEC-09]
                 Offer::Full => {
                     return Err(Overrun { first: !self.overrun.swap(true, Ordering::AcqRel) });

@@ -33,6 +33,11 @@ impl OutstandingReceives {
         let _ = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
+    /// All completions were removed from the CQ.
+    pub fn clear(&self) {
+        self.count.store(0, Ordering::Relaxed);
+    }
+
     /// Arms the event, or disarms it with 0; returns true if it is due already.
     pub fn arm(&self, limit: u32) -> bool {
         self.limit.store(limit, Ordering::Relaxed);

@@ -75,6 +75,11 @@ impl Untaken {
         }
     }
 
+    /// All completions were removed from the CQ, and no request is posted: no slot is occupied.
+    pub fn clear(&mut self) {
+        (self.oldest, self.silent) = (self.next, 0);
+    }
+
     /// The stream has ended with all its work: unsignalled requests no longer occupy slots.
     pub fn forget_silent(&mut self) {
         self.silent = 0;

@@ -56,6 +56,13 @@ impl Context {
         }
     }
 
+    /// The completions of all receives were removed.
+    pub(crate) fn hold_discarded(&self) {
+        if let Some(outstanding) = self.outstanding.get() {
+            outstanding.clear();
+        }
+    }
+
     /// Arms the receive limit; true if the event is due already. Counting begins with the first
     /// limit.
     pub(crate) fn arm_recv_limit(&self, limit: u32) -> bool {

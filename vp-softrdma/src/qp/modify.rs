@@ -108,6 +108,7 @@ impl Inner {
                 self.core.queues.lost = Lost::default();
                 self.core.queues.untaken_sends.forget_silent();
             }
+            QpChange::Discard => self.discard(context)?,
             QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit } => {
                 self.check_recv_limit(context, recv_limit, recv_depth)?;
                 self.set_limits(context, ord, ird, send_depth, recv_depth)?;
@@ -118,6 +119,19 @@ impl Inner {
             _ => return Err(VpError::new(VpStatus::Unsupported, "unknown change of a QP")),
         }
         self.drive_to_end(context);
+        Ok(())
+    }
+
+    /// The completions of earlier streams leave the CQs.
+    fn discard(&mut self, context: &Context) -> VpResult<()> {
+        if self.core.proto.state() != State::Idle {
+            return Err(self.refuse(context, "Idle without completions"));
+        }
+        context.send_cq.discard(context.id);
+        context.recv_cq.discard(context.id);
+        self.core.queues.untaken_sends.clear();
+        self.core.queues.untaken_receives.clear();
+        context.hold_discarded();
         Ok(())
     }
 

@@ -125,6 +125,11 @@ impl SoftCq {
         self.ring.remove(id);
     }
 
+    /// Removes the completions of a QP, which adds none meanwhile.
+    pub(crate) fn discard(&self, id: QpId) {
+        self.ring.remove(id);
+    }
+
     /// From now on the QP's outstanding receives are counted down as they are polled.
     pub(crate) fn count(&self, id: QpId, outstanding: Arc<OutstandingReceives>) {
         let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);

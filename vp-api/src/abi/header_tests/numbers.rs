@@ -148,6 +148,7 @@ const PLAIN: &[(&str, u32)] = &[
     ("RI_QP_LIMITS", codes::change::LIMITS),
     ("RI_QP_DRAIN", codes::change::DRAIN),
     ("RI_QP_ALLOW", codes::change::ALLOW),
+    ("RI_QP_DISCARD", codes::change::DISCARD),
     ("RI_LIMIT_ORD", codes::change::WHICH[0]),
     ("RI_LIMIT_IRD", codes::change::WHICH[1]),
     ("RI_LIMIT_SEND_DEPTH", codes::change::WHICH[2]),

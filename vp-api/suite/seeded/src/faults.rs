@@ -753,4 +753,6 @@ faults! {
     EventsAlwaysReady "RI-121" Native
     /// A wait for events does not say that there is one.
     EventsNeverReady "RI-121" Native
+    /// Completions that are discarded stay.
+    DiscardKeeps "RI-238" Stream
 }

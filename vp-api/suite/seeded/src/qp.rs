@@ -312,6 +312,7 @@ impl Qp {
             QpChange::Allow(rights) if self.has(Fault::AllowNeverMore) && !rights.is_empty() => {
                 Some(Ok(()))
             }
+            QpChange::Discard if self.has(Fault::DiscardKeeps) => Some(Ok(())),
             QpChange::Terminate if self.has(Fault::TerminateIsReset) => {
                 *change = QpChange::Error;
                 None

@@ -11,10 +11,14 @@ use crate::fail::same;
 use crate::rig::Rig;
 use crate::{Case, Fail};
 
-pub(crate) const CASES: &[Case] =
-    &[Case::new("error: Idle comes behind the event of the end", behind_events)
+pub(crate) const CASES: &[Case] = &[
+    Case::new("error: Idle comes behind the event of the end", behind_events)
         .keeps("RI-153")
-        .only(ConnectionModel::LlpStream)];
+        .only(ConnectionModel::LlpStream),
+    Case::new("idle: completions of an earlier stream are discarded", discarded)
+        .keeps("RI-238")
+        .with(Capabilities::DISCARD),
+];
 
 /// How long the handler runs, and how long a provider that does not wait for it has to show that.
 const WHILE: Duration = Duration::from_millis(250);
@@ -45,4 +49,17 @@ fn behind_events(rig: &Rig) -> Result<(), Fail> {
     let returned = slow.returned.load(Ordering::Acquire);
     let _ = is_idle.send(());
     same("whether the handler had returned when the QP came to Idle", returned, true)
+}
+
+fn discarded(rig: &Rig) -> Result<(), Fail> {
+    let (near, _far) = rig.pair()?;
+    let depth = near.qp.query()?.recv_depth.into();
+    (0..depth).try_for_each(|wr_id| near.recv(wr_id, &[]))?;
+    near.qp.modify(QpChange::Error)?;
+    rig.until("the receives to be flushed", || Ok(near.cq.queued() as u64 == depth))?;
+    near.idle()?;
+    near.qp.modify(QpChange::Discard)?;
+    let found = near.cq.poll(&mut [WorkCompletion::BLANK])?;
+    same("completions after they were discarded", found, 0)?;
+    (0..depth).try_for_each(|wr_id| near.recv(wr_id, &[]))
 }

@@ -57,6 +57,8 @@ pub trait Host {
     fn complete_receive(&mut self, delivered: Delivered);
     /// The receive that was taken last gets no message: it was refused or too long.
     fn fail_receive(&mut self);
+    /// Whether the peer may use this access through the queue pair at all.
+    fn allows(&self, access: Access) -> bool;
     /// Whether `rkey` grants `access` to `len` octets at `address`. Not asked for 0 octets.
     fn check(
         &mut self,

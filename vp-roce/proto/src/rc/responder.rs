@@ -266,6 +266,7 @@ impl Responder {
         let (reth, arrived) = match self.message {
             None => {
                 let reth = packet.headers.extended.reth.ok_or(INVALID)?;
+                check_allowed(Access::Write, host)?;
                 if reth.length != 0 {
                     // [IBRC-15]
                     host.check(reth.rkey, reth.address, reth.length, Access::Write)?;
@@ -368,7 +369,13 @@ impl Responder {
     }
 }
 
+/// A request that the queue pair does not serve is invalid, whatever its key grants.
+fn check_allowed(access: Access, host: &impl Host) -> Result<(), Refusal> {
+    if host.allows(access) { Ok(()) } else { Err(INVALID) }
+}
+
 fn check_read(reth: &Reth, host: &mut impl Host) -> Result<(), Refusal> {
+    check_allowed(Access::Read, host)?;
     match reth.length {
         0 => Ok(()),
         1..=MAX_MESSAGE => Ok(host.check(reth.rkey, reth.address, reth.length, Access::Read)?),
@@ -378,6 +385,7 @@ fn check_read(reth: &Reth, host: &mut impl Host) -> Result<(), Refusal> {
 
 fn atomic(operation: Operation, extended: &Extended, host: &mut impl Host) -> Result<u64, Refusal> {
     let request = extended.atomic.ok_or(INVALID)?;
+    check_allowed(Access::Atomic, host)?;
     // [IBRC-16]
     if request.address % 8 != 0 {
         return Err(INVALID);

@@ -70,6 +70,8 @@ pub(crate) struct Memory {
     pub(crate) delivered: Vec<(Delivered, Vec<u8>)>,
     pub(crate) failed_receives: usize,
     pub(crate) invalidated: Vec<u32>,
+    /// What its queue pair does not serve.
+    pub(crate) disallowed: Option<Access>,
 }
 
 impl Host for Memory {
@@ -90,6 +92,9 @@ impl Host for Memory {
     }
     fn fail_receive(&mut self) {
         self.failed_receives += 1;
+    }
+    fn allows(&self, access: Access) -> bool {
+        self.disallowed != Some(access)
     }
     fn check(&mut self, rkey: u32, address: u64, len: u32, _: Access) -> Result<(), AccessError> {
         let end = address.checked_add(u64::from(len)).ok_or(AccessError)?;

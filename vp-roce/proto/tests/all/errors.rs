@@ -4,7 +4,7 @@
 use crate::common::{Pair, RKEY, Random, Weather, config};
 use roce_proto::psn::Psn;
 use roce_proto::rc::{
-    AtomicOp, Broken, Completion, Mtu, Post, PostError, RcConfig, SendOp, Status,
+    Access, AtomicOp, Broken, Completion, Mtu, Post, PostError, RcConfig, SendOp, Status,
 };
 use roce_proto::wire::aeth::{Nak, Syndrome};
 use roce_proto::wire::bth::{Bth, Opcode, Operation, Position, Rider, Service};
@@ -48,6 +48,28 @@ fn a_key_that_grants_nothing_ends_both_ends() {
         assert_eq!(pair.ends[1].memory.remote, vec![7; 10_000]);
         let again = Post { slot: 2, op: SEND, len: 1, solicited: false };
         assert_eq!(pair.ends[0].qp.post(again), Err(PostError::Broken));
+    }
+}
+
+// [IBRC-15]
+#[test]
+fn what_a_queue_pair_does_not_serve_is_an_invalid_request() {
+    for (disallowed, op, octets) in [
+        (Access::Write, SendOp::Write { address: 0, rkey: RKEY, immediate: None }, 8),
+        (Access::Write, SendOp::Write { address: 0, rkey: 0, immediate: None }, 0),
+        (Access::Read, SendOp::Read { address: 0, rkey: RKEY }, 8),
+        (
+            Access::Atomic,
+            SendOp::Atomic { address: 0, rkey: RKEY, op: AtomicOp::FetchAdd { add: 1 } },
+            8,
+        ),
+    ] {
+        let mut pair = pair(config(Mtu::Octets256, 16));
+        pair.ends[1].memory.disallowed = Some(disallowed);
+        post(&mut pair, 0, op, octets);
+        pair.run(&mut Random::new(1));
+        assert_eq!(done(&pair), [Status::RemoteInvalidRequest], "{op:?}");
+        assert_eq!(pair.ends[1].memory.remote, vec![7; 10_000]);
     }
 }
 

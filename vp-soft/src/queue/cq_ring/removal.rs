@@ -1,4 +1,4 @@
-//! Removing a destroyed QP's completions from a CQ that other QPs share.
+//! Removing a QP's completions from a CQ that other QPs share: when it is destroyed, or reset.
 //!
 //! The ring must not have holes, so completions of other QPs move to a list beside it. While the list is not empty,
 //! the oldest ring is held: poppers take the lock and pop from the list first. Pushers are not affected. Owner: a
@@ -6,7 +6,7 @@
 //! more.
 //!
 //! If a pusher was stopped half way, or if there is no memory for the list, completions stay in the ring; then a
-//! thread that pops one checks whether its QP is destroyed.
+//! thread that pops one checks whether it was removed.
 
 use std::collections::VecDeque;
 
@@ -21,25 +21,26 @@ use crate::sync::lock;
 pub(super) struct SideList {
     /// Completions that were in the ring, each with its position there.
     list: VecDeque<(u64, WorkCompletion)>,
-    /// Destroyed QPs, each with the position after its last possible completion.
-    destroyed: Vec<(QpId, u64)>,
+    /// QPs whose completions are removed, each with the position after the last of them. A QP that is not destroyed
+    /// adds others from there on.
+    removed: Vec<(QpId, u64)>,
 }
 
 impl SideList {
-    fn is_destroyed(&self, qp: QpId) -> bool {
-        self.destroyed.iter().any(|(destroyed, _)| *destroyed == qp)
+    fn is_removed(&self, qp: QpId, place: u64) -> bool {
+        self.removed.iter().any(|(removed, end)| *removed == qp && place < *end)
     }
 }
 
 impl CqRing {
-    /// Removes the completions of a QP that adds no more of them: a pop that begins afterwards finds none, and they
-    /// use no room. Those of other QPs stay, and keep their order and positions.
+    /// Removes the completions of a QP, which adds none meanwhile: a pop that begins afterwards finds none of them, and
+    /// they use no room. Those of other QPs stay, and keep their order and positions.
     /// RDMAC 6.1.4 [VERBS-20]
     pub fn remove(&self, qp: QpId) {
         let mut side = lock(&self.side);
         side.list.retain(|(_, completion)| completion.qp != qp);
         let end = self.newest().pushed();
-        side.destroyed.push((qp, end));
+        side.removed.push((qp, end));
         self.move_aside(end, &mut side);
         self.release_if_empty(&mut side);
     }
@@ -56,11 +57,11 @@ impl CqRing {
         }
     }
 
-    /// The oldest completion in the rings whose QP is not destroyed.
+    /// The oldest completion in the rings that is not removed.
     fn take_held(&self, side: &SideList) -> Option<(u64, WorkCompletion)> {
         loop {
             let (place, completion) = self.hold_oldest().pop_held()?;
-            if !side.is_destroyed(completion.qp) {
+            if !side.is_removed(completion.qp, place) {
                 return Some((place, completion));
             }
         }
@@ -82,8 +83,8 @@ impl CqRing {
     fn release_if_empty(&self, side: &mut SideList) -> bool {
         let ring = self.hold_oldest();
         let popped = ring.popped();
-        side.destroyed.retain(|(_, end)| *end > popped);
-        let empty = side.list.is_empty() && side.destroyed.is_empty();
+        side.removed.retain(|(_, end)| *end > popped);
+        let empty = side.list.is_empty() && side.removed.is_empty();
         if empty {
             ring.release();
         }
@@ -119,10 +120,10 @@ impl CqRing {
         lock(&self.side).list.len()
     }
 
-    /// Makes room: the ring may be full of completions of destroyed QPs.
+    /// Makes room: the ring may be full of completions that are removed.
     #[cold]
-    pub(super) fn keeps_destroyed(&self) -> bool {
-        !lock(&self.side).destroyed.is_empty()
+    pub(super) fn keeps_removed(&self) -> bool {
+        !lock(&self.side).removed.is_empty()
     }
 }
 
@@ -132,7 +133,7 @@ impl CqRing {
     /// For tests: acts as if a QP's completions could not be moved.
     fn keep_in_ring(&self, qp: QpId) {
         self.hold_oldest();
-        lock(&self.side).destroyed.push((qp, self.newest().pushed()));
+        lock(&self.side).removed.push((qp, self.newest().pushed()));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests of removing a destroyed QP's completions: order, positions and room of the others; with loom, that no
+//! Tests of removing a QP's completions: order, positions and room of the others; with loom, that no
 //! completion is lost or seen too late, and that no thread waits for ever.
 
 use vp_api::{QpId, WorkCompletion};
@@ -34,6 +34,21 @@ fn pop_all(ring: &CqRing) -> Vec<u64> {
 #[cfg(not(loom))]
 mod plain {
     use super::*;
+
+    #[test]
+    fn completions_that_a_qp_adds_after_the_removal_stay() {
+        for are_moved in [true, false] {
+            let ring = CqRing::new(8).unwrap();
+            put_all(&ring, &[(1, 0), (2, 1), (1, 2)]);
+            if are_moved {
+                ring.remove(QpId(1))
+            } else {
+                ring.keep_in_ring(QpId(1))
+            }
+            put_all(&ring, &[(1, 3), (2, 4)]);
+            assert_eq!(pop_all(&ring), [1, 3, 4]);
+        }
+    }
 
     #[test]
     fn removed_completions_make_room_and_the_rest_keeps_its_order() {
@@ -105,7 +120,7 @@ mod plain {
         assert_eq!(pop_all(&ring), (4..9).collect::<Vec<_>>());
         assert_eq!(ring.queued(), 0);
         // The ring is not held from here on.
-        assert!(!ring.keeps_destroyed() && !ring.oldest().is_held());
+        assert!(!ring.keeps_removed() && !ring.oldest().is_held());
     }
 }
 
