@@ -161,7 +161,7 @@ fn window_grant(
     let covered = local.iter().all(|&(remote, local)| {
         !request.access.intersects(remote) || region.access.contains(local)
     });
-    let remote_only = Access::REMOTE.contains(request.access) && !request.access.is_empty();
+    let remote_only = Access::REMOTE.contains(request.access);
     if !covered || !remote_only || !region.access.contains(Access::BIND) {
         return Err(LocalFault::Access(AccessError::Access));
     }

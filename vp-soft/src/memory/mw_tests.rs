@@ -130,7 +130,6 @@ fn binds_are_checked() {
     refused(&me, &BindMw { to: to - 1, ..request }, access(AccessError::Bounds));
     refused(&me, &BindMw { to: u64::MAX, ..request }, access(AccessError::Wrap));
     refused(&me, &BindMw { access: Access::LOCAL, ..request }, access(AccessError::Access));
-    refused(&me, &BindMw { access: Access::empty(), ..request }, access(AccessError::Access));
     let wrong_key = Stag(house.region.0 ^ 1);
     refused(&me, &BindMw { region: wrong_key, ..request }, access(AccessError::InvalidStag));
     let itself = Stag::new(request.window.0, 0);
