@@ -82,7 +82,8 @@ pub(crate) fn first_lost(qp: &QpInfo) -> Option<u32> {
 /// The status if the peer's Terminate belongs to it (RFC 5040 section 4.8).
 pub(crate) fn remote(terminate: Terminate) -> u32 {
     match (terminate.layer, terminate.etype, terminate.code) {
-        (0, 1, 0..=4) | (1, 1, 0..=3) => IBV_WC_REM_ACCESS_ERR,
+        // 0xff: RoCE does not say which.
+        (0, 1, 0..=4 | 0xff) | (1, 1, 0..=3) => IBV_WC_REM_ACCESS_ERR,
         // No receive was posted.
         (1, 2, 2) => IBV_WC_RNR_RETRY_EXC_ERR,
         (0, 0, _) | (1, 0, _) | (0, 2, 7 | 8) => IBV_WC_REM_OP_ERR,
@@ -115,6 +116,8 @@ mod tests {
         assert_eq!(first_lost(&qp), Some(IBV_WC_RETRY_EXC_ERR));
         qp.terminate = Some(Terminate::new(false, 1, 2, 2));
         assert_eq!(first_lost(&qp), Some(IBV_WC_RNR_RETRY_EXC_ERR));
+        qp.terminate = Some(Terminate::new(false, 0, 1, 0xff));
+        assert_eq!(first_lost(&qp), Some(IBV_WC_REM_ACCESS_ERR));
         qp.terminate = Some(Terminate::new(false, 1, 1, 1));
         assert_eq!(first_lost(&qp), Some(IBV_WC_REM_ACCESS_ERR));
         // An error that this end found in the peer's request concerns none of its own.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ibv_sys::*;
 use kal_os::lock;
 use ual_cm::{ConnState, Connectee, Disconnect};
-use vp_api::{Access, Capabilities, QpChange, QpState};
+use vp_api::{Access, Capabilities, QpChange, QpState, Transport};
 
 use super::{Owner, Qp};
 use crate::access;
@@ -91,8 +91,13 @@ impl Qp {
 
     /// What peers may do from now on. On a device that cannot change that, what memory grants.
     fn allow(&self, rights: Access) -> Result<(), Errno> {
-        if self.adapter()?.attrs().capabilities.contains(Capabilities::ALLOW) {
-            self.vp.modify(QpChange::Allow(rights))?;
+        self.change_if(Capabilities::ALLOW, QpChange::Allow(rights))
+    }
+
+    /// A change that not every device has. Queue pairs for datagrams have none of them.
+    fn change_if(&self, able: Capabilities, change: QpChange) -> Result<(), Errno> {
+        if self.datagrams.is_none() && self.adapter()?.attrs().capabilities.contains(able) {
+            self.vp.modify(change)?;
         }
         Ok(())
     }
@@ -157,6 +162,8 @@ impl Qp {
         self.begin_life()?;
         self.attributed.store(false, Ordering::Release);
         self.lost.store(false, Ordering::Release);
+        // As with rdma-core's drivers: what was not polled belongs to the stream that is over.
+        self.change_if(Capabilities::DISCARD, QpChange::Discard)?;
         self.forget_completions();
         self.end_meeting();
         *lock(&self.attr) = ibv_qp_attr::default();
@@ -175,10 +182,17 @@ impl Qp {
         }
     }
 
+    /// What ibv_query_qp returns of a time-out that was set by the identifier.
+    pub fn note_timeout(&self, exponent: u8) {
+        lock(&self.attr).timeout = exponent;
+    }
+
     /// ibv_query_qp.
     pub fn query(&self) -> (ibv_qp_attr, ibv_qp_cap) {
         let state = match self.state() {
             IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD if self.has_failed_by_path() => IBV_QPS_ERR,
+            // RDMAC's Idle is both, and iWARP drivers name it so.
+            IBV_QPS_RESET if self.is_iwarp() => IBV_QPS_INIT,
             state => state,
         };
         let cap = self.init.cap;
@@ -192,6 +206,10 @@ impl Qp {
             ..known
         };
         (attr, cap)
+    }
+
+    fn is_iwarp(&self) -> bool {
+        self.adapter().is_ok_and(|adapter| adapter.device().transport() == Transport::Iwarp)
     }
 
     /// A failure on RoCE, whose completions may be polled before the event that sets the state here.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ibv_sys::{IBV_QPS_INIT, IBV_QPS_RTS};
 use kal_os::lock;
 use ual_cm::{AcceptParams, ConnectParams, Disconnect};
+use vp_api::Transport;
 
 use super::endpoint::IdEndpoint;
 use super::event::Conn;
@@ -21,6 +22,8 @@ pub(super) struct Wish {
     pub(super) data: Vec<u8>,
     pub(super) responder_resources: Option<u8>,
     pub(super) initiator_depth: Option<u8>,
+    /// The queue pair is the application's, not the identifier's.
+    pub(super) is_external: bool,
 }
 
 impl Id {
@@ -39,6 +42,9 @@ impl Id {
                 ..ConnectParams::new(port::wire(remote))
             };
             let party = inner.join(self, &adapter, qp, &wish)?;
+            // On iWARP there is no such step.
+            inner.is_response =
+                wish.is_external && adapter.device().transport() == Transport::InfiniBand;
             (adapter, party, inner.bound.take(), params)
         };
         let started = match bound {
@@ -162,6 +168,9 @@ impl Inner {
         let party = IdEndpoint::join(id, adapter, qp, reads)?;
         // The peer's first message may come before the event, and the application may reply to it.
         party.qp().set_state(IBV_QPS_RTS);
+        if let Some(exponent) = self.options.ack_timeout() {
+            party.qp().note_timeout(exponent);
+        }
         self.party = Some(party.clone());
         self.state = State::Pending;
         Ok(party)

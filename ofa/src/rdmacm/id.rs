@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ibv_sys::{
-    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_REJECTED, rdma_cm_id,
+    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DISCONNECTED,
+    RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, rdma_cm_id,
 };
 use kal_os::lock;
 use ual_cm::{Bound, ConnEvent, ReplySink};
@@ -66,6 +67,8 @@ pub(super) struct Inner {
     /// The request that it was created for, replied to or not.
     pub(super) asked: Option<Box<Asked>>,
     pub(super) party: Option<Arc<IdEndpoint>>,
+    /// The event of the connection is `RDMA_CM_EVENT_CONNECT_RESPONSE`, and the application calls rdma_establish.
+    pub(super) is_response: bool,
     /// For datagrams, until its reply.
     pub(super) question: Option<Arc<dyn ReplySink>>,
     pub(super) listener: Option<Listener>,
@@ -100,6 +103,7 @@ impl Inner {
             remote: None,
             asked: None,
             party: None,
+            is_response: false,
             question: None,
             listener: None,
         }
@@ -222,7 +226,11 @@ impl Id {
         };
         inner.state = next;
         // Under the lock, so that no event is queued before it.
-        self.queue_event(Event::of(event, inner.asked.is_some()));
+        let mut event = Event::of(event, inner.asked.is_some());
+        if inner.is_response && event.kind == RDMA_CM_EVENT_ESTABLISHED {
+            event.kind = RDMA_CM_EVENT_CONNECT_RESPONSE;
+        }
+        self.queue_event(event);
     }
 
     /// Its attempt to connect was refused at this end.

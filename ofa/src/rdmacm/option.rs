@@ -51,6 +51,11 @@ impl Options {
         Ok(())
     }
 
+    /// The exponent of IB's acknowledgement time-out, as it was set.
+    pub(super) fn ack_timeout(&self) -> Option<u8> {
+        self.ack_timeout
+    }
+
     /// The policy of a connection.
     pub(super) fn policy(&self, base: &Policy) -> Policy {
         let mut policy = base.clone();

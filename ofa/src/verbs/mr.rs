@@ -56,6 +56,7 @@ fn init(
     length: usize,
     iova: u64,
     flags: c_uint,
+    key: u8,
 ) -> Result<MrInit, Errno> {
     let addressing = match (flags & IBV_ACCESS_ZERO_BASED != 0, iova) {
         (true, _) | (false, 0) if !addr.is_null() => Addressing::ZeroBased,
@@ -67,7 +68,7 @@ fn init(
     // is not mapped is refused or, if unmapped later, the caller's fault.
     let range = unsafe { MemRange::unowned(at, length) };
     let access = access::of_region(flags)?;
-    Ok(MrInit { pd: pd.id, range, addressing, access, key: next_key(), pin: false })
+    Ok(MrInit { pd: pd.id, range, addressing, access, key, pin: false })
 }
 
 fn register(
@@ -77,7 +78,7 @@ fn register(
     iova: u64,
     flags: c_uint,
 ) -> Result<Region, Errno> {
-    let init = init(pd, addr, length, iova, flags)?;
+    let init = init(pd, addr, length, iova, flags, next_key())?;
     let stag = pd.adapter()?.rnic().register_mr(&init)?;
     let (pd, addr) = (pd.clone(), addr.expose_provenance());
     Ok(Region { pd, stag, addr, length, iova, flags, is_gone: false })
@@ -188,7 +189,9 @@ pub unsafe extern "C" fn warpline_ibv_rereg_mr(
         next.flags = access as c_uint;
     }
     let at = std::ptr::with_exposed_provenance_mut(next.addr);
-    let init = match init(&next.pd, at, next.length, next.iova, next.flags) {
+    // Keys stay, as with rdma-core's drivers: peers may have them.
+    let key = now.stag.key();
+    let init = match init(&next.pd, at, next.length, next.iova, next.flags, key) {
         Ok(init) => init,
         Err(error) => return refuse(error, IBV_REREG_MR_ERR_INPUT),
     };

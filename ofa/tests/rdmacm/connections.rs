@@ -8,6 +8,7 @@ use ofa::verbs::cq::*;
 use ofa::verbs::qp::*;
 
 use crate::common::*;
+use crate::on_roce::on_roce;
 
 #[test]
 fn both_ends_get_the_private_data_of_the_other() {
@@ -158,6 +159,18 @@ fn a_queue_pair_of_the_applications_gets_its_attributes_from_the_identifier() {
 
 #[test]
 fn a_queue_pair_of_the_applications_is_named_by_its_number() {
+    connects_by_number(RDMA_CM_EVENT_ESTABLISHED);
+}
+
+#[test]
+fn on_roce_its_event_is_the_response() {
+    on_roce("connections::on_roce_its_event_is_the_response", || {
+        connects_by_number(RDMA_CM_EVENT_CONNECT_RESPONSE);
+    });
+}
+
+/// The `event` is that of the side that connects.
+fn connects_by_number(event: u32) {
     let pair = Pair::new();
     let id = id_on(pair.near);
     let (door, at) = listener(pair.far);
@@ -180,7 +193,8 @@ fn a_queue_pair_of_the_applications_is_named_by_its_number() {
     done!(warpline_rdma_connect(id, &raw mut param));
     let passive = requested(pair.far);
     done!(warpline_rdma_accept(passive, null_mut()));
-    assert_eq!(expect(pair.near, RDMA_CM_EVENT_ESTABLISHED), id);
+    assert_eq!(expect(pair.near, event), id);
+    done!(warpline_rdma_establish(id));
     expect(pair.far, RDMA_CM_EVENT_ESTABLISHED);
     // A queue pair belongs to one connection: another identifier cannot use it.
     let third = resolved(pair.near, &at);

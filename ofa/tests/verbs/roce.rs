@@ -1,6 +1,7 @@
 //! Queue pairs that are connected by path on RoCE. Each test runs again in a process of its own, whose device is of RoCE.
 
 use ibv_sys::*;
+use ofa::verbs::mr::warpline_ibv_rereg_mr;
 use ofa::verbs::query::*;
 
 use crate::lab::*;
@@ -23,5 +24,46 @@ fn a_send_to_a_peer_that_is_gone_exceeds_its_retries() {
         assert_eq!(both, [(30, IBV_WC_RETRY_EXC_ERR), (31, IBV_WC_WR_FLUSH_ERR)]);
         assert_eq!(query(qp).qp_state, IBV_QPS_ERR);
         destroy(qp);
+    });
+}
+
+/// The status of a Write that the far end refuses once it was `changed`.
+fn refusal(change: impl FnOnce(&Lab, *mut ibv_qp)) -> u32 {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = (near.qp(), far.qp());
+    let mut gid = ibv_gid::default();
+    assert_eq!(unsafe { warpline_ibv_query_gid(near.context, 1, 0, &mut gid) }, 0);
+    [a, b].into_iter().for_each(to_init);
+    meet(a, gid, number(b));
+    meet(b, gid, number(a));
+    change(&far, b);
+    let mut sge = near.sge(0, 8);
+    let mut write = wr(1, IBV_WR_RDMA_WRITE, &mut sge);
+    write.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(0), rkey: far.rkey() } };
+    assert_eq!(near.send(a, &mut write), 0);
+    let status = near.completion().status;
+    [a, b].into_iter().for_each(destroy);
+    status
+}
+
+#[test]
+fn a_refusal_tells_whether_the_queue_pair_or_the_region_refused() {
+    on_roce("roce::a_refusal_tells_whether_the_queue_pair_or_the_region_refused", || {
+        let by_region = refusal(|far, _| {
+            let (flags, null) = (IBV_REREG_MR_CHANGE_ACCESS, std::ptr::null_mut());
+            let rights = IBV_ACCESS_LOCAL_WRITE as i32;
+            let done =
+                unsafe { warpline_ibv_rereg_mr(far.mr, flags, null, null.cast(), 0, rights) };
+            assert_eq!(done, 0);
+        });
+        let by_queue_pair = refusal(|_, qp| {
+            let qp_access_flags = IBV_ACCESS_REMOTE_READ;
+            let mut attr = ibv_qp_attr { qp_access_flags, ..ibv_qp_attr::default() };
+            assert_eq!(modify(qp, &mut attr, IBV_QP_ACCESS_FLAGS), 0);
+        });
+        assert_eq!(
+            (by_region, by_queue_pair, refusal(|_, _| {})),
+            (IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_SUCCESS)
+        );
     });
 }

@@ -1,6 +1,7 @@
 //! Transitions of a queue pair in use: a send queue that drains, and the rights of peers.
 
 use ibv_sys::*;
+use ofa::verbs::mr::warpline_ibv_rereg_mr;
 
 use crate::events;
 use crate::lab::*;
@@ -139,4 +140,39 @@ fn a_queue_pair_refuses_what_its_memory_grants() {
         destroy(a);
         destroy(b);
     }
+}
+
+#[test]
+fn a_reset_discards_completions_of_its_queue_pair_only() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let ((a, b), (c, d)) = (pair(&near, &far), pair(&near, &far));
+    (0..3).for_each(|n| assert_eq!(near.recv(a, n, &mut near.sge(0, 64)), 0));
+    assert_eq!(near.recv(c, 7, &mut near.sge(0, 64)), 0);
+    to(c, IBV_QPS_ERR);
+    to(a, IBV_QPS_ERR);
+    to(a, IBV_QPS_RESET);
+    let wc = near.completion();
+    assert_eq!((wc.wr_id, wc.status), (7, IBV_WC_WR_FLUSH_ERR));
+    assert!(near.poll().is_none());
+    [a, b, c, d].into_iter().for_each(destroy);
+}
+
+#[test]
+fn a_region_that_is_registered_anew_keeps_its_keys() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = pair(&near, &far);
+    let rdma = wr_rdma { remote_addr: far.at(0), rkey: far.rkey() };
+    let rights = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) as i32;
+    let change = IBV_REREG_MR_CHANGE_ACCESS;
+    let null = std::ptr::null_mut();
+    let done = unsafe { warpline_ibv_rereg_mr(far.mr, change, null, null.cast(), 0, rights) };
+    assert_eq!((done, far.rkey()), (0, rdma.rkey));
+    far.fill(0, b"anew");
+    let mut sge = near.sge(0, 4);
+    let mut read = wr(1, IBV_WR_RDMA_READ, &mut sge);
+    read.wr = wr_union { rdma };
+    assert_eq!(near.send(a, &mut read), 0);
+    near.success(1);
+    assert_eq!(near.read(0, 4), *b"anew");
+    [a, b].into_iter().for_each(destroy);
 }

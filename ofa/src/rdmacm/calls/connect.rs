@@ -82,7 +82,9 @@ unsafe fn start(
     // SAFETY: NULL, or the caller's parameters.
     let param = unsafe { param.as_ref() };
     // SAFETY: as above.
-    let wish = param.map(|param| unsafe { wish(param) }).unwrap_or_default();
+    let mut wish = param.map(|param| unsafe { wish(param) }).unwrap_or_default();
+    // SAFETY: as above.
+    wish.is_external = unsafe { (*id).qp }.is_null();
     // SAFETY: as above.
     let qp = unsafe { queue_pair::of(id, param.map(|param| param.qp_num)) }?;
     begin(private, qp, wish)
@@ -94,7 +96,7 @@ unsafe fn wish(param: &rdma_conn_param) -> Wish {
         (reads(param.responder_resources), reads(param.initiator_depth));
     // SAFETY: the caller's octets, as many as it says.
     let data = unsafe { octets(param.private_data, param.private_data_len) };
-    Wish { data, responder_resources, initiator_depth }
+    Wish { data, responder_resources, initiator_depth, is_external: false }
 }
 
 unsafe fn octets(data: *const c_void, len: u8) -> Vec<u8> {
@@ -105,7 +107,7 @@ unsafe fn octets(data: *const c_void, len: u8) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec()
 }
 
-/// The connection manager established the connection itself, as for iWARP devices.
+/// Follows `RDMA_CM_EVENT_CONNECT_RESPONSE`. The connection manager has established the connection already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's identifier.
