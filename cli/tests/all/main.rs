@@ -16,6 +16,7 @@ mod policy;
 mod prometheus;
 mod provider;
 mod published;
+mod rdma_core;
 mod run;
 mod stat;
 mod support;
