@@ -56,8 +56,9 @@ impl Copy {
         let name = format!("rdma-core-{test}-{}", std::process::id());
         let copy = Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
         std::fs::create_dir_all(copy.0.join("tests")).unwrap();
-        for file in std::fs::read_dir(TESTS).unwrap() {
-            let file = file.unwrap();
+        let entries = std::fs::read_dir(TESTS).unwrap().map(Result::unwrap);
+        // Python may have added a directory of compiled files.
+        for file in entries.filter(|entry| entry.path().is_file()) {
             std::fs::copy(file.path(), copy.0.join("tests").join(file.file_name())).unwrap();
         }
         let unpacked = Command::new("gzip").args(["-d", "-r", "-f"]).arg(&copy.0).output().unwrap();
