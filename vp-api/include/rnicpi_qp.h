@@ -97,7 +97,8 @@ typedef struct ri_stream {
  * on, in place of those of ri_qp_init [RI-229]; RI_ACCESS_BIND in it does not count. */
 #define RI_QP_ALLOW 8
 /* Since 1.4, with RI_CAP_DISCARD, in Idle: the completions of the QP leave its CQs, as when it is destroyed. A
- * poll that begins afterwards finds none, and all slots of its queues are free [RI-238]. */
+ * poll that begins afterwards finds none, and they occupy no slots of its queues; receives that are posted
+ * stay, and later completions come as ever [RI-238]. */
 #define RI_QP_DISCARD 9
 
 #define RI_LIMIT_ORD 1u

@@ -182,7 +182,7 @@ pub enum QpChange {
     /// follows. Until then the call waits, or is refused ([`crate::VpStatus::StillFlushing`]).
     Idle,
     /// With [`crate::Capabilities::DISCARD`], in Idle: the QP's completions leave its CQs, as when it is destroyed
-    /// ([`crate::Rnic::destroy_qp`]), and its queues are empty.
+    /// ([`crate::Rnic::destroy_qp`]), and occupy no slots of its queues. Receives that are posted stay.
     Discard,
     /// Changes limits, as far as the present state allows; `None` leaves a limit unchanged.
     Limits {

@@ -556,6 +556,11 @@ impl RoceQp {
     /// In Idle: the completions of earlier connections leave the CQs.
     fn discard(&self) -> VpResult<()> {
         let mut state = self.alive()?;
+        // Under the lock: another thread may have begun a connection.
+        if state.phase != QpState::Idle {
+            let detail = format!("the queue pair is {:?}; Idle is needed", state.phase);
+            return Err(VpError::new(VpStatus::InvalidState, detail));
+        }
         self.context.send_cq.discard(self.context.id);
         self.context.recv_cq.discard(self.context.id);
         state.queues.clear_untaken();

@@ -59,14 +59,6 @@ fn need(access: Access) -> Need {
     }
 }
 
-fn right(access: Access) -> vp_api::Access {
-    match access {
-        Access::Read => vp_api::Access::REMOTE_READ,
-        Access::Write => vp_api::Access::REMOTE_WRITE,
-        Access::Atomic => vp_api::Access::REMOTE_ATOMIC,
-    }
-}
-
 fn apply(op: AtomicOp, old: u64) -> Option<u64> {
     match op {
         AtomicOp::CompareSwap { compare, swap } => (old == compare).then_some(swap),
@@ -113,7 +105,7 @@ impl Host for View<'_> {
     }
 
     fn allows(&self, access: Access) -> bool {
-        self.queues.peer.allow.contains(right(access))
+        self.queues.peer.allows(need(access))
     }
 
     fn check(

@@ -130,7 +130,7 @@ impl Queues {
         free(self)
     }
 
-    /// All completions were removed from the CQs, and nothing is posted.
+    /// All completions were removed from the CQs.
     pub(crate) fn clear_untaken(&mut self) {
         self.untaken_sends.clear();
         self.untaken_receives.clear();

@@ -68,8 +68,7 @@ impl Qp for RoceQp {
             QpChange::Idle if phase == QpState::Idle => Ok(()),
             QpChange::Idle if phase == QpState::Error => self.renew(),
             QpChange::Idle => wrong("Error"),
-            QpChange::Discard if phase == QpState::Idle => self.discard(),
-            QpChange::Discard => wrong("Idle"),
+            QpChange::Discard => self.discard(),
             QpChange::Allow(rights) => {
                 self.alive()?.queues.peer.allow = rights;
                 Ok(())

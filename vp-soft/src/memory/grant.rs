@@ -61,6 +61,13 @@ pub struct Caller {
     pub privileged: bool,
 }
 
+impl Caller {
+    /// Whether the QP serves such accesses at all, whatever a grant says.
+    pub fn allows(&self, need: Need) -> bool {
+        self.allow.contains(need.rights(false).1)
+    }
+}
+
 /// The QPs that may use a grant (RFC 5041 section 8.2). // [DDP-20]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {

@@ -138,6 +138,16 @@ fn binds_are_checked() {
 }
 
 #[test]
+fn a_window_without_rights_is_bound_and_grants_nothing() {
+    let house = House::new();
+    let request = house.request(house.window(MwKind::Narrow));
+    house.bind(&caller(1), &BindMw { access: Access::empty(), ..request }).unwrap();
+    let stag = Stag::new(request.window.0, request.key);
+    assert_eq!(house.bound(), (1, 1));
+    assert_eq!(house.write(1, stag, request.to, 1), Err(AccessError::Access));
+}
+
+#[test]
 fn a_region_limits_what_may_be_bound() {
     let house = House::new();
     let base = house.request(house.window(MwKind::Narrow));

@@ -75,7 +75,7 @@ impl Untaken {
         }
     }
 
-    /// All completions were removed from the CQ, and no request is posted: no slot is occupied.
+    /// All completions were removed from the CQ: they occupy no slot.
     pub fn clear(&mut self) {
         (self.oldest, self.silent) = (self.next, 0);
     }

@@ -55,11 +55,18 @@ fn discarded(rig: &Rig) -> Result<(), Fail> {
     let (near, _far) = rig.pair()?;
     let depth = near.qp.query()?.recv_depth.into();
     (0..depth).try_for_each(|wr_id| near.recv(wr_id, &[]))?;
-    near.qp.modify(QpChange::Error)?;
-    rig.until("the receives to be flushed", || Ok(near.cq.queued() as u64 == depth))?;
+    let early = near.qp.modify(QpChange::Discard).map_err(|error| error.status);
+    same("RI_QP_DISCARD in RTS", early, Err(VpStatus::InvalidState))?;
+    let flush = || {
+        near.qp.modify(QpChange::Error)?;
+        rig.until("the receives to be flushed", || Ok(near.cq.queued() as u64 == depth))
+    };
+    flush()?;
     near.idle()?;
     near.qp.modify(QpChange::Discard)?;
     let found = near.cq.poll(&mut [WorkCompletion::BLANK])?;
     same("completions after they were discarded", found, 0)?;
-    (0..depth).try_for_each(|wr_id| near.recv(wr_id, &[]))
+    (0..depth).try_for_each(|wr_id| near.recv(wr_id, &[]))?;
+    near.qp.modify(QpChange::Discard)?;
+    flush()
 }

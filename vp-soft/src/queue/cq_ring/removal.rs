@@ -40,7 +40,11 @@ impl CqRing {
         let mut side = lock(&self.side);
         side.list.retain(|(_, completion)| completion.qp != qp);
         let end = self.newest().pushed();
-        side.removed.push((qp, end));
+        match side.removed.iter_mut().find(|(removed, _)| *removed == qp) {
+            // It was reset before, and its completions of then are still in the ring.
+            Some((_, before)) => *before = end,
+            None => side.removed.push((qp, end)),
+        }
         self.move_aside(end, &mut side);
         self.release_if_empty(&mut side);
     }

@@ -37,7 +37,7 @@ mod plain {
 
     #[test]
     fn completions_that_a_qp_adds_after_the_removal_stay() {
-        for are_moved in [true, false] {
+        for (are_moved, again) in [(true, false), (true, true), (false, false), (false, true)] {
             let ring = CqRing::new(8).unwrap();
             put_all(&ring, &[(1, 0), (2, 1), (1, 2)]);
             if are_moved {
@@ -46,7 +46,11 @@ mod plain {
                 ring.keep_in_ring(QpId(1))
             }
             put_all(&ring, &[(1, 3), (2, 4)]);
-            assert_eq!(pop_all(&ring), [1, 3, 4]);
+            if again {
+                ring.remove(QpId(1));
+            }
+            put_all(&ring, &[(1, 5)]);
+            assert_eq!(pop_all(&ring), if again { vec![1, 4, 5] } else { vec![1, 3, 4, 5] });
         }
     }
 
