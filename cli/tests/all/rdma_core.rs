@@ -36,9 +36,9 @@ const NOT_ON_IWARP: &[&str] = &[
 ];
 
 /// A copy of the tests, in a directory of its own.
-struct Copy(PathBuf);
+struct Unpacked(PathBuf);
 
-impl Copy {
+impl Unpacked {
     /// `None`, after saying why: they are not here.
     fn new(test: &str) -> Option<Self> {
         let has_module = Command::new(PYTHON).args(["-c", "import pyverbs.device"]).output();
@@ -67,7 +67,7 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for Unpacked {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -75,7 +75,7 @@ impl Drop for Copy {
 
 /// Runs all tests on a device; at least `works` pass, and only tests with such names fail.
 fn all_pass(options: &[&str], device: &str, works: usize, but: &[&str]) {
-    let Some(copy) = Copy::new(&format!("on_{device}")) else { return };
+    let Some(copy) = Unpacked::new(&format!("on_{device}")) else { return };
     Libraries::build();
     let program = copy.0.join("tests/run_tests.py");
     let command = ["--", PYTHON, program.to_str().unwrap(), "--dev", device, "-v"];
