@@ -9,7 +9,7 @@ pub(crate) const PUBLISH: u32 = 16 << 10;
 
 /// Copies into a ring of at least this many octets bypass the caches, on processors that can.
 ///
-/// *Measured* by `cargo run --release -p warpline-benches --bin ring_copy`, on an AMD EPYC of the Zen 4 class only:
+/// *Measured* by `cargo run --release -p warpline-benches --bin ring_copy`, on AMD EPYCs of the Zen 3 and Zen 4 classes; of the latter:
 /// between cores that share no cache, copies through it made 1 to 2 GB/s, non-temporal stores 12 to 20 GB/s wherever
 /// the cores are; for few octets the transfer of the line is faster (docs/findings.md).
 pub const NON_TEMPORAL_MIN: usize = 4 << 10;
