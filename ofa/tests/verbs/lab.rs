@@ -1,7 +1,7 @@
 //! Test fixture: a small libibverbs application with a device, a domain, a queue, a region, and queue
 //! pairs that connect by GID and number. Failures panic.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 
 use ibv_sys::*;
@@ -313,4 +313,16 @@ pub(crate) fn errno() -> c_int {
 /// A pointer from an event, as a number that identifies the handle.
 pub(crate) fn handle<T>(address: usize) -> *mut T {
     with_exposed_provenance_mut(address)
+}
+
+/// Registers new memory of its own, whole pages that can be unmapped. It is where the kernel maps nothing else unasked.
+pub(crate) fn mapped(lab: &Lab, size: usize) -> (*mut c_void, *mut ibv_mr) {
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let apart = with_exposed_provenance_mut(1 << 40);
+    let at = unsafe { libc::mmap(apart, size, access, flags, -1, 0) };
+    assert_eq!(at, apart);
+    let mr = unsafe { warpline_ibv_reg_mr(lab.pd, at, size, ALL) };
+    assert!(!mr.is_null());
+    (at, mr)
 }

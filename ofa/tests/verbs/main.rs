@@ -26,5 +26,6 @@ mod rendezvous;
 mod roce;
 mod signals;
 mod states;
+mod unmapped;
 #[path = "../common/watch.rs"]
 mod watch;

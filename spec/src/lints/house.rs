@@ -21,7 +21,10 @@ const UNSAFE: &[&str] = &[
     "shm-ring/src/copy.rs",
     "shm-ring/src/end.rs",
     "vp-soft/src/memory/place.rs",
+    "vp-soft/src/memory/segments.rs",
     "vp-soft/src/memory/stag_table.rs",
+    "vp-soft/src/memory/unmapped.rs",
+    "vp-soft/src/memory/unmapped/handler.rs",
     "vp-soft/src/queue/cq_ring.rs",
     "vp-soft/src/queue/ring.rs",
     // Fixtures: memory that an application would hand out.

@@ -142,6 +142,11 @@ impl Grant {
         Ok((to - self.base) as usize)
     }
 
+    /// Whether an address is in the memory.
+    pub(crate) fn contains(&self, addr: usize) -> bool {
+        addr.checked_sub(self.addr.addr()).is_some_and(|offset| (offset as u64) < self.len)
+    }
+
     /// Describes the region in messages.
     pub(crate) fn describe(&self, caller: &Caller) -> RefusedRegion {
         RefusedRegion {

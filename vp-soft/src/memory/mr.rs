@@ -16,7 +16,7 @@ use crate::memory::meta::{Memory, Meta, PdUse, Region};
 use crate::memory::pin::Pinned;
 use crate::memory::place;
 use crate::memory::stag_table::{Busy, Kind, StagTable};
-use crate::memory::{AccessError, LocalFault};
+use crate::memory::{AccessError, LocalFault, unmapped};
 
 /// Registers and pins memory for one RNIC.
 pub struct Regions {
@@ -173,6 +173,7 @@ impl Regions {
         check_access(init.access)?;
         check_base(init.addressing, init.range.len())?;
         self.check_range(init)?;
+        unmapped::guard(&init.range, init.access);
         let pinned = init.pin.then(|| Pinned::new(&self.services, &init.range)).transpose()?;
         Ok(Region {
             pd,
@@ -307,6 +308,7 @@ pub fn fast_register(
     if !fits(request.addressing, request.range.len() as u64) {
         return Err(LocalFault::Access(AccessError::Wrap));
     }
+    unmapped::guard(&request.range, request.access);
     let memory = Memory { range: request.range.clone(), _pinned: None };
     slot.publish(
         request.stag.key(),

@@ -36,8 +36,9 @@ use crate::memory::grant::Grant;
 pub use crate::memory::grant::{Caller, Need};
 use crate::memory::meta::Meta;
 use crate::memory::random::Random;
+use crate::memory::segments::{Segment, Segments};
 use crate::sync::{
-    AtomicPtr, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Patience, UnsafeCell, lock,
+    AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Patience, UnsafeCell, lock, yield_now,
 };
 
 // How many of the 24 bits of an index are used. Model checkers and interpreters get a small table.
@@ -55,14 +56,16 @@ const SEGMENT_BITS: u32 = if cfg!(loom) {
 } else {
     10
 };
-const SEGMENTS: usize = 1 << (INDEX_BITS - SEGMENT_BITS);
-const SEGMENT_SLOTS: usize = 1 << SEGMENT_BITS;
+pub(super) const SEGMENTS: usize = 1 << (INDEX_BITS - SEGMENT_BITS);
+pub(super) const SEGMENT_SLOTS: usize = 1 << SEGMENT_BITS;
 
 /// STags are handed out until half of the index space is used, so that it stays sparse. [SEC-07]
 pub(crate) const MAX_STAGS: u32 = (SEGMENTS * SEGMENT_SLOTS / 2) as u32;
 
 // The control word: use count, flags, STag.
-const USES: u64 = 0x3fff_ffff;
+const USES: u64 = 0x1fff_ffff;
+/// The grant is being written.
+const PUBLISHING: u64 = 1 << 29;
 const VALID: u64 = 1 << 30;
 const ALLOCATED: u64 = 1 << 31;
 const STAG_SHIFT: u32 = 32;
@@ -92,8 +95,8 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 128);
 
 // SAFETY: `grant` is written only by `publish`, under the lock of `meta`, while the slot is not
-// valid and its use count has been 0 since; it is read only by a thread that has entered the use count and then saw
-// *valid*. The pointer inside is an address that any thread may use by the invariant of `MemRange`.
+// valid and its use count has been 0 since; it is read only by a thread that has entered the use count and saw
+// *valid*, or another use and not *publishing*. The pointer inside is an address that any thread may use by the invariant of `MemRange`.
 unsafe impl Sync for Slot {}
 // SAFETY: as for `Sync`; nothing in a slot belongs to one thread.
 unsafe impl Send for Slot {}
@@ -143,12 +146,37 @@ impl Slot {
     /// never valid).
     pub(crate) fn publish(&self, key: u8, grant: Grant) {
         debug_assert!(self.valid_key().is_none());
+        self.begin_publishing();
         self.grant.with_mut(|place| {
-            // SAFETY: the slot is not valid and was drained by `revoke`, so no thread reads `grant`;
-            // the caller holds the lock of `meta`, so no other thread writes it.
+            // SAFETY: the slot is not valid, had no use when *publishing* was set, and is entered by no thread
+            // meanwhile that reads `grant`; the caller holds the lock of `meta`, so no other thread writes it.
             unsafe { *place = grant }
         });
-        self.change(|old| with_stag(old, Stag::new(stag_of(old).index(), key)) | VALID);
+        let published = |old| with_stag(old, Stag::new(stag_of(old).index(), key)) | VALID;
+        self.change(|old| published(old) & !PUBLISHING);
+    }
+
+    /// Sets *publishing* when the use count is 0. Threads that find the slot not valid count for a moment.
+    fn begin_publishing(&self) {
+        let unused = || self.control.load(Ordering::Relaxed) & !USES;
+        let set = |unused| {
+            let (to, order) = (unused | PUBLISHING, Ordering::Acquire);
+            self.control.compare_exchange_weak(unused, to, order, Ordering::Relaxed)
+        };
+        while set(unused()).is_err() {
+            yield_now();
+        }
+    }
+
+    /// Whether a thread uses the slot's memory now, and `addr` is in it. Takes no lock: a signal handler calls it.
+    pub(super) fn is_used_at(&self, addr: usize) -> bool {
+        // Also after a revocation has begun: it waits for that thread.
+        if self.control.load(Ordering::Relaxed) & USES == 0 {
+            return false;
+        }
+        let found = self.control.fetch_add(1, Ordering::Acquire);
+        let hold = SlotUse { slot: self };
+        found & USES != 0 && found & PUBLISHING == 0 && hold.grant(|grant| grant.contains(addr))
     }
 
     /// The index of the STag that has the slot, or that had it last.
@@ -209,8 +237,9 @@ impl SlotUse<'_> {
     #[inline]
     fn grant<R>(&self, read: impl FnOnce(&Grant) -> R) -> R {
         self.slot.grant.with(|grant| {
-            // SAFETY: `enter` saw *valid* after it entered the use count, so `publish` for this validity
-            // happened before (Release to Acquire), and the next one waits for this count.
+            // SAFETY: `enter` saw *valid* when it entered the use count, or `is_used_at` another use and not
+            // *publishing*. So the last `publish` happened before (Release to Acquire), and the next one waits for
+            // this count.
             read(unsafe { &*grant })
         })
     }
@@ -307,15 +336,11 @@ impl Use<'_> {
 
 /// The STag table of an RNIC.
 pub struct StagTable {
-    /// The existing segments, by number; there is no segment 0. Each is an array of `SEGMENT_SLOTS` slots that is
-    /// never moved, nor freed before the table.
-    segments: Box<[AtomicPtr<Segment>; SEGMENTS]>,
+    segments: Segments,
     /// Width of the widest level that has a segment; 0 if there is none.
     width: AtomicUsize,
     allocator: Mutex<Allocator>,
 }
-
-type Segment = [Slot; SEGMENT_SLOTS];
 
 struct Allocator {
     random: Random,
@@ -329,7 +354,7 @@ impl StagTable {
     /// A table without a valid STag.
     pub fn new() -> VpResult<Self> {
         Ok(Self {
-            segments: no_segments()?,
+            segments: Segments::new()?,
             width: AtomicUsize::new(0),
             allocator: Mutex::new(Allocator { random: Random::new(), next: 1, used: [0; 2] }),
         })
@@ -426,15 +451,7 @@ impl StagTable {
     fn place(&self, width: usize, index: u32) -> Option<&Slot> {
         // The number is less than twice the width. While the width is 0, no segment exists.
         let number = width | ((index >> SEGMENT_BITS) as usize & width.wrapping_sub(1));
-        self.segment(number % SEGMENTS)?.get(index as usize & (SEGMENT_SLOTS - 1))
-    }
-
-    #[inline]
-    fn segment(&self, number: usize) -> Option<&Segment> {
-        let pointer = self.segments.get(number)?.load(Ordering::Acquire);
-        // SAFETY: a pointer that is not null was stored by `grow`, from a leaked box, with Release;
-        // it is freed only by `drop` of the table, which outlives the returned borrow.
-        unsafe { pointer.as_ref() }
+        self.segments.get(number % SEGMENTS)?.get(index as usize & (SEGMENT_SLOTS - 1))
     }
 
     /// The slot of an index that is allocated.
@@ -474,7 +491,7 @@ impl StagTable {
             let random = &mut allocator.random;
             let place = random.below((allocator.next - 1) * SEGMENT_SLOTS);
             let number = (place >> SEGMENT_BITS) + 1;
-            let slot = self.segment(number)?.get(place & (SEGMENT_SLOTS - 1))?;
+            let slot = self.segments.get(number)?.get(place & (SEGMENT_SLOTS - 1))?;
             let index = index_of(number, place & (SEGMENT_SLOTS - 1), random);
             // A slot's next index differs from its last one, so that the old STag does not name it.
             let is_new = index != 0 && index != slot.index() && self.slot(index).is_none();
@@ -500,22 +517,14 @@ impl StagTable {
         let number = allocator.next;
         let mut slots = room::list("slots of the STag table", SEGMENT_SLOTS)?;
         slots.resize_with(SEGMENT_SLOTS, Slot::new);
-        if let Some(place) = self.segments.get(number)
-            && let Ok(segment) = Box::<Segment>::try_from(slots.into_boxed_slice())
+        if let Ok(segment) = Box::<Segment>::try_from(slots.into_boxed_slice())
+            && self.segments.put(number, segment)
         {
-            place.store(Box::into_raw(segment), Ordering::Release);
             self.width.store(width_of(number), Ordering::Release);
             allocator.next += 1;
         }
         Ok(())
     }
-}
-
-fn no_segments() -> VpResult<Box<[AtomicPtr<Segment>; SEGMENTS]>> {
-    let mut all = room::list("segments of the STag table", SEGMENTS)?;
-    all.resize_with(SEGMENTS, AtomicPtr::default);
-    // A boxed slice of that length is that array.
-    Ok(all.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("as many as there are")))
 }
 
 /// Width of the level of a segment.
@@ -534,19 +543,6 @@ fn index_of(number: usize, slot: usize, random: &mut Random) -> u32 {
     let fixed = ((number - width) << SEGMENT_BITS) | slot;
     let rest = random.below(SEGMENTS / width);
     ((rest * width * SEGMENT_SLOTS) | fixed) as u32
-}
-
-impl Drop for StagTable {
-    fn drop(&mut self) {
-        for segment in self.segments.iter() {
-            let pointer = segment.load(Ordering::Relaxed);
-            if !pointer.is_null() {
-                // SAFETY: it came from `Box::into_raw` in `grow`, once; with `&mut self` no borrow
-                // of a slot is left.
-                drop(unsafe { Box::from_raw(pointer) });
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl ProtocolCore {
     /// The stream broke.
     pub(crate) fn broken(&mut self, context: &Context, fault: Fault) {
         let fault = match fault {
-            Fault::Reset | Fault::Corrupt => LlpFault::Reset,
+            Fault::Reset | Fault::Corrupt | Fault::Unmapped => LlpFault::Reset,
             Fault::TimedOut => LlpFault::TimedOut,
         };
         self.proto.handle_llp_fault(fault, &mut View::new(context, &mut self.queues));

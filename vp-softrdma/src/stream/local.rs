@@ -274,7 +274,7 @@ impl Local {
 
     fn end_of(fault: Fault) -> u8 {
         match fault {
-            Fault::Reset => RESET,
+            Fault::Reset | Fault::Unmapped => RESET,
             Fault::TimedOut => TIMED_OUT,
             Fault::Corrupt => CORRUPT,
         }

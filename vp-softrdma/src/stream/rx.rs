@@ -17,12 +17,13 @@ use shm_ring::SHORT;
 use vp_api::capture::Kind;
 use vp_soft::memory::AccessError;
 use vp_soft::memory::stag_table::Use;
+use vp_soft::memory::unmapped;
 
 use crate::qp::context::Context;
 use crate::qp::protocol_core::ProtocolCore;
 use crate::stream::capture::{Place, Tap};
 use crate::stream::local::Local;
-use crate::stream::socket::{Piece, Received, Stream};
+use crate::stream::socket::{Fault, Piece, Received, Stream};
 use crate::stream::{pool, registered};
 use crate::tuning;
 
@@ -454,6 +455,17 @@ impl<'a> Sinks<'a> {
             *piece = registered::sink_piece(sink)?;
         }
         pieces[self.count] = Piece::sink(staging);
-        Ok((stream.scatter(&mut pieces[..=self.count]), self.octets))
+        let pieces = &mut pieces[..=self.count];
+        let mut received = stream.scatter(pieces);
+        if received == Received::Broken(Fault::Unmapped) && self.map_blank() {
+            received = stream.scatter(pieces);
+        }
+        Ok((received, self.octets))
+    }
+
+    /// Maps pages where the program has unmapped its memory; true if there were such places.
+    #[cold]
+    fn map_blank(&self) -> bool {
+        self.uses.iter().flatten().filter(|sink| unmapped::map_blank(sink)).count() > 0
     }
 }

@@ -97,6 +97,8 @@ pub(crate) enum Fault {
     TimedOut,
     /// The peer broke the rules of the memory that both share.
     Corrupt,
+    /// The kernel cannot access memory that was registered.
+    Unmapped,
 }
 
 /// A connected, nonblocking TCP socket; with shared memory it carries no octets.
@@ -343,6 +345,7 @@ impl Fault {
             libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN => {
                 Self::TimedOut
             }
+            libc::EFAULT => Self::Unmapped,
             _ => Self::Reset,
         }
     }
