@@ -90,7 +90,7 @@ typedef struct ri_ud_qp_info {
     uint32_t send_depth, recv_depth, sends_outstanding, recvs_outstanding;
 } ri_ud_qp_info;
 
-/* All entries required but set_qkey. */
+/* All entries required but set_qkey and reset. */
 typedef struct ri_ud_qp_ops {
     uint32_t size;
     uint32_t reserved;
@@ -109,6 +109,9 @@ typedef struct ri_ud_qp_ops {
     /* Since 1.4: changes its key: from then on datagrams with another one are dropped [RI-237]. NULL: the key
      * cannot change after creation. */
     ri_status (*set_qkey)(ri_ud_qp *qp, uint32_t qkey, ri_error *error);
+    /* Since 1.4: as after creation, in any state: what is posted is gone, and no completion of an earlier request
+     * comes any more [RI-239]. NULL: the host goes through RI_UD_ERROR, and polls. */
+    ri_status (*reset)(ri_ud_qp *qp, ri_error *error);
 } ri_ud_qp_ops;
 
 typedef struct ri_ud_qp_made {

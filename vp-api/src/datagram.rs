@@ -82,6 +82,13 @@ pub trait UdQp: Send + Sync {
         let detail = "this provider's queue pairs keep the key with which they are created";
         Err(VpError::new(VpStatus::Unsupported, detail))
     }
+    /// As after creation, in any state: what is posted is gone, its completions and those that were not polled leave
+    /// the CQs, and the state is Operational. [`UdQp::address`] may differ afterwards.
+    /// [`crate::VpStatus::Unsupported`] if the provider cannot do that: then through Error.
+    fn reset(&self) -> VpResult<()> {
+        let detail = "this provider's queue pairs leave Error when their completions were polled";
+        Err(VpError::new(VpStatus::Unsupported, detail))
+    }
     /// Query.
     fn query(&self) -> VpResult<UdQpInfo>;
 }

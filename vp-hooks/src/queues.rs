@@ -215,6 +215,10 @@ impl<H: Hook> UdQp for HookedUdQp<H> {
         self.call(Verb::SetQkey, format_args!("{qkey:#x}"), set)
     }
 
+    fn reset(&self) -> VpResult<()> {
+        self.call(Verb::ResetUdQp, format_args!(""), || self.inner.reset())
+    }
+
     fn modify(&self, to: UdState) -> VpResult<()> {
         self.call(Verb::ModifyQp, format_args!("{to:?}"), || self.inner.modify(to))
     }

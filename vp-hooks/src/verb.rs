@@ -121,6 +121,7 @@ verbs! {
     ModifyQp "modify_qp" Qp Qp;
     QueryQp "query_qp" Qp Qp;
     SetQkey "set_qkey" Qp Qp;
+    ResetUdQp "reset_qp" Qp Qp;
     Listen "listen" Cm Cm;
     Unlisten "unlisten" Cm Cm;
     NativeConnect "connect" Cm Qp;

@@ -148,12 +148,16 @@ impl Qp {
             return Ok(());
         }
         self.fail(owner.clone())?;
+        self.leave_error(owner.as_deref()).inspect_err(|_| self.set_state(IBV_QPS_ERR))
+    }
+
+    /// The rest of a reset, from Error on.
+    fn leave_error(&self, owner: Option<&dyn Owner>) -> Result<(), Errno> {
         // What makes the old stream reports its end in vain from now on,
         self.begin_life()?;
         let begin = Instant::now();
-        while let Err(error) = self.try_reset(owner.as_deref()) {
+        while let Err(error) = self.try_reset(owner) {
             if begin.elapsed() >= SETTLE {
-                self.set_state(IBV_QPS_ERR);
                 return Err(error);
             }
             std::thread::sleep(STATE_CHECK);

@@ -61,7 +61,12 @@ impl vp_api::Qp for AsConnected {
     fn modify(&self, change: QpChange) -> VpResult<()> {
         match change {
             QpChange::Error => self.0.modify(UdState::Error),
-            QpChange::Idle => self.0.modify(UdState::Operational),
+            QpChange::Idle => match self.0.reset() {
+                Err(error) if error.status == VpStatus::Unsupported => {
+                    self.0.modify(UdState::Operational)
+                }
+                done => done,
+            },
             _ => {
                 let detail = "a queue pair for datagrams has no such change";
                 Err(VpError::new(VpStatus::Unsupported, detail))

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 
 use ibv_sys::*;
+use ofa::verbs::ah::*;
 use ofa::verbs::channel::*;
 use ofa::verbs::cq::*;
 use ofa::verbs::device::*;
@@ -325,4 +326,46 @@ pub(crate) fn mapped(lab: &Lab, size: usize) -> (*mut c_void, *mut ibv_mr) {
     let mr = unsafe { warpline_ibv_reg_mr(lab.pd, at, size, ALL) };
     assert!(!mr.is_null());
     (at, mr)
+}
+
+/// The first GID of a device, of whichever kind.
+pub(crate) fn first_gid(lab: &Lab) -> ibv_gid {
+    let mut gid = ibv_gid::default();
+    assert_eq!(unsafe { warpline_ibv_query_gid(lab.context, 1, 0, &mut gid) }, 0);
+    gid
+}
+
+/// A queue pair for datagrams in RESET, and an address handle for this device.
+pub(crate) fn datagrams(lab: &Lab) -> (*mut ibv_qp, *mut ibv_ah) {
+    let mut init = ibv_qp_init_attr { qp_type: IBV_QPT_UD, ..lab.init() };
+    let qp = unsafe { warpline_ibv_create_qp(lab.pd, &mut init) };
+    let mut address = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
+    address.grh.dgid = first_gid(lab);
+    let ah = unsafe { warpline_ibv_create_ah(lab.pd, &mut address) };
+    assert!(!qp.is_null() && !ah.is_null());
+    (qp, ah)
+}
+
+const QKEY: u32 = 7;
+
+/// Brings a queue pair for datagrams from RESET to RTS.
+pub(crate) fn ready_for_datagrams(qp: *mut ibv_qp) {
+    let with_key = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+    let mut attr = ibv_qp_attr { port_num: 1, qkey: QKEY, ..ibv_qp_attr::default() };
+    for (state, mask) in [
+        (IBV_QPS_INIT, with_key),
+        (IBV_QPS_RTR, IBV_QP_STATE),
+        (IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN),
+    ] {
+        attr.qp_state = state;
+        assert_eq!(modify(qp, &mut attr, mask), 0);
+    }
+}
+
+/// Sends a datagram from a queue pair to itself.
+pub(crate) fn send_datagram(lab: &Lab, qp: *mut ibv_qp, ah: *mut ibv_ah, id: u64) {
+    let mut sge = lab.sge(8192, 16);
+    let mut send = wr(id, IBV_WR_SEND, &mut sge);
+    send.wr = wr_union { ud: wr_ud { ah, remote_qpn: number(qp), remote_qkey: QKEY } };
+    assert_eq!(lab.send(qp, &mut send), 0);
 }

@@ -1,6 +1,7 @@
 //! Queue pairs that are connected by path on RoCE. Each test runs again in a process of its own, whose device is of RoCE.
 
 use ibv_sys::*;
+use ofa::verbs::ah::*;
 use ofa::verbs::mr::warpline_ibv_rereg_mr;
 use ofa::verbs::query::*;
 
@@ -65,5 +66,35 @@ fn a_refusal_tells_whether_the_queue_pair_or_the_region_refused() {
             (by_region, by_queue_pair, refusal(|_, _| {})),
             (IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_SUCCESS)
         );
+    });
+}
+
+#[test]
+fn a_reset_of_a_queue_pair_for_datagrams_leaves_nothing_of_before() {
+    on_roce("roce::a_reset_of_a_queue_pair_for_datagrams_leaves_nothing_of_before", || {
+        let lab = Lab::new();
+        let (qp, ah) = datagrams(&lab);
+        for round in 0..3 {
+            ready_for_datagrams(qp);
+            // Not polled: one that was received, and all that are flushed.
+            (0..8).for_each(|id| assert_eq!(lab.recv(qp, id, &mut lab.sge(64, 100)), 0));
+            send_datagram(&lab, qp, ah, 100);
+            // Its receive may complete before.
+            while lab.completion().wr_id != 100 {}
+            if round == 1 {
+                let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+                assert_eq!(modify(qp, &mut attr, IBV_QP_STATE), 0);
+            }
+            reset(qp);
+            assert!(lab.poll().is_none(), "a completion of before the reset");
+        }
+        ready_for_datagrams(qp);
+        assert_eq!(lab.recv(qp, 20, &mut lab.sge(64, 100)), 0);
+        send_datagram(&lab, qp, ah, 10);
+        let mut both = [lab.completion(), lab.completion()].map(|wc| (wc.wr_id, wc.status));
+        both.sort_unstable();
+        assert_eq!(both, [(10, IBV_WC_SUCCESS), (20, IBV_WC_SUCCESS)]);
+        assert_eq!(unsafe { warpline_ibv_destroy_ah(ah) }, 0);
+        destroy(qp);
     });
 }

@@ -8,8 +8,6 @@ use std::process::{Command, ExitStatus, Output};
 use ibv_sys::*;
 use ofa::verbs::ah::*;
 use ofa::verbs::mr::*;
-use ofa::verbs::qp::*;
-use ofa::verbs::query::*;
 
 use crate::lab::*;
 
@@ -29,13 +27,6 @@ fn assert_success(case: &str, output: &Output) {
     let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{case}: {}\n{out}{err}", output.status);
-}
-
-/// The first GID of a device, of whichever kind.
-fn gid(lab: &Lab) -> ibv_gid {
-    let mut gid = ibv_gid::default();
-    assert_eq!(unsafe { warpline_ibv_query_gid(lab.context, 1, 0, &mut gid) }, 0);
-    gid
 }
 
 #[test]
@@ -75,7 +66,7 @@ fn drop_messages() {
         assert_eq!(far.recv(b, id, sge), 0);
     }
     assert_eq!(far.recv(b, 23, &mut far.sge(0, 8)), 0);
-    let gid = gid(&near);
+    let gid = first_gid(&near);
     meet(a, gid, number(b));
     meet(b, gid, number(a));
     assert_eq!(unsafe { libc::munmap(at, SIZE) }, 0);
@@ -110,32 +101,15 @@ fn datagrams_for_unmapped_memory_are_dropped() {
 
 fn drop_datagrams() {
     let lab = Lab::new();
-    let mut init = ibv_qp_init_attr { qp_type: IBV_QPT_UD, ..lab.init() };
-    let qp = unsafe { warpline_ibv_create_qp(lab.pd, &mut init) };
-    let mut attr =
-        ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: 1, qkey: 7, ..ibv_qp_attr::default() };
-    let to_init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
-    assert_eq!(modify(qp, &mut attr, to_init), 0);
-    for (state, mask) in [(IBV_QPS_RTR, IBV_QP_STATE), (IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN)]
-    {
-        attr.qp_state = state;
-        assert_eq!(modify(qp, &mut attr, mask), 0);
-    }
+    let (qp, ah) = datagrams(&lab);
+    ready_for_datagrams(qp);
     let (at, mr) = mapped(&lab, SIZE);
     let (addr, lkey) = (at.expose_provenance() as u64, unsafe { (*mr).lkey });
     assert_eq!(lab.recv(qp, 20, &mut ibv_sge { addr, length: 4096, lkey }), 0);
     assert_eq!(lab.recv(qp, 21, &mut lab.sge(0, 4096)), 0);
     assert_eq!(unsafe { libc::munmap(at, SIZE) }, 0);
-
-    let mut address = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
-    address.grh.dgid = gid(&lab);
-    let ah = unsafe { warpline_ibv_create_ah(lab.pd, &mut address) };
     for id in [10, 11] {
-        let mut sge = lab.sge(8192, 16);
-        let mut send = wr(id, IBV_WR_SEND, &mut sge);
-        let (remote_qpn, remote_qkey) = (number(qp), 7);
-        send.wr = wr_union { ud: wr_ud { ah, remote_qpn, remote_qkey } };
-        assert_eq!(lab.send(qp, &mut send), 0);
+        send_datagram(&lab, qp, ah, id);
         let mut both = [lab.completion(), lab.completion()].map(|wc| (wc.wr_id, wc.status));
         both.sort_unstable();
         assert_eq!(both, [(id, IBV_WC_SUCCESS), (id + 10, IBV_WC_SUCCESS)]);

@@ -579,6 +579,7 @@ structs! { growing:
         modify: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
         query: Option<unsafe extern "C" fn(*mut c_void, *mut UdQpInfo, *mut Error) -> u32>,
         set_qkey: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        reset: Option<unsafe extern "C" fn(*mut c_void, *mut Error) -> u32>,
     }
     UdQpMade = ri_ud_qp_made from 24 {
         size: u32,

@@ -362,6 +362,19 @@ impl RoceUdQp {
         Ok(())
     }
 
+    /// As after creation.
+    fn start_anew(&self, state: &mut State) {
+        // Without completions: those of before leave the CQs.
+        while state.hold_receive() {
+            state.held = false;
+        }
+        self.parts.send_cq.discard(self.id);
+        self.parts.recv_cq.discard(self.id);
+        state.untaken_sends.clear();
+        state.untaken_receives.clear();
+        state.failed = false;
+    }
+
     /// The path back to the sender of a datagram.
     fn way_back(&self, socket: &Socket, arrived: &Arrived<'_>) -> DatagramPath {
         DatagramPath {
@@ -478,6 +491,11 @@ impl UdQp for RoceUdQp {
     fn set_qkey(&self, qkey: u32) -> VpResult<()> {
         let _alive = self.alive()?;
         self.qkey.store(qkey, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn reset(&self) -> VpResult<()> {
+        self.start_anew(&mut *self.alive()?);
         Ok(())
     }
 

@@ -176,6 +176,10 @@ impl crate::UdQp for UdQp {
         self.log.record("set_qkey", &qkey);
         Ok(())
     }
+    fn reset(&self) -> VpResult<()> {
+        *self.state.lock().unwrap() = UdState::Operational;
+        Ok(())
+    }
     fn query(&self) -> VpResult<UdQpInfo> {
         Ok(info(*self.state.lock().unwrap()))
     }
@@ -244,6 +248,9 @@ fn queue_pairs_for_datagrams_cross() {
         qp.modify(state).unwrap();
         assert_eq!(qp.query().unwrap(), info(state));
     }
+    qp.modify(UdState::Error).unwrap();
+    qp.reset().unwrap();
+    assert_eq!(qp.query().unwrap(), info(UdState::Operational));
     qp.set_qkey(0x8765_4321).unwrap();
     side.logged("set_qkey 2271560481");
     ud.destroy_qp(QpId(14)).unwrap();

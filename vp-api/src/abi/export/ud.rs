@@ -48,6 +48,7 @@ const QP: c::UdQpOps = c::UdQpOps {
     modify: Some(modify),
     query: Some(query),
     set_qkey: Some(set_qkey),
+    reset: Some(reset),
 };
 
 pub(super) fn hand_out(ud: Arc<dyn Datagrams>) -> c::UdMade {
@@ -102,6 +103,7 @@ verbs! {
         qp.modify(codes::ud_state(state).ok_or_else(|| meaningless("state"))?)
     }
     set_qkey(qp: dyn UdQp, qkey: u32) { qp.set_qkey(qkey) }
+    reset(qp: dyn UdQp) { qp.reset() }
     query(qp: dyn UdQp => *mut c::UdQpInfo) { qp.query().map(|info| ud::info_to(&info)) }
 }
 

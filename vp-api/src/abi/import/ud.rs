@@ -202,6 +202,10 @@ impl UdQp for ImportedUdQp {
         verb!(self.ops.set_qkey, "set_qkey of a QP", self.handle, qkey)
     }
 
+    fn reset(&self) -> VpResult<()> {
+        verb!(self.ops.reset, "reset of a QP", self.handle)
+    }
+
     fn query(&self) -> VpResult<UdQpInfo> {
         let mut info = c::UdQpInfo::blank();
         verb!(self.ops.query, "query of a QP", self.handle, &raw mut info)?;

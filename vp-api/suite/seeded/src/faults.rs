@@ -755,4 +755,8 @@ faults! {
     EventsNeverReady "RI-121" Native
     /// Completions that are discarded stay.
     DiscardKeeps "RI-238" Stream
+    /// A reset of a queue pair for datagrams does nothing.
+    UdResetIsLost "RI-239" Path
+    /// It ends what is posted as an error does.
+    UdResetFlushes "RI-239" Path
 }

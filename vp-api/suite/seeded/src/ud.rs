@@ -224,6 +224,21 @@ impl UdQp for Qp {
         }
     }
 
+    fn reset(&self) -> VpResult<()> {
+        if self.has(Fault::UdResetIsLost) {
+            return Ok(());
+        }
+        self.inner.reset()?;
+        match self.has(Fault::UdResetFlushes) {
+            // A receive that nobody posted stands for those that were.
+            true => {
+                let _ = self.inner.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]);
+                self.inner.modify(UdState::Error)
+            }
+            false => Ok(()),
+        }
+    }
+
     fn query(&self) -> VpResult<UdQpInfo> {
         self.inner.query()
     }

@@ -40,6 +40,9 @@ pub(crate) const CASES: &[Case] = &[
         .keeps("RI-163")
         .with(Capabilities::UD),
     Case::new("datagram: a key that changes", new_key).keeps("RI-237").with(Capabilities::UD),
+    Case::new("datagram: a reset leaves nothing of before", renewed)
+        .keeps("RI-239")
+        .with(Capabilities::UD),
     Case::new("datagram: a slot is free when a completion was polled", slots)
         .keeps("RI-194")
         .with(Capabilities::UD),
@@ -307,6 +310,46 @@ fn new_key(rig: &Rig) -> Result<(), Fail> {
     second_arrives(&near, &far, old)?;
     post.ud.destroy_qp(far.qp.id())?;
     refused("of one that is gone", far.qp.set_qkey(key), VpStatus::InvalidHandle)
+}
+
+fn renewed(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (near, far) = (post.end()?, post.end()?);
+    let sink = far.memory(GRH_OCTETS)?;
+    let depth = u64::from(far.qp.query()?.recv_depth);
+    let fill = || (0..depth).try_for_each(|wr_id| far.recv(wr_id, &[sink.all()]));
+    // Posted and not completed; then flushed and not polled; then neither.
+    for round in 0..3 {
+        if round < 2 {
+            fill()?;
+        }
+        if round == 1 {
+            far.qp.modify(UdState::Error)?;
+            rig.until("the receives to be flushed", || Ok(far.cq.queued() as u64 == depth))?;
+        }
+        match far.qp.reset() {
+            Ok(()) => {}
+            // It may go through Error.
+            Err(why) if why.status == VpStatus::Unsupported => return Ok(()),
+            Err(why) => return Err(why.into()),
+        }
+        let info = far.qp.query()?;
+        same(
+            "state and receives",
+            (info.state, info.recvs_outstanding),
+            (UdState::Operational, 0),
+        )?;
+        fill()?;
+        let way = post.way(&near, &far)?;
+        for wr_id in 0..depth {
+            near.qp.post_send(&[way.send(wr_id, &[])])?;
+            near.sent(wr_id, WcOpcode::Send)?;
+            // No completion of a receive of before.
+            far.received(wr_id, 0)?;
+        }
+    }
+    post.ud.destroy_qp(far.qp.id())?;
+    refused("of one that is gone", far.qp.reset(), VpStatus::InvalidHandle)
 }
 
 /// A send that completes only if it fails.
