@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kal_os::lock;
-use vp_api::{Data, PostFailure, SendFlags, SendOp, SendWr, Sge};
+use vp_api::{AhId, Data, PostFailure, SendFlags, SendOp, SendWr, Sge, UdAddress, UdQp, UdSendWr};
 
 use crate::errno::{EINVAL, ENOMEM, Errno};
 use crate::tuning::POST_LIST;
@@ -36,6 +36,14 @@ struct Request {
     op: SendOp,
     flags: SendFlags,
     data: Place,
+    /// Of a datagram.
+    to: Option<(AhId, UdAddress)>,
+}
+
+impl Request {
+    fn new(wr_id: u64, flags: SendFlags, op: SendOp) -> Self {
+        Self { wr_id, op, flags, data: Place::Elements(0..0), to: None }
+    }
 }
 
 /// The place of its data.
@@ -58,7 +66,7 @@ impl WrList {
     pub(crate) fn add(&self, wr_id: u64, flags: SendFlags, op: Result<SendOp, Errno>) {
         let mut list = lock(&self.list);
         match op {
-            Ok(op) => list.requests.push(Request { wr_id, op, flags, data: Place::Elements(0..0) }),
+            Ok(op) => list.requests.push(Request::new(wr_id, flags, op)),
             Err(error) => list.refuse(error),
         }
     }
@@ -71,6 +79,15 @@ impl WrList {
     /// Copies octets for the last request.
     pub(crate) fn set_octets(&self, octets: &[u8]) {
         lock(&self.list).set_octets(octets);
+    }
+
+    /// Sets the destination of the last request.
+    pub(crate) fn set_destination(&self, ah: AhId, to: UdAddress) {
+        let mut list = lock(&self.list);
+        match list.requests.last_mut() {
+            Some(last) => last.to = Some((ah, to)),
+            None => list.refuse(EINVAL),
+        }
     }
 
     /// A request is not supported: the list will not be posted.
@@ -86,12 +103,12 @@ impl WrList {
         &self,
         ready: Result<(), Errno>,
         most: u32,
-        post: impl Fn(&[SendWr<'_>]) -> Result<(), PostFailure>,
+        post: impl FnOnce(&List) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let result = {
             let list = lock(&self.list);
             let fits = if list.len() > most as usize { Err(ENOMEM) } else { Ok(()) };
-            ready.and(list.refused.map_or(Ok(()), Err)).and(fits).and_then(|()| list.post(post))
+            ready.and(list.refused.map_or(Ok(()), Err)).and(fits).and_then(|()| post(&list))
         };
         self.building.store(false, Ordering::Release);
         result
@@ -117,8 +134,7 @@ impl List {
 
     /// Appends a copy of a request.
     pub(crate) fn push(&mut self, SendWr { wr_id, op, data, flags }: &SendWr<'_>) {
-        let (wr_id, op, flags) = (*wr_id, op.clone(), *flags);
-        self.requests.push(Request { wr_id, op, flags, data: Place::Elements(0..0) });
+        self.requests.push(Request::new(*wr_id, *flags, op.clone()));
         match data {
             Data::Sgl(elements) => self.set_elements(elements),
             Data::Inline(octets) => self.set_octets(octets),
@@ -149,15 +165,41 @@ impl List {
     }
 
     pub(crate) fn request(&self, at: usize) -> Option<SendWr<'_>> {
-        let Request { wr_id, op, flags, data } = self.requests.get(at)?;
-        let data = match data.clone() {
-            Place::Elements(range) => Data::Sgl(self.sges.get(range)?),
-            Place::Octets(range) => Data::Inline(self.octets.get(range)?),
-        };
+        let Request { wr_id, op, flags, data, .. } = self.requests.get(at)?;
+        let data = self.data(data)?;
         Some(SendWr { wr_id: *wr_id, op: op.clone(), data, flags: *flags })
     }
 
-    fn post(&self, post: impl Fn(&[SendWr<'_>]) -> Result<(), PostFailure>) -> Result<(), Errno> {
+    fn data(&self, place: &Place) -> Option<Data<'_>> {
+        Some(match place.clone() {
+            Place::Elements(range) => Data::Sgl(self.sges.get(range)?),
+            Place::Octets(range) => Data::Inline(self.octets.get(range)?),
+        })
+    }
+
+    /// Posts the requests as datagrams, one after the other: those before one that the provider refuses stay posted.
+    pub(crate) fn post_datagrams(&self, qp: &dyn UdQp) -> Result<(), Errno> {
+        self.requests.iter().try_for_each(|request| self.datagram(request).map(drop))?;
+        self.requests.iter().try_for_each(|request| Ok(qp.post_send(&[self.datagram(request)?])?))
+    }
+
+    fn datagram(&self, request: &Request) -> Result<UdSendWr<'_>, Errno> {
+        let (immediate, solicited) = match request.op {
+            SendOp::Send { solicited, invalidate: None } => (None, solicited),
+            SendOp::SendImmediate { data, solicited } => (Some(data), solicited),
+            _ => return Err(EINVAL),
+        };
+        let (ah, to) = request.to.ok_or(EINVAL)?;
+        let data = self.data(&request.data).ok_or(EINVAL)?;
+        let (wr_id, flags) = (request.wr_id, request.flags);
+        Ok(UdSendWr { wr_id, data, flags, solicited, immediate, ah, to })
+    }
+
+    /// Posts the requests as one list.
+    pub(crate) fn post(
+        &self,
+        post: impl Fn(&[SendWr<'_>]) -> Result<(), PostFailure>,
+    ) -> Result<(), Errno> {
         let len = self.requests.len();
         if len <= POST_LIST {
             let few: [_; POST_LIST] = std::array::from_fn(|at| self.request(at).unwrap_or(NOTHING));

@@ -95,7 +95,7 @@ fn all_pass(options: &[&str], device: &str, works: usize, but: &[&str]) {
 
 #[test]
 fn tests_of_rdma_core_pass_on_roce() {
-    all_pass(&["--roce"], "roce0", 70, NO_SHARED_CONTEXTS);
+    all_pass(&["--roce"], "roce0", 78, NO_SHARED_CONTEXTS);
 }
 
 #[test]

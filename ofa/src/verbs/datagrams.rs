@@ -27,6 +27,11 @@ pub(super) unsafe fn post_each(
     Ok(())
 }
 
+/// The address that a request names.
+pub(super) fn destination(own: &dyn UdQp, qpn: u32, qkey: u32) -> UdAddress {
+    UdAddress { qpn, qkey: if qkey & OWN_QKEY != 0 { own.address().qkey } else { qkey } }
+}
+
 unsafe fn post(qp: &Qp, own: &dyn UdQp, wr: &ibv_send_wr) -> Result<(), VpStatus> {
     let immediate = match wr.opcode {
         IBV_WR_SEND => None,
@@ -38,7 +43,7 @@ unsafe fn post(qp: &Qp, own: &dyn UdQp, wr: &ibv_send_wr) -> Result<(), VpStatus
     let wr_ud { ah, remote_qpn, remote_qkey } = unsafe { wr.wr.ud };
     // SAFETY: the caller's address handle.
     let ah = unsafe { object::with(ah) }.map_err(|_| VpStatus::InvalidHandle)?.id();
-    let qkey = if remote_qkey & OWN_QKEY != 0 { own.address().qkey } else { remote_qkey };
+    let to = destination(own, remote_qpn, remote_qkey);
     let num = usize::try_from(wr.num_sge).map_err(|_| VpStatus::InvalidSgl)?;
     let (mut inline, mut elements) = (Inline::new(), Elements::new());
     let data = if wr.send_flags & IBV_SEND_INLINE != 0 {
@@ -56,7 +61,7 @@ unsafe fn post(qp: &Qp, own: &dyn UdQp, wr: &ibv_send_wr) -> Result<(), VpStatus
         solicited: wr.send_flags & IBV_SEND_SOLICITED != 0,
         immediate,
         ah,
-        to: UdAddress { qpn: remote_qpn, qkey },
+        to,
     };
     own.post_send(&[request]).map_err(|failure| failure.status)
 }

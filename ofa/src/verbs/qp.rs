@@ -114,8 +114,10 @@ pub(crate) unsafe fn create_extended(
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     let flags = has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0;
     let ops = if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) { attr.send_ops_flags } else { 0 };
-    // Those of the extended interface need a connection.
-    let served = if attr.qp_type == IBV_QPT_UD { 0 } else { super::qp_ex::served(meets) };
+    let served = match attr.qp_type {
+        IBV_QPT_UD => super::qp_ex::DATAGRAMS,
+        _ => super::qp_ex::served(meets),
+    };
     if attr.comp_mask & !known != 0 || flags || ops & !served != 0 {
         return Err(EOPNOTSUPP);
     }

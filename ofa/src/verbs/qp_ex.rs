@@ -10,8 +10,11 @@ use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::object;
 use crate::qp::{Qp, takes_sends};
 use crate::send::{self, Op};
-use crate::verbs::mw;
 use crate::verbs::post::{Elements, Inline};
+use crate::verbs::{datagrams, mw};
+
+/// The operations of queue pairs for datagrams that may be requested.
+pub(super) const DATAGRAMS: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
 /// The operations that may be requested. Sends with Immediate are only for the rendezvous.
 pub(super) const fn served(meets: bool) -> u64 {
@@ -85,7 +88,6 @@ macro_rules! unserved {
 
 unserved! {
     send_tso(*mut c_void, u16, u16);
-    set_ud_addr(*mut ibv_ah, u32, u32);
     set_xrc_srqn(u32);
     atomic_write(u32, u64, *const c_void);
     flush(u32, u64, usize, u8, u8);
@@ -93,7 +95,7 @@ unserved! {
 
 unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm: u32) {
     // SAFETY: the caller's queue pair.
-    if unsafe { of(qp) }.is_some_and(Qp::sends_immediates) {
+    if unsafe { of(qp) }.is_some_and(|qp| qp.datagrams().is_some() || qp.sends_immediates()) {
         // SAFETY: as above.
         unsafe { add_op(qp, Op::SendImm(imm), 0, 0) }
     } else {
@@ -117,6 +119,20 @@ unsafe extern "C" fn bind_mw(
     });
     // SAFETY: the caller's queue pair.
     unsafe { add(qp, |_| op) }
+}
+
+unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
+    // SAFETY: the caller's queue pair.
+    let Some(private) = (unsafe { of(qp) }) else { return };
+    let Some(own) = private.datagrams() else { return private.wr_list().refuse(EOPNOTSUPP) };
+    // SAFETY: the caller's address handle.
+    match unsafe { object::with(ah) } {
+        Ok(ah) => {
+            let to = datagrams::destination(&**own, qpn, qkey);
+            private.wr_list().set_destination(ah.id(), to);
+        }
+        Err(_) => private.wr_list().refuse(EINVAL),
+    }
 }
 
 unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
@@ -180,7 +196,10 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     let Some(private) = (unsafe { of(qp) }) else { return libc::EINVAL };
     let ready = private.adapter().and(takes_sends(private.state()).map_err(Errno::from));
     let most = private.init().cap.max_send_wr.max(1);
-    errno::code(private.wr_list().complete(ready, most, |wrs| private.post_whole(wrs)))
+    errno::code(private.wr_list().complete(ready, most, |list| match private.datagrams() {
+        Some(own) => list.post_datagrams(&**own),
+        None => list.post(|wrs| private.post_whole(wrs)),
+    }))
 }
 
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {

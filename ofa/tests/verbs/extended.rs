@@ -4,14 +4,38 @@ use std::mem::size_of;
 use std::ptr::null_mut;
 
 use ibv_sys::*;
+use ofa::verbs::ah::*;
 use ofa::verbs::cq::*;
 use ofa::verbs::qp::*;
 
 use crate::lab::*;
+use crate::on_roce::on_roce;
 
 pub(crate) fn front(context: *mut ibv_context) -> &'static verbs_context {
     let at = context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context));
     unsafe { &*at.cast() }
+}
+
+/// Attributes of a queue pair with these operations.
+fn extended(lab: &Lab, qp_type: u32, send_ops_flags: u64) -> ibv_qp_init_attr_ex {
+    ibv_qp_init_attr_ex {
+        qp_context: null_mut(),
+        send_cq: lab.cq,
+        recv_cq: lab.cq,
+        srq: null_mut(),
+        cap: lab.init().cap,
+        qp_type,
+        sq_sig_all: 0,
+        comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        pd: lab.pd,
+        xrcd: null_mut(),
+        create_flags: 0,
+        max_tso_header: 0,
+        rwq_ind_tbl: null_mut(),
+        rx_hash_conf: [0; 3],
+        source_qpn: 0,
+        send_ops_flags,
+    }
 }
 
 #[test]
@@ -29,25 +53,8 @@ fn requests_are_put_together_and_completions_walked_through() {
     };
     let cq = unsafe { front(near.context).create_cq_ex.unwrap()(near.context, &mut attr) };
     assert!(!cq.is_null());
-    let plain = near.init();
-    let mut init = ibv_qp_init_attr_ex {
-        qp_context: null_mut(),
-        send_cq: cq.cast(),
-        recv_cq: cq.cast(),
-        srq: null_mut(),
-        cap: plain.cap,
-        qp_type: IBV_QPT_RC,
-        sq_sig_all: 0,
-        comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-        pd: near.pd,
-        xrcd: null_mut(),
-        create_flags: 0,
-        max_tso_header: 0,
-        rwq_ind_tbl: null_mut(),
-        rx_hash_conf: [0; 3],
-        source_qpn: 0,
-        send_ops_flags: IBV_QP_EX_WITH_ALL_RC,
-    };
+    let mut init = extended(&near, IBV_QPT_RC, IBV_QP_EX_WITH_ALL_RC);
+    (init.send_cq, init.recv_cq) = (cq.cast(), cq.cast());
     let create = front(near.context).create_qp_ex.unwrap();
     let a = unsafe { create(near.context, &mut init) };
     assert!(!a.is_null());
@@ -108,6 +115,71 @@ fn requests_are_put_together_and_completions_walked_through() {
     destroy(a);
     destroy(b);
     assert_eq!(unsafe { warpline_ibv_destroy_cq(cq.cast()) }, 0);
+}
+
+#[test]
+fn datagrams_are_put_together() {
+    on_roce("extended::datagrams_are_put_together", || {
+        let lab = Lab::new();
+        let create = front(lab.context).create_qp_ex.unwrap();
+        let make = |ops| unsafe { create(lab.context, &mut extended(&lab, IBV_QPT_UD, ops)) };
+        assert_eq!((make(IBV_QP_EX_WITH_ALL_RC).is_null(), errno()), (true, libc::EOPNOTSUPP));
+        let qp = make(IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM);
+        let ex = unsafe { warpline_ibv_qp_to_qp_ex(qp) };
+        assert!(!qp.is_null() && !ex.is_null());
+        let ah = address_handle(&lab);
+        ready_for_datagrams(qp);
+        let f = unsafe { &*ex };
+        let (start, complete) = (f.wr_start.unwrap(), f.wr_complete.unwrap());
+        let next = |id| unsafe { ((*ex).wr_id, (*ex).wr_flags) = (id, IBV_SEND_SIGNALED) };
+        let address = || unsafe { f.wr_set_ud_addr.unwrap()(ex, ah, number(qp), QKEY) };
+        // Nothing is posted of a list with a request without an address, with one for connections, or with none.
+        type Wrong<'a> = &'a dyn Fn();
+        let without_address: Wrong<'_> = &|| unsafe { f.wr_send.unwrap()(ex) };
+        let for_connections: Wrong<'_> = &|| {
+            unsafe { f.wr_rdma_write.unwrap()(ex, lab.rkey(), lab.at(0)) };
+            address();
+        };
+        for wrong in [without_address, for_connections] {
+            unsafe { start(ex) };
+            next(1);
+            unsafe { f.wr_send.unwrap()(ex) };
+            address();
+            wrong();
+            assert_eq!(unsafe { complete(ex) }, libc::EINVAL);
+        }
+        unsafe { start(ex) };
+        address();
+        assert_eq!(unsafe { complete(ex) }, libc::EINVAL);
+        assert!(lab.poll().is_none(), "something was posted");
+
+        lab.fill(0, b"gathered");
+        (0..2).for_each(|at| assert_eq!(lab.recv(qp, 20, &mut lab.sge(100 + at * 100, 100)), 0));
+        unsafe {
+            start(ex);
+            next(10);
+            f.wr_send.unwrap()(ex);
+            address();
+            f.wr_set_sge.unwrap()(ex, (*lab.mr).lkey, lab.at(0), 8);
+            next(11);
+            f.wr_send_imm.unwrap()(ex, 0x0102_0304);
+            f.wr_set_inline_data.unwrap()(ex, b"inline".as_ptr().cast_mut().cast(), 6);
+            address();
+            assert_eq!(complete(ex), 0);
+        }
+        let mut found: Vec<_> = (0..4).map(|_| lab.completion()).collect();
+        assert!(found.iter().all(|wc| wc.status == IBV_WC_SUCCESS));
+        found.retain(|wc| wc.wr_id == 20);
+        let [plain, immediate] = found.as_slice() else { panic!("{} receives", found.len()) };
+        assert_eq!((plain.byte_len, plain.wc_flags & IBV_WC_WITH_IMM), (40 + 8, 0));
+        assert_eq!((immediate.byte_len, immediate.imm_or_rkey), (40 + 6, 0x0102_0304));
+        assert_eq!(
+            (lab.read(140, 8), lab.read(240, 6)),
+            (b"gathered".to_vec(), b"inline".to_vec())
+        );
+        assert_eq!(unsafe { warpline_ibv_destroy_ah(ah) }, 0);
+        destroy(qp);
+    });
 }
 
 #[test]

@@ -339,14 +339,20 @@ pub(crate) fn first_gid(lab: &Lab) -> ibv_gid {
 pub(crate) fn datagrams(lab: &Lab) -> (*mut ibv_qp, *mut ibv_ah) {
     let mut init = ibv_qp_init_attr { qp_type: IBV_QPT_UD, ..lab.init() };
     let qp = unsafe { warpline_ibv_create_qp(lab.pd, &mut init) };
+    assert!(!qp.is_null());
+    (qp, address_handle(lab))
+}
+
+/// An address handle for this device.
+pub(crate) fn address_handle(lab: &Lab) -> *mut ibv_ah {
     let mut address = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
     address.grh.dgid = first_gid(lab);
     let ah = unsafe { warpline_ibv_create_ah(lab.pd, &mut address) };
-    assert!(!qp.is_null() && !ah.is_null());
-    (qp, ah)
+    assert!(!ah.is_null());
+    ah
 }
 
-const QKEY: u32 = 7;
+pub(crate) const QKEY: u32 = 7;
 
 /// Brings a queue pair for datagrams from RESET to RTS.
 pub(crate) fn ready_for_datagrams(qp: *mut ibv_qp) {

@@ -49,6 +49,7 @@ pub const IBV_QP_INIT_ATTR_PD: u32 = 1;
 pub const IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
 pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 
+pub const IBV_QP_EX_WITH_SEND: u64 = 1 << 2;
 pub const IBV_QP_EX_WITH_SEND_WITH_IMM: u64 = 1 << 3;
 /// Every operation of [`crate::ibv_qp_ex`] from RDMA Write to Send with Invalidate.
 pub const IBV_QP_EX_WITH_ALL_RC: u64 = (1 << 10) - 1;
