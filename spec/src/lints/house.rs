@@ -25,6 +25,7 @@ const UNSAFE: &[&str] = &[
     "vp-soft/src/memory/stag_table.rs",
     "vp-soft/src/memory/unmapped.rs",
     "vp-soft/src/memory/unmapped/handler.rs",
+    "vp-soft/src/memory/unmapped/tables.rs",
     "vp-soft/src/queue/cq_ring.rs",
     "vp-soft/src/queue/ring.rs",
     // Fixtures: memory that an application would hand out.

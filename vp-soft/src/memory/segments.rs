@@ -15,7 +15,7 @@ use crate::sync::{AtomicPtr, Ordering};
 pub(super) type Segment = [Slot; SEGMENT_SLOTS];
 
 /// Pointers to the segments, by number; there is no segment 0.
-type Places = [AtomicPtr<Segment>; SEGMENTS];
+pub(super) type Places = [AtomicPtr<Segment>; SEGMENTS];
 
 /// The segments of one table.
 ///
@@ -40,7 +40,7 @@ impl Segments {
             .try_into()
             .unwrap_or_else(|_| unreachable!("as many as there are"));
         let segments = Self(NonNull::from(Box::leak(places)));
-        unmapped::add(View(segments.0))?;
+        unmapped::tables::add(View(segments.0))?;
         Ok(segments)
     }
 
@@ -68,7 +68,9 @@ impl Segments {
 
 impl Drop for Segments {
     fn drop(&mut self) {
-        unmapped::remove(View(self.0));
+        if !unmapped::tables::remove(View(self.0)) {
+            return;
+        }
         // SAFETY: by the invariant it is a leaked box; no view is left, and no borrow, with `&mut self`.
         let places = unsafe { Box::from_raw(self.0.as_ptr()) };
         for place in places.iter() {
@@ -82,15 +84,18 @@ impl Drop for Segments {
 }
 
 /// The segments of one table in the list of `unmapped`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(super) struct View(NonNull<Places>);
 
-// SAFETY: as for `Segments`.
-unsafe impl Send for View {}
-// SAFETY: the same.
-unsafe impl Sync for View {}
-
 impl View {
+    pub(super) fn new(places: NonNull<Places>) -> Self {
+        Self(places)
+    }
+
+    pub(super) fn places(self) -> NonNull<Places> {
+        self.0
+    }
+
     /// Whether a thread uses memory of a slot now, and `addr` is in that memory. Takes no lock.
     ///
     /// # Safety

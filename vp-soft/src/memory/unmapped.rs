@@ -7,39 +7,19 @@
 //! thread uses now. Every other SIGSEGV goes to the handler that was there before. So does a load: the octets
 //! are lost, and nothing can take their place.
 //!
-//! Owner: two statics, the list of tables and the handler before ours. The first registration of memory that has no
+//! Owner: statics, the list of tables and the handler before ours. The first registration of memory that has no
 //! owner in Rust installs the handler, which stays. It runs on the thread that copies, takes no lock, and calls
-//! only mmap(2). A program that installs another handler later replaces it, and is without this protection. A
+//! only mmap(2). A child made by fork(2) has it, too. A program that installs another handler later replaces it, and is without this protection. A
 //! page stays mapped after deregistration: by then it may be memory that the program has mapped itself.
 //! No memory for the page: the signal goes to the handler before ours.
 
-use std::sync::{PoisonError, RwLock};
-
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use vp_api::{Access, MemRange, VpResult, room};
+use vp_api::{Access, MemRange};
 
-use crate::memory::segments::View;
 use crate::memory::stag_table::Use;
 
 mod handler;
-
-/// The tables whose memory the handler guards.
-static TABLES: RwLock<Vec<View>> = RwLock::new(Vec::new());
-
-/// Adds the segments of a table.
-///
-/// # Errors
-/// There is no memory for the list.
-pub(super) fn add(segments: View) -> VpResult<()> {
-    let mut tables = TABLES.write().unwrap_or_else(PoisonError::into_inner);
-    room::push(&mut tables, "STag tables", segments)
-}
-
-/// Removes them; when it returns, the handler does not look at them.
-pub(super) fn remove(segments: View) {
-    let mut tables = TABLES.write().unwrap_or_else(PoisonError::into_inner);
-    tables.retain(|table| *table != segments);
-}
+pub(super) mod tables;
 
 /// From now on stores to this memory are dropped if it is unmapped. Memory with an owner in Rust stays mapped.
 pub(super) fn guard(range: &MemRange, access: Access) {

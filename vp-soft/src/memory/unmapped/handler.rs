@@ -3,36 +3,38 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
-use std::sync::{Once, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use super::{TABLES, map_blank_page};
+use super::map_blank_page;
+use super::tables::is_used_at;
 
 /// `si_code` of an address that is not mapped (sigaction(2)).
 const SEGV_MAPERR: c_int = 1;
 /// Whether the handler can tell a store from a load. If not, it is of no use.
 pub(super) const KNOWS_STORES: bool = cfg!(all(target_arch = "x86_64", not(miri)));
-/// Attempts to read the list of tables while another thread changes it.
-const ATTEMPTS: u32 = 1 << 16;
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// What the process did on SIGSEGV before.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+/// What the process did on SIGSEGV before: the handler, and its flags.
+static HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+static FLAGS: AtomicI32 = AtomicI32::new(0);
 
-/// Installs the handler, once.
+/// Installs the handler, once. Without a lock, which a child made by fork(2) could wait for.
 pub(super) fn install() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = *BEFORE.get_or_init(current);
-        let mut ours = before;
-        ours.sa_sigaction = handle as Handler as usize;
-        // The flags and the mask that the handler before expects, as it may be called.
-        ours.sa_flags =
-            (before.sa_flags | libc::SA_SIGINFO | libc::SA_ONSTACK) & !libc::SA_RESETHAND;
-        // SAFETY: `handle` is a handler of that form, calls only what a handler may call, and stays loaded. Refused:
-        // the process is as it was.
-        unsafe { libc::sigaction(libc::SIGSEGV, &ours, null_mut()) };
-    });
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    if BEGUN.load(Ordering::Relaxed) || BEGUN.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let before = current();
+    HANDLER.store(before.sa_sigaction, Ordering::Relaxed);
+    FLAGS.store(before.sa_flags, Ordering::Release);
+    let mut ours = before;
+    ours.sa_sigaction = handle as Handler as usize;
+    // The flags and the mask that the handler before expects, as it may be called.
+    ours.sa_flags = (before.sa_flags | libc::SA_SIGINFO | libc::SA_ONSTACK) & !libc::SA_RESETHAND;
+    // SAFETY: `handle` is a handler of that form, calls only what a handler may call, and stays loaded. Refused: the
+    // process is as it was.
+    unsafe { libc::sigaction(libc::SIGSEGV, &ours, null_mut()) };
 }
 
 /// The default action: the end of the process.
@@ -85,26 +87,16 @@ unsafe fn is_store(context: *const libc::c_void) -> bool {
     }
 }
 
-/// Whether a thread uses registered memory with this address now.
-fn is_used_at(addr: usize) -> bool {
-    let tables = (0..ATTEMPTS).find_map(|_| TABLES.try_read().ok());
-    tables.is_some_and(|tables| {
-        // SAFETY: what is in the list has not been dropped, and is not while the list is locked.
-        tables.iter().any(|table| unsafe { table.is_used_at(addr) })
-    })
-}
-
 /// Does what the process did before.
 fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let before = BEFORE.get().copied();
-    let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
+    let flags = FLAGS.load(Ordering::Acquire);
+    let handler = HANDLER.load(Ordering::Relaxed);
     let is_handler = ![libc::SIG_DFL, libc::SIG_IGN].contains(&handler);
     // A process sent it: no instruction raises it again.
     let sent = code <= 0;
     if sent && handler == libc::SIG_IGN {
         return;
     }
-    let flags = before.map_or(0, |before| before.sa_flags);
     if !is_handler || flags & libc::SA_RESETHAND != 0 {
         // SAFETY: the default action calls nothing.
         unsafe { libc::sigaction(signal, &default(), null_mut()) };
