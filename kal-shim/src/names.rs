@@ -6,11 +6,12 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::OnceLock;
+
+use kal_os::fork::Once;
 
 /// This machine's node name, as `uname -n` prints it.
 pub fn node_name() -> &'static str {
-    static NAME: OnceLock<String> = OnceLock::new();
+    static NAME: Once<String> = Once::new();
     NAME.get_or_init(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
 }
 
@@ -53,7 +54,7 @@ fn split(target: &str, default_port: u16) -> Result<(&str, u16), &'static str> {
 /// The name of an address, if it is known without a query: this machine's own, or one from `/etc/hosts`
 /// (read once).
 pub fn name_of(address: IpAddr) -> Option<String> {
-    static HOSTS: OnceLock<Vec<(IpAddr, String)>> = OnceLock::new();
+    static HOSTS: Once<Vec<(IpAddr, String)>> = Once::new();
     let address = address.to_canonical();
     if address.is_loopback() || is_own(address) {
         return Some(node_name().to_owned());

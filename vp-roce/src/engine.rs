@@ -19,7 +19,8 @@ mod visits;
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use kal_os::fork::{Descriptors, Ours, Owner, PerProcess};
@@ -111,9 +112,11 @@ impl Engine {
     }
 
     fn start() -> std::io::Result<Arc<Self>> {
-        static EXIT: Once = Once::new();
-        // If that fails, a peer may have to repeat its last requests in vain.
-        EXIT.call_once(|| _ = kal_os::at_exit(settle_at_exit));
+        static EXIT: AtomicBool = AtomicBool::new(false);
+        if !EXIT.swap(true, Ordering::Relaxed) {
+            // If that fails, a peer may have to repeat its last requests in vain.
+            let _ = kal_os::at_exit(settle_at_exit);
+        }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let slot = Slot::take()?;
         let engine = Arc::new(Self {

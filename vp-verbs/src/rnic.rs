@@ -5,7 +5,6 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 use vp_api::{
     Access, Addressing, AsyncHandler, Capabilities, ConnectionModel, Cq, CqId, CqInit, Datagrams,
@@ -39,7 +38,7 @@ pub(crate) struct VerbsRnic {
     memory: Arc<Memory>,
     routes: Arc<Routes>,
     datagrams: Option<Arc<VerbsDatagrams>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<kal_os::Thread>>,
     stop: Arc<OwnedFd>,
 }
 
@@ -372,11 +371,8 @@ impl Drop for VerbsRnic {
         self.memory.clear_windows();
         self.memory.clear_regions();
         ring(&self.stop);
-        if let Some(thread) = lock(&self.thread).take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // If the thread panicked, that was reported when it happened.
-            let _ = thread.join();
+        if let Some(thread) = lock(&self.thread).take() {
+            thread.join();
         }
     }
 }

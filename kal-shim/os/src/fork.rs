@@ -17,6 +17,7 @@
 
 mod descriptor_table;
 mod mappings;
+mod once;
 mod ours;
 mod per_process;
 
@@ -27,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use descriptor_table::DescriptorTable;
 pub use mappings::Mapped;
 use mappings::Mappings;
+pub use once::Once;
 pub use ours::Ours;
 pub use per_process::PerProcess;
 

@@ -32,7 +32,7 @@ pub use interfaces::{Interface, interfaces};
 pub use process::is_stopped;
 pub use remedy::remedy;
 pub use spin::{Spin, Spinner};
-pub use thread::spawn;
+pub use thread::{Thread, spawn};
 pub use timer::{Timer, timespec};
 
 /// Locks a mutex whose holders never leave its value half changed, so that a poisoned one is as good as

@@ -7,11 +7,12 @@
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ibv_sys::*;
+use kal_os::fork::Once;
 use kal_os::lock;
 
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
@@ -65,7 +66,7 @@ impl Shown {
 pub(super) const CLOCK_KHZ: u64 = 1_000_000;
 
 fn ticks() -> u64 {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    static BEGIN: Once<Instant> = Once::new();
     BEGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 

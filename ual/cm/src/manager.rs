@@ -5,7 +5,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kal_shim::Reactor;
@@ -43,7 +42,7 @@ pub struct Cm {
     /// The provider's own connection manager, if it has one.
     native: Option<Arc<NativeEvents>>,
     ended: Arc<AtomicBool>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<kal_os::Thread>>,
 }
 
 impl Cm {
@@ -200,12 +199,7 @@ impl Cm {
         self.ended.store(true, Ordering::Release);
         self.driver.close();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        for thread in threads.drain(..) {
-            if thread.thread().id() != std::thread::current().id() {
-                // A panic of the thread was reported when it happened.
-                let _ = thread.join();
-            }
-        }
+        threads.drain(..).for_each(kal_os::Thread::join);
     }
 }
 

@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::JoinHandle;
 
 use kal_shim::Notifier;
 use vp_api::room;
@@ -32,7 +31,7 @@ pub(super) trait Served: Send + Sync {
 #[derive(Default)]
 pub(crate) struct Dispatch {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<kal_os::Thread>>,
 }
 
 #[derive(Default)]
@@ -226,11 +225,8 @@ impl Dispatch {
         self.shared.arrived.notify_all();
         drop(left);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // It ends without a panic: panics of callbacks are caught.
-            let _ = thread.join();
+        if let Some(thread) = thread {
+            thread.join();
         }
     }
 }

@@ -26,7 +26,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock, RwLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -123,7 +122,7 @@ pub(crate) struct Engine {
     members: RwLock<BTreeMap<u32, Arc<dyn Member>>>,
     services: Arc<dyn Services>,
     stopping: AtomicBool,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<kal_os::Thread>>,
     /// In the process's state page.
     record: OnceLock<DeviceRef>,
 }
@@ -172,10 +171,8 @@ impl Engine {
         self.alarm.set(0, 0);
         let thread = lock(&self.thread).take();
         // Called by the thread itself (a handler dropped the last reference): it then ends by itself.
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
+        if let Some(thread) = thread {
+            thread.join();
         }
         self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
     }

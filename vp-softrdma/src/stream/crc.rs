@@ -12,11 +12,10 @@ mod fold;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod streams;
 
-use std::sync::OnceLock;
-
 use choice::Candidate;
 pub(crate) use choice::Chosen;
 pub(crate) use copier::copier;
+use kal_os::fork::Once;
 
 /// CRC32c over octets, continuing from a CRC (0 to begin), with the signature that the core expects.
 /// RFC 5044 4.4 [MPA-07]
@@ -29,7 +28,7 @@ pub(crate) fn kernel() -> Kernel {
 
 /// The same, with its name and the rate that was measured.
 pub(crate) fn chosen() -> &'static Chosen<Kernel> {
-    static CHOSEN: OnceLock<Chosen<Kernel>> = OnceLock::new();
+    static CHOSEN: Once<Chosen<Kernel>> = Once::new();
     CHOSEN.get_or_init(|| {
         let run = |kernel: Kernel| {
             std::hint::black_box(kernel(0, std::hint::black_box(&choice::OCTETS)));

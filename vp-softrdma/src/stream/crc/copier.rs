@@ -3,8 +3,7 @@
 //! Holds the choice. The thread that transmits calls it, under the QP's lock; the source is registered
 //! memory.
 
-use std::sync::OnceLock;
-
+use kal_os::fork::Once;
 use vp_api::room;
 
 use super::choice::{self, Candidate};
@@ -20,7 +19,7 @@ pub(crate) type Copier = unsafe fn(u32, *const u8, &mut [u8]) -> u32;
 
 /// The fastest copier that works here, if there is one.
 pub(crate) fn copier() -> Option<Copier> {
-    static CHOSEN: OnceLock<Option<Copier>> = OnceLock::new();
+    static CHOSEN: Once<Option<Copier>> = Once::new();
     *CHOSEN.get_or_init(|| {
         let working: Vec<_> = copiers().filter(|copier| copies(copier.run)).collect();
         let Some(mut to) = room::try_filled(CRC_TRIAL_OCTETS, 0) else {
