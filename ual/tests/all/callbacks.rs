@@ -7,7 +7,7 @@ use std::thread;
 
 use ual::{Error, Evd, EvdInit, Event, Stream};
 
-use crate::common::{HANG, LOCALHOST, Side, connect, policy};
+use crate::common::{HANG, LOCALHOST, Side, connect, policy, thread_name};
 
 fn software(side: &Side) -> Arc<Evd> {
     side.ia.create_evd(EvdInit::new(Stream::Software, 4096)).unwrap()
@@ -87,7 +87,7 @@ fn a_callback_runs_in_its_thread_while_another_thread_leads() {
     let to = std::sync::Mutex::new(to);
     let callback = move |evd: &Arc<Evd>| {
         while evd.dequeue().unwrap().is_some() {
-            to.lock().unwrap().send(thread::current().name().map(String::from)).unwrap();
+            to.lock().unwrap().send(thread_name()).unwrap();
         }
     };
     server.completions.attach_callback(Box::new(callback)).unwrap();
@@ -97,7 +97,7 @@ fn a_callback_runs_in_its_thread_while_another_thread_leads() {
             server.post_recv(&passive, n, 0, 8);
             client.send(&active, n, 0, 8);
             client.success();
-            assert_eq!(calls.recv_timeout(HANG).unwrap().as_deref(), Some("warpline-events"));
+            assert_eq!(calls.recv_timeout(HANG).unwrap(), "warpline-events");
             if n == 100 {
                 waited.post_software(1).unwrap();
             }

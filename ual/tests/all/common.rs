@@ -166,3 +166,8 @@ pub(crate) fn is_alone(test: &str) -> bool {
     assert_eq!(left, 0, "a process that ends leaves nothing");
     false
 }
+
+/// The calling thread's name, of which the kernel keeps 15 octets.
+pub(crate) fn thread_name() -> String {
+    std::fs::read_to_string("/proc/thread-self/comm").unwrap().trim().to_owned()
+}

@@ -311,7 +311,7 @@ impl NativeCm for Manager {
         self.record(Asked::Disconnect(qp))
     }
     fn poll_event(&self) -> Option<NativeEvent> {
-        let carries = std::thread::current().name() == Some("warpline-native-cm");
+        let carries = crate::common::thread_name() == "warpline-native";
         if carries && self.late.load(Ordering::Acquire) {
             return None;
         }

@@ -96,7 +96,8 @@ const _: () = assert!(size_of::<Slot>() == 128);
 
 // SAFETY: `grant` is written only by `publish`, under the lock of `meta`, while the slot is not
 // valid and its use count has been 0 since; it is read only by a thread that has entered the use count and saw
-// *valid*, or another use and not *publishing*. The pointer inside is an address that any thread may use by the invariant of `MemRange`.
+// *valid*, or another use and not *publishing*. The pointer inside is an address that any thread may use by the invariant
+// of `MemRange`.
 unsafe impl Sync for Slot {}
 // SAFETY: as for `Sync`; nothing in a slot belongs to one thread.
 unsafe impl Send for Slot {}

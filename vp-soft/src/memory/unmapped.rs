@@ -9,9 +9,9 @@
 //!
 //! Owner: statics, the list of tables and the handler before ours. The first registration of memory that has no
 //! owner in Rust installs the handler, which stays. It runs on the thread that copies, takes no lock, and calls
-//! only mmap(2). A child made by fork(2) has it, too. A program that installs another handler later replaces it, and is without this protection. A
-//! page stays mapped after deregistration: by then it may be memory that the program has mapped itself.
-//! No memory for the page: the signal goes to the handler before ours.
+//! only mmap(2). A child made by fork(2) has it, too. A program that installs another handler later replaces it, and is
+//! without this protection. A page stays mapped after deregistration: by then it may be memory that the program has
+//! mapped itself. No memory for the page: the signal goes to the handler before ours.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use vp_api::{Access, MemRange};
