@@ -66,7 +66,7 @@ pub(crate) fn run(args: &TopArgs) -> CliResult<()> {
                 Then::Continue => {}
                 Then::Quit => return Ok(()),
             },
-            Ok(Happening::Resized) => {}
+            Ok(Happening::Resized) => screen.announce_keys(),
             Ok(Happening::Explained(id, text)) => view.explained(&id, text),
             Ok(Happening::Signal(signal)) => {
                 drop(screen);

@@ -12,6 +12,7 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -47,6 +48,15 @@ impl Screen {
         wait_for_signals(signals, to.clone());
         read_keys(to.clone());
         Ok(screen)
+    }
+
+    /// After a change of the size. crossterm learns once, edge-triggered, that there are keys, and forgets it if
+    /// the size changed at the same time. The kernel says it again when modes are set, though they are as before.
+    pub(super) fn announce_keys(&self) {
+        // Without the modes the keys are read with the next one.
+        if let Ok(modes) = tcgetattr(stdin()) {
+            let _ = tcsetattr(stdin(), OptionalActions::Now, &modes);
+        }
     }
 }
 
