@@ -27,6 +27,11 @@ pub struct Thread {
     joined: bool,
 }
 
+// SAFETY: any thread may join or detach another one; the id, a pointer with musl, is only passed to the C library.
+unsafe impl Send for Thread {}
+// SAFETY: the same; a shared reference allows nothing.
+unsafe impl Sync for Thread {}
+
 impl Thread {
     /// Waits until the thread has ended, unless the thread itself calls this. A panic of the thread was reported when it
     /// happened.
