@@ -65,3 +65,8 @@ fn map_blank_page(addr: usize) -> Option<Page> {
         Err(_) => None,
     }
 }
+
+#[cfg(test)]
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+#[path = "unmapped_tests.rs"]
+mod tests;

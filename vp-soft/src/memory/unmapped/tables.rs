@@ -85,3 +85,9 @@ pub(super) fn is_used_at(addr: usize) -> bool {
         used
     })
 }
+
+/// The number of entries, in use or not.
+#[cfg(all(test, not(any(loom, miri))))]
+pub(super) fn len() -> usize {
+    entries().count()
+}
