@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use kal_os::fork::{Descriptors, Owner, PerProcess};
 use ual::{Event, Stream};
 use vp_api::{QpId, WcStatus, WorkCompletion, room};
 
@@ -49,11 +50,23 @@ struct EvdInner {
     directory: Directory,
 }
 
-/// All dispatchers by id, for threads that take their completions through an aggregate one.
+type Open = Mutex<BTreeMap<EvdId, Weak<EvdInner>>>;
+
+/// All dispatchers of this process by id, for threads that take their completions through an aggregate one.
 fn open() -> MutexGuard<'static, BTreeMap<EvdId, Weak<EvdInner>>> {
-    static OPEN: Mutex<BTreeMap<EvdId, Weak<EvdInner>>> = Mutex::new(BTreeMap::new());
+    static OPEN: PerProcess<Open> = PerProcess::new();
     // Nothing panics while the lock is held.
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    OPEN.get::<Here>().lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The owner of this crate's table of descriptors, which counts forks; the crate makes none.
+struct Here;
+
+impl Owner for Here {
+    fn table() -> &'static Descriptors {
+        static TABLE: Descriptors = Descriptors::new();
+        &TABLE
+    }
 }
 
 impl Drop for EvdInner {

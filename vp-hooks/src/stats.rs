@@ -13,8 +13,9 @@
 mod counters;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use kal_os::fork::{Descriptors, Owner, PerProcess};
 use vp_api::{Cq, LogLevel, Services, VpResult, VpStatus, WcStatus, room};
 
 use crate::hook::{Call, Hook, Layer, Names, Polled};
@@ -137,13 +138,27 @@ impl ObjectStats {
     }
 }
 
-static REGISTRIES: Mutex<Vec<Weak<Registry>>> = Mutex::new(Vec::new());
+/// Those of this process. A child made by fork(2) begins without any.
+fn registries() -> MutexGuard<'static, Vec<Weak<Registry>>> {
+    static REGISTRIES: PerProcess<Mutex<Vec<Weak<Registry>>>> = PerProcess::new();
+    REGISTRIES.get::<Here>().lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The owner of this crate's table of descriptors, which counts forks; the crate makes none.
+struct Here;
+
+impl Owner for Here {
+    fn table() -> &'static Descriptors {
+        static TABLE: Descriptors = Descriptors::new();
+        &TABLE
+    }
+}
 
 /// The counters of all open RNICs, oldest first; of fewer RNICs if there is no memory for the list. For RNICs in
 /// several `stats` wrappers, the innermost comes first.
 pub fn snapshots() -> Vec<Snapshot> {
     let registries = {
-        let registries = REGISTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let registries = registries();
         as_many(registries.len(), registries.iter().filter_map(Weak::upgrade))
     };
     as_many(registries.len(), registries.iter().map(|registry| registry.snapshot()))
@@ -165,7 +180,7 @@ impl Layer for StatsLayer {
 
     fn hook(&self, names: Names<'_>, services: Arc<dyn Services>) -> VpResult<Stats> {
         let registry = Arc::new(Registry::new(names));
-        let mut registries = REGISTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registries = registries();
         registries.retain(|registry| registry.strong_count() > 0);
         room::push(&mut registries, "counters of adapters", Arc::downgrade(&registry))?;
         drop(registries);

@@ -1,6 +1,7 @@
 //! Test of fork in a process with threads: each child opens a device of its own, whatever lock another
 //! thread held.
 
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -27,8 +28,8 @@ fn child_succeeds() -> bool {
     status == 0
 }
 
-#[test]
-fn a_child_opens_a_device_whatever_the_parents_threads_did() {
+/// Forks while another thread opens and closes devices.
+fn open_and_fork() {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -40,4 +41,21 @@ fn a_child_opens_a_device_whatever_the_parents_threads_did() {
         done.store(true, Ordering::Relaxed);
         assert_eq!(failed, None, "the number of a child that failed, or never ended");
     });
+}
+
+#[test]
+fn a_child_opens_a_device_whatever_the_parents_threads_did() {
+    open_and_fork();
+}
+
+#[test]
+fn a_child_opens_a_device_of_roce() {
+    const ROCE: (&str, &str) = ("WARPLINE_VERBS_ROCE", "1");
+    if std::env::var_os(ROCE.0).is_some_and(|value| value == ROCE.1) {
+        return open_and_fork();
+    }
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", "fork::a_child_opens_a_device_of_roce", "--nocapture"]).envs([ROCE]);
+    let output = again.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

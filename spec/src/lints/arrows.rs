@@ -46,7 +46,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("ual-cm", &["vp-api", "kal-os", "kal-shim", "shm-ring", "iwarp-proto"]),
-    ("itapi", &["ual", "vp-api"]),
+    ("itapi", &["ual", "vp-api", "kal-os"]),
     ("warpline-channel", &["itapi"]),
     ("itapi-c", &["ual", "vp-api", "kal-os"]),
     ("ofa", &["ual", "ual-cm", "vp-api", "kal-os", "ibv-sys", "vp-softrdma", "vp-roce"]),
