@@ -37,9 +37,8 @@ use vp_soft::queue::wq::{RecvRing, RecvWqe, SendRing};
 use crate::engine::{Member, Ready, Timer};
 use crate::limits;
 use crate::parts::QpParts;
-use crate::qp::combining::{CombiningLock, Served};
+use crate::qp::combining::{CombiningLock, Guard, Served};
 use crate::queue::cq::SoftCq;
-use crate::sync::MutexGuard;
 use crate::tuning;
 use context::{Context, Deferred, Lost, Queues};
 use event_delivery::EventDelivery;
@@ -191,7 +190,7 @@ impl SoftQp {
         self.stays_unregistered(None);
     }
 
-    fn serve(&self, mut inner: MutexGuard<'_, Inner>) -> Served {
+    fn serve(&self, mut inner: Guard<'_, Inner>) -> Served {
         // Mostly the flags are 0; the lock orders this thread after those that set them.
         let readiness = match self.readiness.load(Ordering::Acquire) {
             0 => 0,
@@ -219,14 +218,14 @@ impl SoftQp {
     }
 
     /// Unlocks, and serves what other threads asked for meanwhile.
-    fn unlock_and_serve(&self, inner: MutexGuard<'_, Inner>) {
+    fn unlock_and_serve(&self, inner: Guard<'_, Inner>) {
         if self.unlock(inner) == Served::Done {
             self.inner.serve_wanted(|inner| self.serve(inner));
         }
     }
 
     /// Unlocks, and does what must not be done under the lock.
-    fn unlock(&self, mut inner: MutexGuard<'_, Inner>) -> Served {
+    fn unlock(&self, mut inner: Guard<'_, Inner>) -> Served {
         if inner.leaves_nothing() {
             return Served::Done;
         }
@@ -302,7 +301,7 @@ impl SoftQp {
 
     /// The lock, for a change that begins a new stream: taken once the last stream's events are
     /// delivered.
-    fn lock_after_delivery(&self) -> VpResult<MutexGuard<'_, Inner>> {
+    fn lock_after_delivery(&self) -> VpResult<Guard<'_, Inner>> {
         loop {
             let inner = self.inner.lock();
             if inner.events.is_empty() && self.delivery.is_over() {

@@ -30,6 +30,7 @@ const UNSAFE: &[&str] = &[
     "vp-soft/src/queue/ring.rs",
     // Fixtures: memory that an application would hand out.
     "vp-soft/src/testing.rs",
+    "vp-softrdma/src/qp/combining.rs",
     "vp-softrdma/src/stream/crc/copier.rs",
     "vp-softrdma/src/stream/crc/fold.rs",
     "vp-softrdma/src/stream/local.rs",
