@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use vp_api::{
     AsyncEvent, EventSource, PostFailure, QpChange, QpId, QpInfo, QpInit, RecvWr, SendWr, SlotRef,
-    VpError, VpResult, VpStatus,
+    VpError, VpResult, VpStatus, WorkCompletion,
 };
 use vp_soft::queue::srq::Waiter;
 use vp_soft::queue::untaken::Untaken;
@@ -40,7 +40,7 @@ use crate::parts::QpParts;
 use crate::qp::combining::{CombiningLock, Guard, Served};
 use crate::queue::cq::SoftCq;
 use crate::tuning;
-use context::{Context, Deferred, Lost, Queues};
+use context::{Context, Deferred, Direct, Lost, Queues};
 use event_delivery::EventDelivery;
 use inner::{Inner, Limits};
 use link::Link;
@@ -60,6 +60,16 @@ pub(crate) enum Polled {
     Stalled,
     /// Its stream is shared memory, without system calls to count.
     Local,
+}
+
+/// What a poll for completions found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Visit {
+    pub(crate) polled: Polled,
+    /// A completion was passed to the poller, and not queued.
+    pub(crate) passed: bool,
+    /// There may be completions in the CQ that were not there before.
+    pub(crate) found: bool,
 }
 
 /// A queue pair.
@@ -97,6 +107,12 @@ impl SoftQp {
             .and_then(|()| qp.context.reserve_waiter())
             .inspect_err(|_| qp.remove_from_queues())?;
         Ok(qp)
+    }
+
+    /// Its receives complete in this CQ.
+    #[inline]
+    pub(crate) fn receives_to(&self, cq: &SoftCq) -> bool {
+        std::ptr::eq(&*self.context.recv_cq, cq)
     }
 
     /// Removes the QP from its CQs.
@@ -143,27 +159,45 @@ impl SoftQp {
     }
 
     /// Reads from the stream, unless another thread is inside.
-    #[inline]
     pub(crate) fn poll(&self) -> Polled {
+        self.poll_into(None).polled
+    }
+
+    /// The same for a thread that polls the CQ of the receives, and has room for a completion.
+    #[inline]
+    pub(crate) fn poll_into(&self, room: Option<&mut WorkCompletion>) -> Visit {
+        let mut visit = Visit { polled: Polled::All, passed: false, found: true };
         let Some(mut inner) = self.inner.try_lock() else {
             self.yield_to_holder();
-            return Polled::All;
+            return visit;
         };
-        let polled = match &mut inner.link {
-            None => Polled::All,
+        let read = match &mut inner.link {
+            None => None,
             Some(link) => {
-                let polled = link.polled();
-                let busy = polled == Polled::Stalled || (link.unsent && polled != Polled::Local);
+                visit.polled = link.polled();
+                let unsent = link.unsent && visit.polled != Polled::Local;
+                let busy = unsent || visit.polled == Polled::Stalled;
                 let engine = &self.context.engine;
                 link.registration.count_poll(engine, self.context.id.0, &link.stream, busy);
-                if self.serve(inner) == Served::More {
-                    return polled;
-                }
-                polled
+                inner.core.queues.direct =
+                    if room.is_some() { Direct::Open } else { Direct::Closed };
+                self.read(&mut inner)
             }
         };
-        self.inner.serve_wanted(|inner| self.serve(inner));
-        polled
+        if let Some(room) = room {
+            visit.passed = inner.core.queues.direct.pass_to(room);
+        }
+        visit.found = read.is_some();
+        match read {
+            None => drop(inner),
+            Some(readiness) => {
+                if self.leave(inner, readiness) == Served::More {
+                    return visit;
+                }
+            }
+        }
+        visit.found |= self.inner.serve_wanted(|inner| self.serve(inner));
+        visit
     }
 
     /// A poller found another thread inside. That thread may be waiting for this processor, and would
@@ -191,17 +225,30 @@ impl SoftQp {
     }
 
     fn serve(&self, mut inner: Guard<'_, Inner>) -> Served {
+        match self.read(&mut inner) {
+            Some(readiness) => self.leave(inner, readiness),
+            None => Served::Done,
+        }
+    }
+
+    /// Reads from the stream. Returns what the engine and an SRQ have reported; `None`: there was nothing to do.
+    fn read(&self, inner: &mut Inner) -> Option<u8> {
         // Mostly the flags are 0; the lock orders this thread after those that set them.
         let readiness = match self.readiness.load(Ordering::Acquire) {
             0 => 0,
-            _ => self.take_readiness(&mut inner),
+            _ => self.take_readiness(inner),
         };
         let received =
             inner.receive(&self.context, readiness & OVER != 0, readiness & WRITABLE != 0);
         if !received && readiness & (RECEIVES | LIFE_LINE) == 0 {
-            return Served::Done;
+            return None;
         }
         self.context.recv_cq.count_arrival();
+        Some(readiness)
+    }
+
+    /// Ends a visit that found something to do.
+    fn leave(&self, mut inner: Guard<'_, Inner>, readiness: u8) -> Served {
         // Last: octets that follow the messages placed now may be a new event.
         if readiness & RECEIVES != 0 {
             inner.give_receives(&self.context);
@@ -495,6 +542,7 @@ fn core_of(parts: &QpParts, init: &QpInit) -> VpResult<ProtocolCore> {
         silent: false,
         deferred: Deferred::default(),
         lost: Lost::default(),
+        direct: Direct::Closed,
     };
     Ok(ProtocolCore { proto, queues })
 }

@@ -232,6 +232,15 @@ impl CqRing {
         self.queued() != 0
     }
 
+    /// Whether a completion may go to a poller without being queued: no other can be popped before it, none was
+    /// lost, and no consumer has armed or sleeps.
+    pub fn passes_on(&self) -> bool {
+        !self.arm.is_armed()
+            && self.sleepers.load(Ordering::Relaxed) == 0
+            && !self.has_any()
+            && !self.is_overrun()
+    }
+
     /// The approximate number of completions.
     pub fn queued(&self) -> usize {
         let (len, held) = self.in_rings();

@@ -150,18 +150,22 @@ impl<T> CombiningLock<T> {
         }
     }
 
-    /// Serves while the flag is set, until a call of `serve` ends with more to do.
+    /// Serves while the flag is set, until a call of `serve` ends with more to do. Returns whether it was
+    /// set.
     #[inline]
-    pub(crate) fn serve_wanted(&self, serve: impl Fn(Guard<'_, T>) -> Served) {
+    pub(crate) fn serve_wanted(&self, serve: impl Fn(Guard<'_, T>) -> Served) -> bool {
         // A thread that found the lock taken set the flag before this thread unlocked, in the order of the word.
+        let mut wanted = false;
         while self.word.load(Ordering::Acquire) & WANTED != 0 {
+            wanted = true;
             // The holder loads the word after it has unlocked.
-            let Some(value) = self.try_lock() else { return };
+            let Some(value) = self.try_lock() else { break };
             self.pass_on();
             if serve(value) == Served::More {
-                return;
+                break;
             }
         }
+        wanted
     }
 
     /// Clears the flag before the rest of the work is reported anew: requests until now are part of it.

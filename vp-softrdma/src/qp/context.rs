@@ -159,6 +159,34 @@ pub(crate) struct Queues {
     pub(crate) silent: bool,
     pub(crate) deferred: Deferred,
     pub(crate) lost: Lost,
+    pub(crate) direct: Direct,
+}
+
+/// A completion of a receive that goes to the poller of the CQ without being queued there.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) enum Direct {
+    /// No poller takes one now.
+    #[default]
+    Closed,
+    /// The thread inside polls the CQ of the receives, and has room for one.
+    Open,
+    Passed(WorkCompletion),
+}
+
+impl Direct {
+    /// Closes it, and moves the completion, if there is one, to `room`.
+    #[inline]
+    pub(crate) fn pass_to(&mut self, room: &mut WorkCompletion) -> bool {
+        let passed = match self {
+            Self::Passed(completion) => {
+                *room = *completion;
+                true
+            }
+            _ => false,
+        };
+        *self = Self::Closed;
+        passed
+    }
 }
 
 /// Work requests of the last stream that completed with an error or were flushed.
@@ -196,12 +224,21 @@ impl Queues {
         }
     }
 
-    /// most of the cost of a short Send
+    /// A receive completes.
     #[inline(always)] // most of a short Send's way
     pub(crate) fn push_receive(&mut self, context: &Context, completion: &WorkCompletion) {
         self.lost.receives += u32::from(completion.status != WcStatus::Success);
         if let Some(srq) = &context.srq {
             return self.push_shared(context, srq, completion);
+        }
+        if let Direct::Open = self.direct
+            && completion.status == WcStatus::Success
+            && !self.silent
+            && context.recv_cq.passes_on()
+        {
+            // It occupies no slot: the consumer gets it now.
+            self.direct = Direct::Passed(*completion);
+            return;
         }
         let place = match self.silent {
             true => None,

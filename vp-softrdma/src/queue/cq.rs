@@ -21,7 +21,7 @@ use vp_soft::queue::srq::Completes;
 
 use crate::engine::{Engine, Slept, Waited};
 use crate::parts::CqParts;
-use crate::qp::{Polled, SoftQp};
+use crate::qp::{Polled, SoftQp, Visit};
 use crate::queue::other_qps::{OtherQps, Serve};
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::tuning::{DIRECT_QPS, EVENT_MODE_POLLS, FLUSH_EVERY, RENEWALS};
@@ -40,6 +40,14 @@ impl DeferredActions {
     pub(crate) fn is_empty(&self) -> bool {
         self.put.is_empty() && !self.overrun
     }
+}
+
+/// What a poll found that served the sockets.
+struct Progress {
+    /// Completions that were passed to the poller, and not queued.
+    passed: usize,
+    /// There may be completions in the ring that were not there before.
+    found: bool,
 }
 
 /// A completion queue.
@@ -284,38 +292,54 @@ impl SoftCq {
     /// at once pays nothing for it.
     #[inline(never)]
     fn progress_and_pop(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        if self.leaves_to_engine() {
-            self.flush_all();
-        } else {
-            self.progress();
-        }
-        match self.pop(out) {
+        let Progress { passed, found } = match self.leaves_to_engine() {
+            true => {
+                self.flush_all();
+                Progress { passed: 0, found: true }
+            }
+            false => self.progress(out),
+        };
+        // Those in the ring are younger.
+        let popped = if found { self.pop(&mut out[passed..]) } else { 0 };
+        match passed + popped {
             0 if self.ring.is_overrun() => Err(VpStatus::CqOverrun),
-            popped => Ok(popped),
+            all => Ok(all),
         }
     }
 
-    /// Serves sockets in the calling thread, without sleeping.
-    fn progress(&self) {
+    /// Serves sockets in the calling thread, without sleeping. `out` has room for completions of receives.
+    fn progress(&self, out: &mut [WorkCompletion]) -> Progress {
         self.engine.mark_polled();
+        let mut progress = Progress { passed: 0, found: false };
         let serve = self.others.next();
         if let Serve::Other(id) | Serve::LastOther(id) = serve {
             self.flush_all();
-            return self.poll_other(id, serve == Serve::LastOther(id));
+            self.poll_other(id, serve == Serve::LastOther(id));
+            return Progress { found: true, ..progress };
         }
         let (mut stalled, mut local) = (false, 0);
-        let few = self.each_of_few(|qp| match qp.poll() {
-            Polled::All => {}
-            Polled::Stalled => stalled = true,
-            Polled::Local => local += 1,
+        let few = self.each_of_few(|qp| {
+            let room = out.get_mut(progress.passed).filter(|_| qp.receives_to(self));
+            let Visit { polled, passed, found } = qp.poll_into(room);
+            progress.passed += usize::from(passed);
+            progress.found |= found;
+            stalled |= polled == Polled::Stalled;
+            local += usize::from(polled == Polled::Local);
         });
         if !few {
             self.flush();
-            return self.engine.poll();
-        }
-        if stalled || serve == Serve::All && self.engine.serves_more_than(local) {
+            self.engine.poll();
+            progress.found = true;
+        } else if stalled || serve == Serve::All && self.engine.serves_more_than(local) {
             self.poll_others();
         }
+        progress
+    }
+
+    /// Whether a completion may go to a poller past the ring: no other is before it, and nobody waits for it. The
+    /// caller holds the lock of the QP, so that no other of this QP follows meanwhile.
+    pub(crate) fn passes_on(&self) -> bool {
+        !self.counts.load(Ordering::Relaxed) && self.ring.passes_on()
     }
 
     /// Serves the QPs that complete elsewhere. Not inlined, as [`Self::progress_and_pop`].
@@ -354,7 +378,7 @@ impl SoftCq {
         let found = self.found.load(Ordering::Relaxed).wrapping_add(1);
         self.found.store(found, Ordering::Relaxed);
         if found.is_multiple_of(FLUSH_EVERY) {
-            self.progress();
+            self.progress(&mut []);
         }
         Ok(popped)
     }
@@ -401,7 +425,7 @@ impl SoftCq {
                 return true;
             }
             let before = self.arrivals();
-            self.progress();
+            self.progress(&mut []);
             let received = self.arrivals() != before;
             if received && renewals != 0 && !most().is_zero() {
                 renewals -= 1;
@@ -529,3 +553,8 @@ impl Cq for SoftCq {
 #[cfg(not(any(loom, miri)))]
 #[path = "cq_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "direct_tests.rs"]
+mod direct_tests;

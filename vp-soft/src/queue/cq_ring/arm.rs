@@ -66,6 +66,11 @@ impl ArmState {
         }
     }
 
+    /// Whether a request waits for a completion, or a notification is owed.
+    pub(super) fn is_armed(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != UNARMED
+    }
+
     /// Takes the notifications that are due after a put that ended before `end`, and returns how many. The
     /// completions put are visible before that. Only one pusher gets each notification. RDMAC 8.2.5 [VERBS-21]
     /// [RDMAP-14]
