@@ -60,7 +60,9 @@
 //! more; `Pz::buffers` divides one region into many.
 //!
 //! **Progress** is leader and followers. A thread that polls a CQ serves the sockets itself, directly
-//! when the CQ has few QPs, else through `epoll`. Of the threads that wait, one, the leader, sleeps in
+//! when the CQ has few QPs, else through `epoll`. The first receive that completes then goes to that thread
+//! without being queued, unless another completion is before it or a consumer waits for a notification
+//! (`Direct`). Of the threads that wait, one, the leader, sleeps in
 //! `epoll_wait`; followers sleep on futexes and inherit the lead. A signal handler ends the wait of its
 //! thread. The engine's thread watches only while no application thread does. While applications poll it
 //! backs off, for 50 us at first and up to a millisecond, about half of the time between two polls; it

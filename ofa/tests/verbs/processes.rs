@@ -180,7 +180,7 @@ fn echo(part: &str) {
 }
 
 /// A send to the peer completes, whatever happened to the peer.
-fn lose(lab: &Lab, qp: *mut ibv_qp) {
+pub(crate) fn lose(lab: &Lab, qp: *mut ibv_qp) {
     warpline_patience::until("a send that is lost", || {
         let posted = lab.send(qp, &mut wr(11, IBV_WR_SEND, &mut lab.sge(0, 1)));
         posted == 0 && lab.completion().status != IBV_WC_SUCCESS

@@ -119,6 +119,44 @@ fn drop_datagrams() {
     destroy(qp);
 }
 
+/// The octets are lost. Without CRC the kernel reads the payload of a large FPDU from its place.
+#[test]
+fn a_send_from_unmapped_memory_ends_the_stream_with_a_cause() {
+    if std::env::var_os(CASE).is_some() {
+        return send_unmapped();
+    }
+    let file = std::env::temp_dir().join(format!("ofa-unmapped-send-{}.toml", std::process::id()));
+    std::fs::write(&file, "[policy]\nlocal = \"off\"\ncrc = \"off\"\n").unwrap();
+    let tcp = [("WARPLINE_CONFIG", file.to_str().unwrap()), ("WARPLINE_LOG", "info")];
+    let output = again("a_send_from_unmapped_memory_ends_the_stream_with_a_cause", "send", &tcp);
+    assert_success("send", &output);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("the kernel cannot access the memory of a request"), "{log}");
+    assert!(log.contains("local failure"), "this end: {log}");
+    assert!(log.contains("the peer reset the connection"), "the peer: {log}");
+    std::fs::remove_file(file).unwrap();
+}
+
+fn send_unmapped() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = (near.qp(), far.qp());
+    let (at, mr) = mapped(&near, SIZE);
+    let (addr, lkey) = (at.expose_provenance() as u64, unsafe { (*mr).lkey });
+    [a, b].into_iter().for_each(to_init);
+    assert_eq!(far.recv(b, 20, &mut far.sge(0, LARGE)), 0);
+    let gid = first_gid(&near);
+    meet(a, gid, number(b));
+    meet(b, gid, number(a));
+    assert_eq!(unsafe { libc::munmap(at, SIZE) }, 0);
+    let mut sge = ibv_sge { addr, length: 16 << 10, lkey };
+    assert_eq!(near.send(a, &mut wr(10, IBV_WR_SEND, &mut sge)), 0);
+    assert_ne!(near.completion().status, IBV_WC_SUCCESS);
+    // As with InfiniBand, only a send notices it.
+    crate::processes::lose(&far, b);
+    assert_eq!(unsafe { warpline_ibv_dereg_mr(mr) }, 0);
+    [a, b].into_iter().for_each(destroy);
+}
+
 extern "C" fn plain(_: c_int) {
     unsafe { libc::_exit(7) };
 }

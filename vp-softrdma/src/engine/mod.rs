@@ -350,6 +350,15 @@ impl Engine {
         self.services.log(LogLevel::Error, "softrdma::stream", &message);
     }
 
+    /// The log says why a stream ends whose octets the kernel could not copy.
+    pub(crate) fn log_unmapped(&self, id: u32) {
+        let message = format!(
+            "QP {id} ends its stream: the kernel cannot access the memory of a request (EFAULT); it was unmapped \
+             or protected while it was registered: deregister memory first"
+        );
+        self.services.log(LogLevel::Error, "softrdma::stream", &message);
+    }
+
     /// Calls the QP `id` at `at` or a little later, unless this stream of the QP is over by then.
     pub(crate) fn set_timer(&self, at: u64, id: u32, stream: u32, timer: Timer) {
         let now = self.now();

@@ -49,8 +49,12 @@ impl ProtocolCore {
     /// The stream broke.
     pub(crate) fn broken(&mut self, context: &Context, fault: Fault) {
         let fault = match fault {
-            Fault::Reset | Fault::Corrupt | Fault::Unmapped => LlpFault::Reset,
+            Fault::Reset | Fault::Corrupt => LlpFault::Reset,
             Fault::TimedOut => LlpFault::TimedOut,
+            Fault::Unmapped => {
+                context.engine.log_unmapped(context.id.0);
+                return self.unfinished(context);
+            }
         };
         self.proto.handle_llp_fault(fault, &mut View::new(context, &mut self.queues));
     }
@@ -114,7 +118,7 @@ impl ProtocolCore {
         self.proto.handle_local_error(error, &mut View::new(context, &mut self.queues));
     }
 
-    /// An FPDU whose transmission has begun cannot be finished.
+    /// An FPDU cannot be sent or received to its end, because of memory of this end: the stream is reset.
     pub(crate) fn unfinished(&mut self, context: &Context) {
         self.proto.handle_unfinished(&mut View::new(context, &mut self.queues));
     }
