@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use warpline_tests::c::{Kit, Language, root, run};
 use warpline_tests::raw::mpa_request;
@@ -101,11 +101,22 @@ impl Rig {
     }
 }
 
-fn note(ends: &mut Ends, command: &mut Command, what: String) {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let shown = String::from_utf8_lossy(&output.stderr).into_owned();
-    let end = ends.entry(output.status.code().filter(|code| *code != 124)).or_default();
-    *end = (end.0 + 1, format!("{what}: {}\n{shown}", output.status));
+/// Runs these commands, some at a time: most of them wait for something.
+fn run_each(commands: impl Iterator<Item = (Command, String)> + Send) -> Ends {
+    const AT_A_TIME: usize = 4;
+    let (commands, ends) = (Mutex::new(commands), Mutex::new(Ends::new()));
+    let next = || commands.lock().expect("no run panicked").next();
+    let run = || {
+        while let Some((mut command, what)) = next() {
+            let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+            let shown = String::from_utf8_lossy(&output.stderr).into_owned();
+            let mut ends = ends.lock().expect("no run panicked");
+            let end = ends.entry(output.status.code().filter(|code| *code != 124)).or_default();
+            *end = (end.0 + 1, format!("{what}: {}\n{shown}", output.status));
+        }
+    };
+    std::thread::scope(|scope| (0..AT_A_TIME).for_each(|_| drop(scope.spawn(run))));
+    ends.into_inner().expect("no run panicked")
 }
 
 /// Asserts that each run succeeded (0), or printed the error that a call returned (3).
@@ -122,19 +133,19 @@ fn check(what: &str, ends: &Ends, others: &[i32]) {
 
 /// Refuses each allocation of a program in turn, or one in `step`.
 fn refuse_each(rig: &Rig, what: &str, program: &Program, others: &[i32], step: usize) {
-    let mut ends = Ends::new();
-    for at in (1..=program.allocations).step_by(step) {
-        note(&mut ends, &mut rig.refusing(program, at, false), format!("allocation {at} refused"));
-    }
+    let each = (1..=program.allocations).step_by(step);
+    let ends = run_each(
+        each.map(|at| (rig.refusing(program, at, false), format!("allocation {at} refused"))),
+    );
     check(what, &ends, others);
 }
 
 /// Refuses all allocations from one on.
 fn refuse_all(rig: &Rig, what: &str, program: &Program) {
-    let mut ends = Ends::new();
-    for at in (1..=program.allocations).step_by(7) {
-        note(&mut ends, &mut rig.refusing(program, at, true), format!("from allocation {at} on"));
-    }
+    let each = (1..=program.allocations).step_by(7);
+    let ends = run_each(
+        each.map(|at| (rig.refusing(program, at, true), format!("from allocation {at} on"))),
+    );
     // Posted requests wait for memory to send, so a wait times out (4).
     check(what, &ends, &[4]);
 }
@@ -200,17 +211,13 @@ fn peers_that_connect_without_memory_do_not_end_the_process() {
 #[test]
 fn an_address_space_that_is_too_small_is_a_status() {
     let Some(rig) = rig("a limit of addresses") else { return };
-    let mut ends = Ends::new();
     // From hardly enough to load the program to enough for everything; threads have stacks of 8 MiB.
-    for kib in (12_000..140_000).step_by(1_500) {
-        let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -v \"$1\" && exec \"$2\"", "sh", &kib.to_string()]);
-        command.arg(&rig.shared.path).env("LD_LIBRARY_PATH", rig.kit.home().join("lib"));
+    let ends = run_each((12_000..140_000).step_by(1_500).map(|kib| {
         let mut bounded = Command::new("timeout");
-        bounded.arg("60").arg(command.get_program()).args(command.get_args());
-        bounded.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        note(&mut ends, &mut bounded, format!("{kib} KiB of addresses"));
-    }
+        bounded.args(["60", "sh", "-c", "ulimit -v \"$1\" && exec \"$2\"", "sh", &kib.to_string()]);
+        bounded.arg(&rig.shared.path).env("LD_LIBRARY_PATH", rig.kit.home().join("lib"));
+        (bounded, format!("{kib} KiB of addresses"))
+    }));
     // 127: not enough for the loader. 4: see above.
     check("addresses", &ends, &[4, 127]);
 }
