@@ -167,8 +167,8 @@ fn write(stream: &mut TcpStream, mut octets: &[u8]) -> io::Result<()> {
         match stream.write(octets) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(written) => octets = &octets[written..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error),
         }
     }
@@ -182,8 +182,8 @@ fn read(stream: &mut TcpStream, octets: &mut [u8]) -> io::Result<bool> {
         match stream.read(&mut octets[filled..]) {
             Ok(0) => return Ok(false),
             Ok(read) => filled += read,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error),
         }
     }

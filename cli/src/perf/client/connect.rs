@@ -54,9 +54,8 @@ impl Connector {
         let remote = remote(&established.private_data)?;
         ep.post(Work::write(&[1; 8], remote))?;
         let completion = loop {
-            match self.worker.next(PATIENCE)? {
-                Some(completion) => break completion,
-                None => std::hint::spin_loop(),
+            if let Some(completion) = self.worker.next(PATIENCE)? {
+                break completion;
             }
         };
         self.worker.check(&completion)?;

@@ -78,7 +78,7 @@ impl Ping {
             match self.worker().next(PATIENCE)? {
                 Some(completion) => return Ok(completion),
                 None if self.worker().case.wait => return Err(Error::Timeout(PATIENCE).into()),
-                None => std::hint::spin_loop(),
+                None => {}
             }
         }
     }

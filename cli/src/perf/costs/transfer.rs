@@ -86,10 +86,7 @@ fn write(single: &Single, region: &Lmr) -> CliResult<()> {
     worker.eps[0].post_all(&mut works)?;
     let (mut sent, mut answered) = (false, false);
     while !(sent && answered) {
-        let Some(completion) = worker.next(PATIENCE)? else {
-            std::hint::spin_loop();
-            continue;
-        };
+        let Some(completion) = worker.next(PATIENCE)? else { continue };
         worker.check(&completion)?;
         if is_receive(completion.operation) {
             answered = true;

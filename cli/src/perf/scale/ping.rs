@@ -119,10 +119,7 @@ impl ReadLoad<'_> {
         let worker = &self.single.worker;
         worker.eps[0].post(Work::send(&[]))?;
         loop {
-            let Some(completion) = worker.evd.poll()? else {
-                std::hint::spin_loop();
-                continue;
-            };
+            let Some(completion) = worker.evd.poll()? else { continue };
             worker.check(&completion)?;
             if is_receive(completion.operation) {
                 return Ok(worker.post_recv(&worker.eps[0], completion.local)?);

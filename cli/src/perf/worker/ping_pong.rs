@@ -107,7 +107,6 @@ impl PingPong {
                 if self.worker.case.wait {
                     return Ok(None);
                 }
-                std::hint::spin_loop();
                 continue;
             };
             self.worker.check(&completion)?;
@@ -126,14 +125,16 @@ impl PingPong {
         for reads in 1u64.. {
             if !self.worker.case.memory {
                 self.poll()?;
-            } else if reads.is_multiple_of(READS_PER_CHECK) {
-                self.check_connected(at)?;
+            } else {
+                std::hint::spin_loop();
+                if reads.is_multiple_of(READS_PER_CHECK) {
+                    self.check_connected(at)?;
+                }
             }
             self.worker.region.read_at(last, &mut octet)?;
             if octet[0] == mark {
                 break;
             }
-            std::hint::spin_loop();
         }
         // A poll that finds none would serve the sockets in place of the library's thread.
         if self.worker.case.memory && self.sent != 0 && self.sent.is_multiple_of(SIGNAL_EVERY) {
