@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output};
 
 use ibv_sys::*;
@@ -23,6 +24,14 @@ fn again(test: &str, case: &str, variables: &[(&str, &str)]) -> Output {
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
+/// A configuration for TCP without CRC: the kernel reads and writes the payloads of large FPDUs at their places.
+fn plain_tcp(name: &str) -> PathBuf {
+    let file = format!("ofa-unmapped-{name}-{}.toml", std::process::id());
+    let file = std::env::temp_dir().join(file);
+    std::fs::write(&file, "[policy]\nlocal = \"off\"\ncrc = \"off\"\n").unwrap();
+    file
+}
+
 fn assert_success(case: &str, output: &Output) {
     let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -34,12 +43,10 @@ fn what_arrives_for_unmapped_memory_is_dropped() {
     if std::env::var_os(CASE).is_some() {
         return drop_messages();
     }
-    let file = std::env::temp_dir().join(format!("ofa-unmapped-{}.toml", std::process::id()));
-    std::fs::write(&file, "[policy]\nlocal = \"off\"\ncrc = \"off\"\n").unwrap();
+    let file = plain_tcp("receive");
     let tcp = file.to_str().unwrap();
     for (case, variables) in [
         ("shared memory", vec![]),
-        // Without CRC the kernel writes large payloads to their places.
         ("TCP", vec![("WARPLINE_CONFIG", tcp)]),
         ("RoCE", vec![("WARPLINE_VERBS_ROCE", "1")]),
     ] {
@@ -119,14 +126,13 @@ fn drop_datagrams() {
     destroy(qp);
 }
 
-/// The octets are lost. Without CRC the kernel reads the payload of a large FPDU from its place.
+/// The octets are lost.
 #[test]
 fn a_send_from_unmapped_memory_ends_the_stream_with_a_cause() {
     if std::env::var_os(CASE).is_some() {
         return send_unmapped();
     }
-    let file = std::env::temp_dir().join(format!("ofa-unmapped-send-{}.toml", std::process::id()));
-    std::fs::write(&file, "[policy]\nlocal = \"off\"\ncrc = \"off\"\n").unwrap();
+    let file = plain_tcp("send");
     let tcp = [("WARPLINE_CONFIG", file.to_str().unwrap()), ("WARPLINE_LOG", "info")];
     let output = again("a_send_from_unmapped_memory_ends_the_stream_with_a_cause", "send", &tcp);
     assert_success("send", &output);

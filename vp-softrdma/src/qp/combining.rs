@@ -110,7 +110,8 @@ impl<T> CombiningLock<T> {
     #[cold]
     fn lock_in_time(&self) -> Guard<'_, T> {
         // loom has no time: its threads sleep at once.
-        for _ in 0..if cfg!(loom) { 0 } else { LOCK_SPINS } {
+        let spins = if cfg!(loom) { 0 } else { LOCK_SPINS };
+        for _ in 0..spins {
             if self.word.load(Ordering::Relaxed) & LOCKED == 0
                 && let Some(guard) = self.try_lock()
             {
@@ -119,19 +120,23 @@ impl<T> CombiningLock<T> {
             std::hint::spin_loop();
         }
         loop {
-            // First: whoever unlocks after the flag is set opens the gate for this ticket.
+            // The ticket is drawn before the flag is set: a thread that unlocks and finds the flag opens the gate, and
+            // a thread with an older ticket does not sleep.
             let ticket = self.gate.ticket();
             if let Some(guard) = self.try_lock() {
                 return guard;
             }
-            let word = self.word.load(Ordering::Relaxed);
-            let set = |success| {
-                self.word.compare_exchange(word, word | SLEEPERS, success, Ordering::Relaxed)
-            };
-            if word & LOCKED != 0 && set(Ordering::Relaxed).is_ok() {
+            if self.announce_sleeper() {
                 self.gate.wait(ticket, None);
             }
         }
+    }
+
+    /// Has the holder open the gate when it unlocks. False: the word has changed, and perhaps nobody holds the lock.
+    fn announce_sleeper(&self) -> bool {
+        let (word, relaxed) = (self.word.load(Ordering::Relaxed), Ordering::Relaxed);
+        let set = || self.word.compare_exchange(word, word | SLEEPERS, relaxed, relaxed);
+        word & LOCKED != 0 && set().is_ok()
     }
 
     /// Wakes those who wait for the lock; the first of them to run takes it.
