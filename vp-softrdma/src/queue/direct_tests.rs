@@ -1,13 +1,14 @@
 //! Tests of completions that go to the poller past the ring of the CQ.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::event::PollFlags;
 use vp_api::{Cq, Data, Qp, QpChange, RecvWr, SendFlags, SendOp, SendWr, WorkCompletion};
 use warpline_patience::until;
 
 use super::DeferredActions;
-use crate::testing::end::{End, is_ready, pair};
+use crate::testing::end::{End, connected, is_ready, pair};
 
 fn post_recv(end: &End, wr_id: u64) {
     end.qp.post_recv(&[RecvWr { wr_id, sgl: &[] }]).expect("room");
@@ -25,7 +26,10 @@ fn send<const N: usize>(end: &End, data: [u64; N]) {
 
 /// Two ends. A message waits in the socket of the second, for receive 7.
 fn arrived() -> (End, End) {
-    let (near, far) = pair(64);
+    arrive(pair(64))
+}
+
+fn arrive((near, far): (End, End)) -> (End, End) {
     post_recv(&far, 7);
     send(&near, [0]);
     let stream = far.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.clone());
@@ -52,6 +56,18 @@ fn a_receive_goes_to_the_poller_and_leaves_its_slot_at_once() {
     assert_eq!((far.cq.poll(&mut one), one[0].wr_id), (Ok(1), 7));
     assert_eq!((far.cq.taken(), pop(&far)), (0, vec![]));
     assert_eq!(far.qp.inside(|inner, _| inner.core.queues.receive_slots()), 0);
+}
+
+#[test]
+fn the_next_stream_of_a_queue_pair_passes_on_as_well() {
+    let (near, far) = arrived();
+    assert_eq!(serve(&far), Some(7));
+    for end in [&near, &far] {
+        end.qp.modify(QpChange::Error).unwrap();
+        end.qp.modify(QpChange::Idle).unwrap();
+    }
+    let (_near, far) = arrive(connected((near, far)));
+    assert_eq!((serve(&far), pop(&far)), (Some(7), vec![]));
 }
 
 #[test]
@@ -113,17 +129,21 @@ fn flushed_receives_are_queued() {
     assert_eq!((serve(&far), pop(&far)), (None, vec![7]));
 }
 
-/// Each thread gets its completions in the order of the messages, and together they get all.
+/// Each thread gets its completions in the order of the messages, and together they get all. One sleeps when it
+/// finds none.
 #[test]
 fn threads_that_poll_one_queue_get_the_completions_in_order() {
     const MESSAGES: u32 = 20_000;
     let (near, far) = pair(64);
     (0..8).for_each(|wr_id| post_recv(&far, wr_id));
     let (granted, got) = (AtomicU32::new(8), AtomicU32::new(0));
-    let take = || {
+    let take = |sleeps: bool| {
         let (mut last, mut out) = (None, [WorkCompletion::BLANK; 3]);
         while got.load(Ordering::Relaxed) < MESSAGES {
             let found = far.cq.poll(&mut out).unwrap();
+            if found == 0 && sleeps {
+                far.cq.wait(Duration::ZERO, Some(Duration::from_millis(1))).unwrap();
+            }
             for wc in &out[..found] {
                 assert!(last < wc.immediate, "{:?} came after {last:?}", wc.immediate);
                 last = wc.immediate;
@@ -134,7 +154,9 @@ fn threads_that_poll_one_queue_get_the_completions_in_order() {
         }
     };
     std::thread::scope(|scope| {
-        (0..3).for_each(|_| drop(scope.spawn(take)));
+        for sleeps in [true, false, false] {
+            scope.spawn(move || take(sleeps));
+        }
         for first in (0..MESSAGES).step_by(2) {
             until("two receives", || granted.load(Ordering::Acquire) > first + 1);
             send(&near, [first.into(), u64::from(first) + 1]);
