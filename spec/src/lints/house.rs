@@ -10,6 +10,7 @@ const UNSAFE: &[&str] = &[
     "vp-api/src/mem.rs",
     "vp-api/src/vendor.rs",
     "kal-shim/src/",
+    "kal-shim/os/src/discard.rs",
     "kal-shim/os/src/exit.rs",
     "kal-shim/os/src/fork.rs",
     "kal-shim/os/src/fork/",
