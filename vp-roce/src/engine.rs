@@ -9,6 +9,7 @@
 mod batch;
 mod drops;
 mod holder;
+mod name;
 mod neighbours;
 mod numbers;
 mod served;
@@ -421,12 +422,12 @@ impl Engine {
         let left = next.map(|at| Duration::from_micros(at.saturating_sub(self.now())));
         let most = backs_off.then_some(Duration::from_millis(BACK_OFF_MS));
         let left = [left, most].into_iter().flatten().min();
-        let listener = self.slot.listener();
+        let name = self.slot.name();
         let mut fds: Vec<PollFd<'_>> = sockets
             .iter()
             .map(|socket| socket.as_fd())
             .chain([self.bell.as_fd()])
-            .chain(listener.as_deref().map(|listener| listener.as_fd()))
+            .chain(name.as_deref().map(|name| name.as_fd()))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         // Signals are blocked in this thread. A failure is treated as a wake-up.

@@ -1,7 +1,6 @@
 //! The processes of this user that share port 4791 of addresses: slots, and how a process joins the sockets of an address.
 //!
-//! A process has a *slot* while it listens on the slot's name, an abstract Unix socket of the network namespace; the kernel
-//! frees the name when the process ends, however it ends. An address has a socket for each slot, all made by the first
+//! A process has a *slot* while it has the slot's name ([`Name`]). An address has a socket for each slot, all made by the first
 //! process that uses the address. Every process holds copies of all of them, because the kernel numbers the sockets of an
 //! address anew when one is closed. A process asks the others for an address's sockets and for the services that they
 //! listen for there; their engines' threads reply. The lock, a name, too, serialises joining and listening.
@@ -9,7 +8,7 @@
 //! Who dies, at whatever point, holds nothing afterwards: neither a name nor the lock. Packets for it fill its socket and are
 //! dropped, until the slot's next owner drains the socket. A process that is slow is waited for, at most ten seconds; one
 //! that is stopped for a second. Then nothing is changed, and the error names it. Full: with all slots taken RoCE cannot be
-//! opened. Other users cannot share an address; they are neither asked nor replied to.
+//! opened. Other users cannot share an address; they are neither asked nor replied to, but they can take the names.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -24,11 +23,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 
 use super::RoceFds;
+use super::name::{self, Channel, Found, Name, Other};
 use super::steering::{MAX_SERVICES, SLOTS};
 
 /// How long a neighbour may take to reply before it is checked whether it is stopped.
@@ -51,7 +51,7 @@ const REPLY: usize = 4 * MAX_SERVICES;
 pub(crate) struct Slot {
     pub(crate) index: u8,
     /// `None`: the slot is left.
-    listener: Mutex<Option<Arc<Ours<RoceFds, OwnedFd>>>>,
+    name: Mutex<Option<Arc<Name>>>,
 }
 
 /// What a neighbour has at an address.
@@ -62,25 +62,6 @@ pub(crate) struct Share {
     pub(crate) sockets: Vec<Ours<RoceFds, OwnedFd>>,
     /// The services that it listens for there: the lower halves of their ids.
     pub(crate) services: Vec<u32>,
-}
-
-/// Names of this user in the network namespace.
-fn name(what: &str) -> io::Result<SocketAddrUnix> {
-    let user = rustix::process::geteuid().as_raw();
-    Ok(SocketAddrUnix::new_abstract_name(format!("warpline-roce/{user}/{what}").as_bytes())?)
-}
-
-/// Does not block: too many processes may wait for one that is stopped.
-fn socket() -> io::Result<Ours<RoceFds, OwnedFd>> {
-    Ours::make(|| {
-        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
-        Ok(net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
-    })
-}
-
-/// Whether the other end has this process's user.
-fn is_own(socket: BorrowedFd<'_>) -> bool {
-    socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }
 
 /// Waits until there is something to read; false after that time.
@@ -95,15 +76,15 @@ fn readable(socket: BorrowedFd<'_>, within: Duration) -> bool {
 }
 
 /// The process at the other end; 0: it is in another namespace of processes.
-fn peer(socket: &Ours<RoceFds, OwnedFd>) -> i32 {
-    socket_peercred(&**socket).map_or(0, |peer| peer.pid.as_raw_nonzero().get())
+fn peer(channel: &Channel) -> i32 {
+    socket_peercred(&**channel).map_or(0, |peer| peer.pid.as_raw_nonzero().get())
 }
 
 /// Waits until the process at the other end replies or ends. Errors: it is stopped, or too much time has passed since `begun`.
-fn wait(socket: &Ours<RoceFds, OwnedFd>, begun: Instant) -> io::Result<()> {
-    while !readable(socket.as_fd(), PATIENCE) {
-        if begun.elapsed() >= TURNS || is_stopped(peer(socket)) {
-            return Err(stuck(socket));
+fn wait(channel: &Channel, begun: Instant) -> io::Result<()> {
+    while !readable(channel.as_fd(), PATIENCE) {
+        if begun.elapsed() >= TURNS || is_stopped(peer(channel)) {
+            return Err(stuck(channel));
         }
     }
     Ok(())
@@ -111,36 +92,38 @@ fn wait(socket: &Ours<RoceFds, OwnedFd>, begun: Instant) -> io::Result<()> {
 
 /// While it is held, no other process of this user joins an address or begins to listen.
 pub(crate) struct Lock {
-    _name: Ours<RoceFds, OwnedFd>,
+    _name: Name,
 }
+
+const LOCK: &str = "lock";
 
 impl Lock {
     /// Waits until the lock is free, for a bounded time.
     pub(crate) fn take() -> io::Result<Self> {
         let begun = Instant::now();
+        let mut heard = begun;
         while begun.elapsed() < TURNS {
-            let own = socket()?;
-            match net::bind(&*own, &name("lock")?) {
-                Ok(()) => {
-                    net::listen(&*own, SLOTS.into())?;
-                    return Ok(Self { _name: own });
+            if let Some(name) = Name::take(LOCK)? {
+                return Ok(Self { _name: name });
+            }
+            match name::find(LOCK)? {
+                // The connection ends with the lock.
+                Found::Holder(Other::Own(holder)) => {
+                    wait(&holder, begun)?;
+                    heard = Instant::now();
                 }
-                Err(Errno::ADDRINUSE) => {}
-                Err(error) => return Err(error.into()),
+                Found::Holder(Other::Stranger(user)) => return Err(name::taken(LOCK, user)),
+                // It has just ended, or is not listened on yet.
+                Found::Nobody if heard.elapsed() >= PATIENCE => return Err(name::silent(LOCK)),
+                Found::Nobody | Found::Crowd => std::thread::sleep(AGAIN),
             }
-            // The connection ends with the lock. Refused: it has just ended, or is not listened on yet.
-            let waiting = socket()?;
-            if net::connect(&*waiting, &name("lock")?).is_ok() {
-                wait(&waiting, begun)?;
-            }
-            std::thread::yield_now();
         }
         Err(late("another process keeps the lock of RoCE's port"))
     }
 }
 
-fn stuck(socket: &Ours<RoceFds, OwnedFd>) -> io::Error {
-    let process = peer(socket);
+fn stuck(channel: &Channel) -> io::Error {
+    let process = peer(channel);
     late(&format!("process {process}, which uses RoCE's port, too, does not reply"))
 }
 
@@ -148,38 +131,45 @@ fn late(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("{what}: is it stopped?"))
 }
 
+/// All slots are taken: by whom?
+fn full() -> io::Result<io::Error> {
+    let mut own = 0;
+    for slot in 0..SLOTS {
+        let slot = slot.to_string();
+        match name::find(&slot)? {
+            Found::Holder(Other::Stranger(user)) => return Ok(name::taken(&slot, user)),
+            Found::Nobody => return Ok(name::silent(&slot)),
+            Found::Holder(Other::Own(_)) | Found::Crowd => own += 1,
+        }
+    }
+    let detail = format!("{own} processes of this user use RoCE in this network already");
+    Ok(io::Error::other(detail))
+}
+
 impl Slot {
     /// Takes the first free slot.
     pub(crate) fn take() -> io::Result<Self> {
         for index in 0..SLOTS {
-            let listener = socket()?;
-            match net::bind(&*listener, &name(&index.to_string())?) {
-                Ok(()) => {
-                    net::listen(&*listener, SLOTS.into())?;
-                    let listener = Mutex::new(Some(Arc::new(listener)));
-                    return Ok(Self { index, listener });
-                }
-                Err(Errno::ADDRINUSE) => {}
-                Err(error) => return Err(error.into()),
+            if let Some(name) = Name::take(&index.to_string())? {
+                return Ok(Self { index, name: Mutex::new(Some(Arc::new(name))) });
             }
         }
-        let detail = format!("{SLOTS} processes of this user use RoCE in this network already");
-        Err(io::Error::other(detail))
+        Err(full()?)
     }
 
     /// To be polled until the slot is left; when it is readable, [`Slot::serve`] is to be called.
-    pub(crate) fn listener(&self) -> Option<Arc<Ours<RoceFds, OwnedFd>>> {
-        lock(&self.listener).clone()
+    pub(crate) fn name(&self) -> Option<Arc<Name>> {
+        lock(&self.name).clone()
     }
 
     /// Leaves the slot, because nobody will serve it any more. Objects of the application may keep the engine alive.
     pub(crate) fn leave(&self) {
-        *lock(&self.listener) = None;
+        *lock(&self.name) = None;
     }
 
     /// Asks all neighbours for what they have at an address.
     pub(crate) fn ask(&self, address: IpAddr) -> io::Result<Vec<Share>> {
-        if self.listener().is_none() {
+        if self.name().is_none() {
             return Err(io::Error::other("the device was closed"));
         }
         let (begun, mut shares) = (Instant::now(), Vec::new());
@@ -191,26 +181,26 @@ impl Slot {
 
     /// Replies to questions: `what` gives the sockets and services at an address.
     pub(crate) fn serve(&self, what: impl Fn(IpAddr) -> (Vec<OwnedFd>, Vec<u32>)) {
-        let Some(listener) = self.listener() else { return };
-        let accept = || {
-            Ours::<RoceFds, _>::make(|| Ok(net::accept_with(&**listener, SocketFlags::CLOEXEC)?))
-        };
-        while let Ok(asker) = accept() {
-            if is_own(asker.as_fd()) && readable(asker.as_fd(), QUESTION) {
-                // An asker that died needs no reply.
-                let _ = reply(asker.as_fd(), &what);
+        let Some(name) = self.name() else { return };
+        // Packets do not wait for more at a time.
+        for _ in 0..SLOTS {
+            match name.accept() {
+                Ok(Other::Own(asker)) if readable(asker.as_fd(), QUESTION) => {
+                    // An asker that died needs no reply.
+                    let _ = reply(asker.as_fd(), &what);
+                }
+                Ok(_) => {}
+                Err(_) => return,
             }
         }
     }
 }
 
-/// `None`: nobody has the slot. Waits until [`TURNS`] after `begun`.
+/// `None`: no process of this user has the slot. Waits until [`TURNS`] after `begun`.
 fn ask(slot: u8, address: IpAddr, begun: Instant) -> io::Result<Option<Share>> {
     loop {
-        let asking = socket()?;
-        let connected = net::connect(&*asking, &name(&slot.to_string())?);
-        let late = match connected {
-            Ok(()) if is_own(asking.as_fd()) => {
+        let late = match name::find(&slot.to_string())? {
+            Found::Holder(Other::Own(asking)) => {
                 let asked = net::send(&*asking, &crate::path::gid(address), SendFlags::NOSIGNAL);
                 if asked.is_ok() {
                     wait(&asking, begun)?;
@@ -221,12 +211,8 @@ fn ask(slot: u8, address: IpAddr, begun: Instant) -> io::Result<Option<Share>> {
                 // It ended, and nobody listens any more; or this process was too slow, and it did not wait for the question.
                 stuck(&asking)
             }
-            Ok(()) | Err(Errno::CONNREFUSED) => return Ok(None),
-            // Too many wait for it.
-            Err(Errno::AGAIN) => {
-                late("a process that uses RoCE's port does not reply to many others")
-            }
-            Err(error) => return Err(error.into()),
+            Found::Holder(Other::Stranger(_)) | Found::Nobody => return Ok(None),
+            Found::Crowd => late("a process that uses RoCE's port does not reply to many others"),
         };
         if begun.elapsed() >= TURNS {
             return Err(late);
@@ -236,7 +222,7 @@ fn ask(slot: u8, address: IpAddr, begun: Instant) -> io::Result<Option<Share>> {
 }
 
 /// The reply; `None`: there is none.
-fn receive(asking: &Ours<RoceFds, OwnedFd>, slot: u8) -> io::Result<Option<Share>> {
+fn receive(asking: &Channel, slot: u8) -> io::Result<Option<Share>> {
     let mut octets = vec![0; REPLY];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SLOTS as usize))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);

@@ -36,6 +36,37 @@ pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     assert!(output.status.success(), "{out}\n{err}");
 }
 
+/// The arguments of `setpriv` for another user.
+const STRANGE: [&str; 3] = ["--reuid", "65534", "--clear-groups"];
+
+/// The same as [`alone`] by root, who can start a [`stranger`] there.
+pub(crate) fn beside_strangers(test: &str, body: impl FnOnce()) {
+    match part() {
+        Some(part) if part == "main" => return body(),
+        Some(_) => return,
+        None => {}
+    }
+    let mut command = Command::new("unshare");
+    let can = command.args(["--net", "setpriv"]).args(STRANGE).arg("true").output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return warpline_skip::skip(test, "needs root, to run a process as another user");
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);
+    command.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
+    let output = command.env(PART, "main").output().unwrap();
+    let (out, err) = (output.stdout, output.stderr);
+    let (out, err) = (String::from_utf8_lossy(&out), String::from_utf8_lossy(&err));
+    assert!(output.status.success(), "{out}\n{err}");
+}
+
+/// Starts this program again, as another user, to play `part` of `test`.
+pub(crate) fn stranger(test: &str, part: &str) -> Other {
+    let mut command = Command::new("setpriv");
+    command.args(STRANGE).arg(std::env::current_exe().unwrap());
+    start(command, test, part)
+}
+
 /// A process beside this one. It is killed when dropped.
 pub(crate) struct Other {
     child: Child,
@@ -47,13 +78,8 @@ pub(crate) fn other(test: &str, part: &str) -> Other {
     start(Command::new(std::env::current_exe().unwrap()), test, part)
 }
 
-/// Has `command` play a part.
-pub(crate) fn plays<'a>(command: &'a mut Command, part: &str) -> &'a mut Command {
-    command.env(PART, part)
-}
-
 /// The same as [`other`] by a command that ends with this program.
-pub(crate) fn start(mut command: Command, test: &str, part: &str) -> Other {
+fn start(mut command: Command, test: &str, part: &str) -> Other {
     command.args(["--exact", test, "--nocapture"]).env(PART, part);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap()).lines();

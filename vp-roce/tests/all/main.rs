@@ -19,5 +19,6 @@ mod processes;
 mod published;
 mod services;
 mod sharing;
+mod strangers;
 mod ud_end;
 mod unready;

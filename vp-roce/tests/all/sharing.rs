@@ -12,7 +12,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use vp_api::*;
 use warpline_patience::until;
 
-use crate::alone::{Other, alone, other, part};
+use crate::alone::{Other, alone, beside_strangers, other, part, stranger};
 use crate::end::{End, open_with, pattern};
 use crate::ud_end::UdEnd;
 
@@ -277,30 +277,15 @@ fn holds() {
 
 #[test]
 fn the_user_who_has_an_address_is_named() {
-    const TEST: &str = "sharing::the_user_who_has_an_address_is_named";
-    let strange = ["--reuid", "65534", "--clear-groups"];
-    if part().is_none() {
-        let mut command = Command::new("unshare");
-        let can = command.args(["--net", "setpriv"]).args(strange).arg("true").output();
-        if !can.is_ok_and(|output| output.status.success()) {
-            return warpline_skip::skip(TEST, "needs root, to run a process as another user");
+    beside_strangers("sharing::the_user_who_has_an_address_is_named", || {
+        let mut stranger = stranger("sharing::holds", "hold");
+        stranger.says("holding");
+        let end = End::new(64);
+        let error = end.cm.listen(HERE.parse().unwrap(), 1).unwrap_err();
+        for part in ["4791", "127.0.0.1", "user 65534", "namespace"] {
+            assert!(error.detail.contains(part), "{error}");
         }
-        let mut command = Command::new("unshare");
-        command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);
-        command.arg(std::env::current_exe().unwrap()).args(["--exact", TEST, "--nocapture"]);
-        let output = crate::alone::plays(&mut command, "main").output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-        return;
-    }
-    let mut command = Command::new("setpriv");
-    command.args(strange).arg(std::env::current_exe().unwrap());
-    let mut stranger = crate::alone::start(command, "sharing::holds", "hold");
-    stranger.says("holding");
-    let end = End::new(64);
-    let error = end.cm.listen(HERE.parse().unwrap(), 1).unwrap_err();
-    for part in ["4791", "127.0.0.1", "user 65534", "namespace"] {
-        assert!(error.detail.contains(part), "{error}");
-    }
-    stranger.kill();
-    end.listen(HERE);
+        stranger.kill();
+        end.listen(HERE);
+    });
 }

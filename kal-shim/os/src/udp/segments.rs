@@ -41,8 +41,8 @@ pub fn prepare(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends datagrams of `segment` octets each, of which the last may be shorter, with this TOS or traffic class. At most
-/// [`MAX_SEGMENTS`] and [`MAX_OCTETS`].
+/// Sends datagrams of `segment` octets each, of which the last may be shorter, with this TOS or traffic class, without
+/// waiting: `O_NONBLOCK` belongs to all processes that have the socket. At most [`MAX_SEGMENTS`] and [`MAX_OCTETS`].
 ///
 /// # Errors
 /// Those of sendmsg(2). `EMSGSIZE`: a datagram is too long for the path.
@@ -66,6 +66,7 @@ pub fn send(
     }
     let mut pieces =
         libc::iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() };
+    let fd = socket.as_fd().as_raw_fd();
     let call = |name: *const rustix::net::addr::SocketAddrOpaque, len| {
         // SAFETY: zeros are a valid `msghdr`: null pointers with lengths of 0.
         let mut message: libc::msghdr = unsafe { zeroed() };
@@ -77,7 +78,7 @@ pub fn send(
         }
         // SAFETY: the descriptor is open while `socket` is borrowed. All pointers of `message` are to objects of this
         // function with the lengths given; the kernel only reads them.
-        unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, 0) }
+        unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_DONTWAIT) }
     };
     // SAFETY: `call` passes the pointer and the length to one system call, which reads them.
     let sent = unsafe { to.with_sockaddr(call) };
