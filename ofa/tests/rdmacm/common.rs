@@ -64,15 +64,23 @@ pub(crate) fn shown(id: *mut rdma_cm_id) -> &'static mut rdma_cm_id {
 
 /// A C address; never freed.
 pub(crate) fn c_address(address: &str) -> *mut libc::sockaddr {
-    let SocketAddr::V4(address) = address.parse().unwrap() else { panic!("{address}") };
-    let (ip, port) = (address.ip().octets(), address.port().to_be());
-    let address = libc::sockaddr_in {
-        sin_family: libc::AF_INET as _,
-        sin_port: port,
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip) },
-        sin_zero: [0; 8],
-    };
-    Box::into_raw(Box::new(address)).cast()
+    match address.parse().unwrap() {
+        SocketAddr::V4(address) => Box::into_raw(Box::new(libc::sockaddr_in {
+            sin_family: libc::AF_INET as _,
+            sin_port: address.port().to_be(),
+            sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+            sin_zero: [0; 8],
+        }))
+        .cast(),
+        SocketAddr::V6(address) => Box::into_raw(Box::new(libc::sockaddr_in6 {
+            sin6_family: libc::AF_INET6 as _,
+            sin6_port: address.port().to_be(),
+            sin6_flowinfo: 0,
+            sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+            sin6_scope_id: address.scope_id(),
+        }))
+        .cast(),
+    }
 }
 
 /// An IPv4 address of C's.

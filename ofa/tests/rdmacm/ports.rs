@@ -8,6 +8,7 @@ use ibv_sys::*;
 use ofa::rdmacm::calls::option::warpline_rdma_set_option;
 
 use crate::common::*;
+use crate::on_roce::on_roce;
 
 #[test]
 fn a_port_is_known_when_it_is_bound_and_is_used_once() {
@@ -32,8 +33,7 @@ fn a_port_is_known_when_it_is_bound_and_is_used_once() {
     call!(warpline_rdma_destroy_event_channel(channel));
 }
 
-#[test]
-fn a_port_is_listened_on_again_at_once() {
+fn a_listener_is_made_again_at_once() {
     let pair = Pair::new();
     let at = address_of(pair.listener);
     let mut door = pair.listener;
@@ -45,6 +45,105 @@ fn a_port_is_listened_on_again_at_once() {
         done!(warpline_rdma_listen(door, 3));
     }
     Pair { listener: door, ..pair }.end();
+}
+
+#[test]
+fn a_port_is_listened_on_again_at_once() {
+    a_listener_is_made_again_at_once();
+}
+
+#[test]
+fn a_port_is_listened_on_again_at_once_on_roce() {
+    on_roce("ports::a_port_is_listened_on_again_at_once_on_roce", a_listener_is_made_again_at_once);
+}
+
+/// A listener at this address, if it is not refused.
+fn listening(
+    channel: *mut rdma_event_channel,
+    address: &str,
+    one_family: bool,
+) -> Option<*mut rdma_cm_id> {
+    let id = id_on(channel);
+    if one_family {
+        let (mut on, level) = (1_i32, RDMA_OPTION_ID);
+        done!(warpline_rdma_set_option(id, level, RDMA_OPTION_ID_AFONLY, (&raw mut on).cast(), 4));
+    }
+    let bound = call!(warpline_rdma_bind_addr(id, c_address(address)));
+    if bound == 0 && call!(warpline_rdma_listen(id, 8)) == 0 {
+        return Some(id);
+    }
+    done!(warpline_rdma_destroy_id(id));
+    None
+}
+
+/// Whether the listener gets a request that is sent to this address.
+fn hears(listener: *mut rdma_cm_id, address: &str) -> bool {
+    let (near, far) = (channel(), shown(listener).channel);
+    let active = resolved(near, address);
+    done!(warpline_rdma_connect(active, &mut params(&[])));
+    let refused = next_of(&[near, far]) == near;
+    if refused {
+        assert_ne!(next(near).kind, RDMA_CM_EVENT_ESTABLISHED);
+    } else {
+        done!(warpline_rdma_destroy_id(expect(far, RDMA_CM_EVENT_CONNECT_REQUEST)));
+    }
+    call!(warpline_rdma_destroy_qp(active));
+    done!(warpline_rdma_destroy_id(active));
+    call!(warpline_rdma_destroy_event_channel(near));
+    !refused
+}
+
+/// The channel that has an event first.
+fn next_of(channels: &[*mut rdma_event_channel]) -> *mut rdma_event_channel {
+    let mut ready = None;
+    warpline_patience::until("an event", || {
+        ready = channels.iter().copied().find(|channel| has_event(*channel));
+        ready.is_some()
+    });
+    ready.unwrap()
+}
+
+/// As a socket of IPv6, a listener at `[::]` takes requests of both families, unless it is limited to its own.
+fn families_of_a_port() {
+    let channel = channel();
+    let port = |id| u16::from_be(call!(warpline_rdma_get_src_port(id)));
+    let both = listening(channel, "[::]:0", false).unwrap();
+    let shared = port(both);
+    assert!(hears(both, &format!("127.0.0.1:{shared}")));
+    assert!(hears(both, &format!("[::1]:{shared}")));
+    for (address, one_family) in
+        [("0.0.0.0", false), ("127.0.0.1", false), ("[::]", true), ("[::1]", false)]
+    {
+        let second = listening(channel, &format!("{address}:{shared}"), one_family);
+        assert!(second.is_none(), "{address} beside [::] for both families");
+    }
+    done!(warpline_rdma_destroy_id(both));
+    // Each family its own listener, in either order.
+    let v4 = listening(channel, &format!("0.0.0.0:{shared}"), false).unwrap();
+    assert!(listening(channel, &format!("[::]:{shared}"), false).is_none());
+    let v6 = listening(channel, &format!("[::]:{shared}"), true).unwrap();
+    assert!(hears(v6, &format!("[::1]:{shared}")));
+    assert!(hears(v4, &format!("127.0.0.1:{shared}")));
+    done!(warpline_rdma_destroy_id(v4));
+    assert!(!hears(v6, &format!("127.0.0.1:{shared}")));
+    let v4 = listening(channel, &format!("127.0.0.1:{shared}"), false).unwrap();
+    for id in [v4, v6] {
+        done!(warpline_rdma_destroy_id(id));
+    }
+    call!(warpline_rdma_destroy_event_channel(channel));
+}
+
+#[test]
+fn a_wildcard_of_ipv6_is_for_both_families_or_its_own() {
+    families_of_a_port();
+}
+
+#[test]
+fn a_wildcard_of_ipv6_is_for_both_families_or_its_own_on_roce() {
+    on_roce(
+        "ports::a_wildcard_of_ipv6_is_for_both_families_or_its_own_on_roce",
+        families_of_a_port,
+    );
 }
 
 #[test]

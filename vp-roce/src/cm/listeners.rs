@@ -34,10 +34,9 @@ impl<O> Listener<O> {
 
     /// Whether another listener with this port would hear the same requests.
     fn overlaps(&self, address: IpAddr, port: u16) -> bool {
-        self.port == port
-            && (self.address == address
-                || self.address.is_unspecified()
-                || address.is_unspecified())
+        let both_of = self.address.is_ipv4() == address.is_ipv4();
+        let one_is_all = self.address.is_unspecified() || address.is_unspecified();
+        self.port == port && (self.address == address || both_of && one_is_all)
     }
 }
 
