@@ -162,16 +162,11 @@ impl Cm {
         registry::add(Target { owner: self.mailbox.clone(), token }, addresses);
     }
 
-    /// Stops listening. The addresses are free when this returns, unless the provider has a connection
-    /// manager of its own. Start-ups without a whole request are dropped; requests already delivered can
-    /// still be accepted or rejected.
+    /// Stops listening. The addresses are free when this returns. Start-ups without a whole request are
+    /// dropped; requests already delivered can still be accepted or rejected.
     pub fn unlisten(&self, id: ListenerId) {
         registry::remove(&self.mailbox, id.0);
-        let command = Command::Unlisten { token: id.0 };
-        match self.native() {
-            None => self.driver.execute_in_order(command),
-            Some(_) => self.mailbox.send(command),
-        }
+        self.driver.execute_in_order(Command::Unlisten { token: id.0 });
     }
 }
 
