@@ -13,8 +13,15 @@ use vp_api::{VpError, VpResult, VpStatus};
 pub struct Objects<T> {
     what: &'static str,
     max: usize,
-    next: AtomicU32,
-    map: RwLock<BTreeMap<u32, Entry<T>>>,
+    table: RwLock<Table<T>>,
+}
+
+struct Table<T> {
+    /// The next id.
+    next: u32,
+    /// Objects that are being built, which count like those of the map.
+    coming: usize,
+    map: BTreeMap<u32, Entry<T>>,
 }
 
 struct Entry<T> {
@@ -37,27 +44,34 @@ impl Drop for InUse {
 impl<T> Objects<T> {
     /// `what` names the kind in messages; `max` is the maximum number of objects.
     pub fn new(what: &'static str, max: u32) -> Self {
-        Self { what, max: max as usize, next: AtomicU32::new(1), map: RwLock::default() }
+        let table = Table { next: 1, coming: 0, map: BTreeMap::new() };
+        Self { what, max: max as usize, table: RwLock::new(table) }
     }
 
     /// Adds an object, which `make` builds for its id.
     pub fn insert(&self, make: impl FnOnce(u32) -> VpResult<Arc<T>>) -> VpResult<Arc<T>> {
-        let id = self.free_id()?;
-        let object = make(id)?;
+        let id = self.reserve()?;
+        let made = make(id);
+        let mut table = self.write();
+        table.coming -= 1;
+        let object = made?;
         let entry = Entry { object: object.clone(), users: Arc::default() };
-        self.write().insert(id, entry);
+        table.map.insert(id, entry);
         Ok(object)
     }
 
-    fn free_id(&self) -> VpResult<u32> {
-        let map = self.read();
-        if map.len() >= self.max {
+    /// An id for an object that is coming.
+    fn reserve(&self) -> VpResult<u32> {
+        let mut table = self.write();
+        if table.map.len() + table.coming >= self.max {
             let detail = format!("all {} {}s of the device are in use", self.max, self.what);
             return Err(VpError::new(VpStatus::InsufficientResources, detail));
         }
+        table.coming += 1;
         loop {
-            let id = self.next.fetch_add(1, Ordering::Relaxed);
-            if id != 0 && !map.contains_key(&id) {
+            let id = table.next;
+            table.next = id.wrapping_add(1);
+            if id != 0 && !table.map.contains_key(&id) {
                 return Ok(id);
             }
         }
@@ -65,8 +79,8 @@ impl<T> Objects<T> {
 
     /// Returns the object, which cannot be removed until the guard is dropped.
     pub fn hold(&self, id: u32) -> VpResult<(Arc<T>, InUse)> {
-        let map = self.read();
-        let entry = map.get(&id).ok_or_else(|| self.unknown(id))?;
+        let table = self.read();
+        let entry = table.map.get(&id).ok_or_else(|| self.unknown(id))?;
         // Incremented under the lock, so that `remove` sees it.
         entry.users.fetch_add(1, Ordering::AcqRel);
         Ok((entry.object.clone(), InUse { users: entry.users.clone() }))
@@ -74,12 +88,12 @@ impl<T> Objects<T> {
 
     /// Returns the object, which may be removed meanwhile.
     pub fn get(&self, id: u32) -> VpResult<Arc<T>> {
-        self.read().get(&id).map(|entry| entry.object.clone()).ok_or_else(|| self.unknown(id))
+        self.read().map.get(&id).map(|entry| entry.object.clone()).ok_or_else(|| self.unknown(id))
     }
 
     /// Removes an object that is not in use, if `check` allows it.
     pub fn remove(&self, id: u32, check: impl FnOnce(&T) -> VpResult<()>) -> VpResult<Arc<T>> {
-        let mut map = self.write();
+        let map = &mut self.write().map;
         let entry = map.get(&id).ok_or_else(|| self.unknown(id))?;
         let users = entry.users.load(Ordering::Acquire);
         if users != 0 {
@@ -93,7 +107,7 @@ impl<T> Objects<T> {
 
     /// Removes all objects, used or not.
     pub fn drain(&self) -> Vec<Arc<T>> {
-        std::mem::take(&mut *self.write()).into_values().map(|entry| entry.object).collect()
+        std::mem::take(&mut self.write().map).into_values().map(|entry| entry.object).collect()
     }
 
     fn unknown(&self, id: u32) -> VpError {
@@ -103,17 +117,19 @@ impl<T> Objects<T> {
         )
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<u32, Entry<T>>> {
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, Table<T>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<u32, Entry<T>>> {
-        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, Table<T>> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
@@ -135,9 +151,40 @@ mod tests {
     fn ids_start_again_after_the_last() {
         let objects = Objects::new("thing", 9);
         assert_eq!(objects.insert(|id| Ok(Arc::new(id))).as_deref(), Ok(&1));
-        objects.next.store(u32::MAX, Ordering::Relaxed);
+        objects.write().next = u32::MAX;
         assert_eq!(objects.insert(|id| Ok(Arc::new(id))).as_deref(), Ok(&u32::MAX));
         assert_eq!(objects.insert(|id| Ok(Arc::new(id))).as_deref(), Ok(&2));
+    }
+
+    // All threads are between the reservation and the insertion at once.
+    #[test]
+    fn threads_that_insert_at_once_exceed_no_bound() {
+        const MAX: u32 = 3;
+        let (objects, building) = (Objects::new("thing", MAX), Barrier::new(8));
+        let insert = || {
+            let waits = objects.insert(|id| {
+                building.wait();
+                Ok(Arc::new(id))
+            });
+            if waits.is_err() {
+                building.wait();
+            }
+            waits.is_ok()
+        };
+        let inserted = std::thread::scope(|scope| {
+            let all = [(); 8].map(|()| scope.spawn(insert));
+            all.into_iter().map(|thread| thread.join().unwrap()).filter(|ok| *ok).count()
+        });
+        assert_eq!(inserted, MAX as usize);
+        assert!(objects.insert(|id| Ok(Arc::new(id))).is_err());
+    }
+
+    #[test]
+    fn an_object_that_is_not_built_leaves_its_place() {
+        let objects = Objects::<u32>::new("thing", 1);
+        let none = VpError::new(VpStatus::Os, "not built");
+        assert_eq!(objects.insert(|_| Err(none.clone())).unwrap_err(), none);
+        assert!(objects.insert(|id| Ok(Arc::new(id))).is_ok());
     }
 
     #[test]
