@@ -12,7 +12,7 @@ use vp_api::{Addressing, MemRange, MrInit, Stag, VpStatus};
 use crate::access;
 use crate::errno::{self, EINVAL, Errno};
 use crate::object::{self, Handle};
-use crate::verbs::pd::Pd;
+use crate::verbs::pd::{Pd, Registered};
 
 /// A region.
 pub struct Mr {
@@ -22,7 +22,7 @@ pub struct Mr {
 /// Its present attributes.
 #[derive(Clone)]
 struct Region {
-    pd: Arc<Pd>,
+    pd: Registered,
     stag: Stag,
     addr: usize,
     length: usize,
@@ -80,7 +80,7 @@ fn register(
 ) -> Result<Region, Errno> {
     let init = init(pd, addr, length, iova, flags, next_key())?;
     let stag = pd.adapter()?.rnic().register_mr(&init)?;
-    let (pd, addr) = (pd.clone(), addr.expose_provenance());
+    let (pd, addr) = (Registered::new(pd.clone()), addr.expose_provenance());
     Ok(Region { pd, stag, addr, length, iova, flags, is_gone: false })
 }
 
@@ -181,7 +181,9 @@ pub unsafe extern "C" fn warpline_ibv_rereg_mr(
     if changes(IBV_REREG_MR_CHANGE_PD) {
         // SAFETY: the caller's protection domain.
         match unsafe { object::with(pd) } {
-            Ok(pd) if Arc::ptr_eq(&pd.context, &now.pd.context) => next.pd = pd.clone(),
+            Ok(pd) if Arc::ptr_eq(&pd.context, &now.pd.context) => {
+                next.pd = Registered::new(pd.clone())
+            }
             other => return refuse(other.err().unwrap_or(EINVAL), IBV_REREG_MR_ERR_INPUT),
         }
     }

@@ -1,15 +1,16 @@
 //! Protection domains (ibv_alloc_pd(3)).
 //!
-//! It is not freed while queue pairs, shared receive queues or windows are in it. Regions that a program
-//! left in it (as perftest leaves those of its credits) do not matter: it is freed after the last of
-//! them.
+//! It is not freed while queue pairs, shared receive queues, windows or address handles are in it, and on RoCE no region.
+//! On iWARP regions that a program left in it (as perftest leaves those of its credits) do not matter: it is freed
+//! after the last of them.
 
 use std::ffi::c_int;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ibv_sys::*;
-use vp_api::PdId;
+use vp_api::{PdId, Transport};
 
 use crate::adapter::Adapter;
 use crate::errno::{self, EBUSY, Errno};
@@ -20,8 +21,38 @@ use crate::verbs::context::{Context, context_of};
 pub struct Pd {
     pub(crate) context: Arc<Context>,
     pub(crate) id: PdId,
-    /// Queue pairs, shared receive queues and windows in it.
+    /// Queue pairs, shared receive queues, windows and address handles in it.
     users: AtomicU32,
+    regions: AtomicU32,
+}
+
+/// The domain of a region, which counts there until this is dropped.
+pub(crate) struct Registered(Arc<Pd>);
+
+impl Registered {
+    pub(crate) fn new(pd: Arc<Pd>) -> Self {
+        pd.regions.fetch_add(1, Ordering::AcqRel);
+        Self(pd)
+    }
+}
+
+impl Clone for Registered {
+    fn clone(&self) -> Self {
+        Self::new(self.0.clone())
+    }
+}
+
+impl Deref for Registered {
+    type Target = Pd;
+    fn deref(&self) -> &Pd {
+        &self.0
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.0.regions.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Handle for ibv_pd {
@@ -65,7 +96,7 @@ pub unsafe extern "C" fn warpline_ibv_alloc_pd(context: *mut ibv_context) -> *mu
         let whole = ibv_pd { context, handle: id.0 };
         Ok(object::new(
             whole,
-            Arc::new(Pd { context: private.clone(), id, users: AtomicU32::new(0) }),
+            Arc::new(Pd { context: private.clone(), id, users: 0.into(), regions: 0.into() }),
         ))
     }))
 }
@@ -75,8 +106,9 @@ pub unsafe extern "C" fn warpline_ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: the caller's protection domain.
     let private = unsafe { object::with(pd) };
     errno::code(private.and_then(|private| {
-        private.adapter()?;
-        if private.users.load(Ordering::Acquire) != 0 {
+        let of_roce = private.adapter()?.device().transport() != Transport::Iwarp;
+        let regions = if of_roce { private.regions.load(Ordering::Acquire) } else { 0 };
+        if private.users.load(Ordering::Acquire) + regions != 0 {
             return Err(EBUSY);
         }
         // SAFETY: the caller gives it up.

@@ -2,7 +2,8 @@
 
 use ibv_sys::*;
 use ofa::verbs::ah::*;
-use ofa::verbs::mr::warpline_ibv_rereg_mr;
+use ofa::verbs::mr::*;
+use ofa::verbs::pd::*;
 use ofa::verbs::query::*;
 
 use crate::lab::*;
@@ -66,6 +67,29 @@ fn a_refusal_tells_whether_the_queue_pair_or_the_region_refused() {
             (by_region, by_queue_pair, refusal(|_, _| {})),
             (IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_SUCCESS)
         );
+    });
+}
+
+#[test]
+fn a_domain_with_a_region_is_busy() {
+    on_roce("roce::a_domain_with_a_region_is_busy", || {
+        let lab = Lab::new();
+        let dealloc = |pd| unsafe { warpline_ibv_dealloc_pd(pd) };
+        let region = |pd| {
+            let (at, access) = (lab.memory.cast(), IBV_ACCESS_LOCAL_WRITE as i32);
+            unsafe { warpline_ibv_reg_mr(pd, at, ROOM, access) }
+        };
+        let [pd, other] = [(); 2].map(|()| unsafe { warpline_ibv_alloc_pd(lab.context) });
+        let [first, second] = [region(pd), region(pd)];
+        assert_eq!(dealloc(pd), libc::EBUSY);
+        assert_eq!(unsafe { warpline_ibv_dereg_mr(first) }, 0);
+        assert_eq!(dealloc(pd), libc::EBUSY);
+        // It goes with its region to another domain.
+        let (flags, null) = (IBV_REREG_MR_CHANGE_PD, std::ptr::null_mut());
+        assert_eq!(unsafe { warpline_ibv_rereg_mr(second, flags, other, null, 0, 0) }, 0);
+        assert_eq!((dealloc(other), dealloc(pd)), (libc::EBUSY, 0));
+        assert_eq!(unsafe { warpline_ibv_dereg_mr(second) }, 0);
+        assert_eq!(dealloc(other), 0);
     });
 }
 
