@@ -423,10 +423,10 @@ impl RoceQp {
         }
     }
 
-    /// Ends the connection from this end: disconnects the peer, and reports no event.
+    /// Ends the connection from this end: disconnects the peer, and reports no event unless it was broken before.
     pub(crate) fn end(&self) {
         let mut state = lock(&self.state);
-        self.finish(&mut state, None);
+        self.conclude(&mut state);
         state.queues.deferred.abandon = true;
         drop(state);
         self.settle();
@@ -437,7 +437,7 @@ impl RoceQp {
     pub(crate) fn disconnected(&self) {
         let mut state = lock(&self.state);
         state.claimed = false;
-        self.finish(&mut state, None);
+        self.conclude(&mut state);
     }
 
     /// For the connection manager, which holds a lock: the connection was not made. Ends it if it had begun.
@@ -445,8 +445,15 @@ impl RoceQp {
         let mut state = lock(&self.state);
         state.claimed = false;
         if state.link.is_some() {
-            self.finish(&mut state, None);
+            self.conclude(&mut state);
         }
+    }
+
+    /// Ends the connection after all packets that have arrived: a refusal among them is the cause, although the peer's
+    /// disconnection arrived with it.
+    fn conclude(&self, state: &mut State) {
+        self.advance(state, self.engine.now());
+        self.finish(state, None);
     }
 
     /// Does the work that was deferred until no lock is held.

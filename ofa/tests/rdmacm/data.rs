@@ -8,6 +8,7 @@ use ibv_sys::*;
 use ofa::verbs::mr::{warpline_ibv_dereg_mr, warpline_ibv_reg_mr};
 
 use crate::common::*;
+use crate::on_roce::on_roce;
 
 pub(crate) fn register(id: *mut rdma_cm_id, memory: &mut [u8]) -> *mut ibv_mr {
     let access = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) as c_int;
@@ -142,4 +143,40 @@ fn a_send_that_finds_no_receive_ends_the_connection() {
         done!(warpline_ibv_dereg_mr(mr));
     }
     pair.end();
+}
+
+/// The peer's refusal and its disconnection may arrive at once.
+fn a_read_of_no_region_names_the_cause() {
+    for _ in 0..20 {
+        let pair = Pair::new();
+        let (mut near, mut far) = ([0u8; 8], [7u8; 8]);
+        let (into, from) = (register(pair.active, &mut near), register(pair.passive, &mut far));
+        // SAFETY: the test's registration.
+        let rkey = unsafe { (*from).rkey } ^ 0x1_0000;
+        let mut sge = entry(&mut near, into);
+        // SAFETY: zeroes are a value of every field.
+        let mut read: ibv_send_wr = unsafe { std::mem::zeroed() };
+        (read.sg_list, read.num_sge, read.opcode) = (&raw mut sge, 1, IBV_WR_RDMA_READ);
+        read.wr = wr_union { rdma: wr_rdma { remote_addr: far.as_ptr() as u64, rkey } };
+        let post = operations(shown(pair.active).verbs).post_send.unwrap();
+        done!(post(shown(pair.active).qp, &raw mut read, &mut null_mut()));
+        // So that everything has arrived before a thread of the test receives it.
+        assert_eq!(expect(pair.far, RDMA_CM_EVENT_DISCONNECTED), pair.passive);
+        assert_eq!(completion(shown(pair.active).send_cq).status, IBV_WC_REM_ACCESS_ERR);
+        assert_eq!(expect(pair.near, RDMA_CM_EVENT_DISCONNECTED), pair.active);
+        for mr in [into, from] {
+            done!(warpline_ibv_dereg_mr(mr));
+        }
+        pair.end();
+    }
+}
+
+#[test]
+fn a_refused_read_names_the_cause() {
+    a_read_of_no_region_names_the_cause();
+}
+
+#[test]
+fn a_refused_read_names_the_cause_on_roce() {
+    on_roce("data::a_refused_read_names_the_cause_on_roce", a_read_of_no_region_names_the_cause);
 }

@@ -26,6 +26,7 @@ mod rendezvous;
 mod roce;
 mod signals;
 mod states;
+mod statuses;
 mod unmapped;
 #[path = "../common/watch.rs"]
 mod watch;

@@ -139,8 +139,9 @@ impl Host for View<'_> {
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError> {
         let (table, peer) = (&self.context.table, &self.queues.peer);
-        invalidate::remote(table, peer, Stag(rkey)).map_err(|error| {
-            self.queues.fault = Some(status::of_access(error));
+        invalidate::remote(table, peer, Stag(rkey)).map_err(|_| {
+            // Whatever the key names: the receive's own memory is not at fault.
+            self.queues.fault = Some(WcStatus::CannotInvalidate);
             AccessError
         })
     }

@@ -35,6 +35,8 @@ pub(crate) fn of_send(status: Status, fault: Option<WcStatus>) -> WcStatus {
 pub(crate) fn of_end(broken: Broken) -> AsyncEvent {
     match broken {
         Broken::Refused(Nak::RemoteAccess) => sent(PROTECTION),
+        // The request was correct; this end could not execute it.
+        Broken::Refused(Nak::RemoteOperational) => sent(CATASTROPHIC),
         Broken::Refused(_) => sent(OPERATION),
         Broken::Failed(status) => match status {
             Status::RemoteAccess => received(PROTECTION),
