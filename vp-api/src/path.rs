@@ -27,6 +27,25 @@ pub trait Paths: Send + Sync {
     fn receive(&self, qp: QpId, peer: &PeerPath) -> VpResult<()>;
     /// After [`Paths::receive`]: to RTS. No event follows.
     fn send(&self, qp: QpId, sender: &PathSender) -> VpResult<()>;
+    /// What is in force on a connection, also on one that the connection manager made; `None` before it begins. The
+    /// provider may have raised times and counts that were asked for.
+    fn in_force(&self, qp: QpId) -> VpResult<Option<(PeerPath, PathSender)>> {
+        Err(unable("report what is in force", qp))
+    }
+    /// As [`PathSender::ack_timeout`], for a connection that the connection manager will make.
+    fn set_ack_timeout(&self, qp: QpId, code: u8) -> VpResult<()> {
+        let _ = code;
+        Err(unable("set the acknowledge timeout", qp))
+    }
+    /// As [`PeerPath::min_rnr_timer`], on a connection.
+    fn set_min_rnr_timer(&self, qp: QpId, code: u8) -> VpResult<()> {
+        let _ = code;
+        Err(unable("set the RNR timer", qp))
+    }
+}
+
+fn unable(what: &str, qp: QpId) -> VpError {
+    VpError::new(VpStatus::Unsupported, format!("this device cannot {what} of queue pair {}", qp.0))
 }
 
 /// The peer of a queue pair, and how its requests are served.

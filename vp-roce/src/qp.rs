@@ -32,8 +32,8 @@ use roce_proto::rc::{self, PostError, RcConfig, SendOp};
 use roce_proto::wire::packet::Packet;
 use vp_api::state_page::layout::end;
 use vp_api::{
-    AsyncEvent, EventSource, PostFailure, QpId, QpInit, QpState, RecvWr, SendWr, VpError, VpResult,
-    VpStatus, WcStatus,
+    AsyncEvent, EventSource, PathSender, PeerPath, PostFailure, QpId, QpInit, QpState, RecvWr,
+    SendWr, VpError, VpResult, VpStatus, WcStatus,
 };
 use vp_soft::events::EventSink;
 use vp_soft::memory::stag_table::StagTable;
@@ -41,8 +41,9 @@ use vp_soft::queue::srq::SoftSrq;
 
 use crate::cq::RoceCq;
 use crate::engine::{Arrived, Engine, Reason, Socket};
+use crate::path;
 use crate::settings::Settings;
-use crate::tuning::PROBE_AFTER_US;
+use crate::tuning::{ACK_TIMEOUT, PROBE_AFTER_US};
 use host::View;
 pub(crate) use paths::RocePaths;
 use publish::{Record, end_of};
@@ -87,6 +88,10 @@ struct State {
     ended: Option<AsyncEvent>,
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
+    /// Code of the acknowledge timeout that was asked for.
+    ack_timeout: Option<u8>,
+    /// Of the connection, also when it is over.
+    in_force: Option<(PeerPath, PathSender)>,
     record: Record,
 }
 
@@ -132,6 +137,31 @@ pub(crate) struct Path {
     pub(crate) ours: bool,
     pub(crate) unconfirmed: Option<u32>,
     pub(crate) probes: bool,
+    /// Code of the acknowledge timeout.
+    pub(crate) ack_timeout: u8,
+}
+
+impl Path {
+    fn in_force(&self) -> (PeerPath, PathSender) {
+        let Self { config, socket, peer, ack_timeout, .. } = self;
+        let receives = PeerPath {
+            local_gid: path::gid(socket.local()),
+            remote_gid: path::gid(*peer),
+            qpn: config.destination,
+            psn: config.receive_psn.get(),
+            mtu_code: config.mtu.code(),
+            ird: config.responder_resources.into(),
+            min_rnr_timer: config.min_rnr_timer,
+        };
+        let sends = PathSender {
+            psn: config.send_psn.get(),
+            ack_timeout: *ack_timeout,
+            retry_count: config.retry_count,
+            rnr_retry: config.rnr_retry,
+            ord: config.initiator_depth.into(),
+        };
+        (receives, sends)
+    }
 }
 
 /// The slot number of a probe; no request of the consumer has it.
@@ -155,6 +185,8 @@ impl RoceQp {
             ended: None,
             local: None,
             remote: None,
+            ack_timeout: None,
+            in_force: None,
             record: Record::default(),
         };
         let qp = Arc::new_cyclic(|me| Self {
@@ -196,6 +228,11 @@ impl RoceQp {
         self.init.send_depth
     }
 
+    /// Code of the time after which it repeats packets on connections of the connection manager.
+    pub(crate) fn ack_timeout(&self) -> u8 {
+        lock(&self.state).ack_timeout.map_or(ACK_TIMEOUT, paths::granted)
+    }
+
     /// For the connection manager: claims the queue pair for a connection.
     pub(crate) fn claim(&self) -> VpResult<()> {
         let mut state = self.alive()?;
@@ -221,7 +258,8 @@ impl RoceQp {
             vp_api::room::none::<u64>("requests of a connection", path.config.send_depth as usize)
         })?;
         let now = self.engine.now();
-        let Path { config, number, socket, peer, ours, unconfirmed, probes } = path;
+        state.in_force = Some(path.in_force());
+        let Path { config, number, socket, peer, ours, unconfirmed, probes, .. } = path;
         let (destination, mtu) = (config.destination, config.mtu.octets());
         let (probing, timer) = (false, None);
         state.link = Some(Link {
@@ -555,6 +593,7 @@ impl RoceQp {
         state.claimed = false;
         (state.ird, state.ord) = (self.init.ird, self.init.ord);
         (state.local, state.remote, state.ended) = (None, None, None);
+        (state.ack_timeout, state.in_force) = (None, None);
         (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
         state.publish_limits();
         Ok(())

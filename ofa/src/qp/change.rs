@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ibv_sys::*;
 use kal_os::lock;
 use ual_cm::{ConnState, Connectee, Disconnect};
-use vp_api::{Access, Capabilities, QpChange, QpState, Transport};
+use vp_api::{Access, Capabilities, Paths, QpChange, QpId, QpState, Transport, VpResult};
 
 use super::{Owner, Qp};
 use crate::access;
@@ -63,6 +63,9 @@ impl Qp {
         let before = *lock(&self.attr);
         merge(&mut lock(&self.attr), attr, mask);
         let changed = self.change_state(now, to).and_then(|()| {
+            if mask & IBV_QP_MIN_RNR_TIMER != 0 && now != IBV_QPS_INIT {
+                self.with_paths(|paths, id| paths.set_min_rnr_timer(id, attr.min_rnr_timer))?;
+            }
             let made = match &self.paths {
                 Some(paths) if self.is_by_path() => self.step(&**paths, now, to),
                 None if meets && self.datagrams.is_none() => self.begin_meeting(),
@@ -110,6 +113,7 @@ impl Qp {
             || wrong(IBV_QP_PKEY_INDEX, attr.pkey_index == 0)
             || wrong(IBV_QP_AV, self.fits_port(&attr.ah_attr)?)
             || wrong(IBV_QP_TIMEOUT, attr.timeout < 32)
+            || wrong(IBV_QP_MIN_RNR_TIMER, attr.min_rnr_timer < 32)
             || wrong(IBV_QP_PATH_MTU, (1..=5).contains(&attr.path_mtu))
             || wrong(IBV_QP_MAX_QP_RD_ATOMIC, fits(attr.max_rd_atomic, attrs.max_ord))
             || wrong(IBV_QP_MAX_DEST_RD_ATOMIC, fits(attr.max_dest_rd_atomic, attrs.max_ird))
@@ -186,9 +190,44 @@ impl Qp {
         }
     }
 
-    /// What ibv_query_qp returns of a time-out that was set by the identifier.
-    pub fn note_timeout(&self, exponent: u8) {
+    /// The acknowledge timeout of the connection that an identifier will make.
+    pub fn set_timeout(&self, exponent: u8) {
         lock(&self.attr).timeout = exponent;
+        // A provider of another kind has its own.
+        let _ = self.with_paths(|paths, id| paths.set_ack_timeout(id, exponent));
+    }
+
+    /// Does this on devices with InfiniBand's transport.
+    fn with_paths<T>(
+        &self,
+        act: impl FnOnce(&dyn Paths, QpId) -> VpResult<T>,
+    ) -> Result<Option<T>, Errno> {
+        let paths = self.adapter()?.rnic().paths().filter(|_| self.datagrams.is_none());
+        Ok(paths.map(|paths| act(&*paths, self.vp.id())).transpose()?)
+    }
+
+    /// With what is in force on a connection that an identifier made.
+    fn in_force(&self, mut known: ibv_qp_attr) -> ibv_qp_attr {
+        let most = |reads: u16| u8::try_from(reads).unwrap_or(u8::MAX);
+        if let Ok(info) = self.vp.query() {
+            (known.max_rd_atomic, known.max_dest_rd_atomic) = (most(info.ord), most(info.ird));
+        }
+        let Ok(Some(Some((receives, sends)))) = self.with_paths(|paths, id| paths.in_force(id))
+        else {
+            return known;
+        };
+        (known.timeout, known.retry_cnt) = (sends.ack_timeout, sends.retry_count);
+        (known.rnr_retry, known.min_rnr_timer) = (sends.rnr_retry, receives.min_rnr_timer);
+        (known.sq_psn, known.rq_psn) = (sends.psn, receives.psn);
+        (known.dest_qp_num, known.path_mtu) = (receives.qpn, receives.mtu_code.into());
+        known.ah_attr.grh.dgid.raw = receives.remote_gid;
+        (known.ah_attr.is_global, known.ah_attr.port_num) = (1, PORT);
+        let gids = self.adapter().and_then(|adapter| Ok(adapter.device().gids()?));
+        let index = gids
+            .ok()
+            .and_then(|gids| gids.table().iter().position(|gid| *gid == receives.local_gid));
+        known.ah_attr.grh.sgid_index = index.and_then(|at| at.try_into().ok()).unwrap_or_default();
+        known
     }
 
     /// ibv_query_qp.
@@ -200,7 +239,10 @@ impl Qp {
             state => state,
         };
         let cap = self.init.cap;
-        let known = *lock(&self.attr);
+        let mut known = *lock(&self.attr);
+        if self.owner().is_some_and(|owner| owner.connection().state() != ConnState::Unconnected) {
+            known = self.in_force(known);
+        }
         let attr = ibv_qp_attr {
             qp_state: state,
             cur_qp_state: state,

@@ -169,7 +169,7 @@ impl Inner {
         // The peer's first message may come before the event, and the application may reply to it.
         party.qp().set_state(IBV_QPS_RTS);
         if let Some(exponent) = self.options.ack_timeout() {
-            party.qp().note_timeout(exponent);
+            party.qp().set_timeout(exponent);
         }
         self.party = Some(party.clone());
         self.state = State::Pending;

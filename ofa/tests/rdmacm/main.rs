@@ -14,6 +14,7 @@ mod datagrams;
 mod descriptors;
 mod endpoints;
 mod ends;
+mod in_force;
 #[path = "../common/interrupt.rs"]
 mod interrupt;
 mod misuse;

@@ -253,6 +253,11 @@ impl Qp {
         Ok(())
     }
 
+    /// Sets [`RcConfig::min_rnr_timer`], at any time.
+    pub const fn set_min_rnr_timer(&mut self, code: u8) {
+        self.config.min_rnr_timer = code;
+    }
+
     /// Posts a request. Its octets must stay until its completion.
     pub fn post(&mut self, post: Post) -> Result<(), PostError> {
         self.requester.post(&self.config, post)

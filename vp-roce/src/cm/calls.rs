@@ -95,6 +95,7 @@ impl ConnectionTable {
             local_id: id,
             srq: qp.has_srq(),
             rnr_retry_count: qp.settings().rnr_retry,
+            ack_timeout: qp.ack_timeout(),
             private,
             ..wire::request(&ends, number, psn, mtu, reads)
         };
@@ -144,12 +145,11 @@ impl ConnectionTable {
             mtu,
             (one.req.starting_psn, psn),
             one.settled,
-            qp.send_depth(),
-            qp.settings(),
+            qp,
             (one.req.retry_count, one.req.rnr_retry_count),
         );
         let id = one.machine.ids().local;
-        let path = one.path(config, number, one.req.ca_guid, Some(id));
+        let path = one.path(config, qp.ack_timeout(), number, one.req.ca_guid, Some(id));
         qp.begin(path).inspect_err(|_| engine.numbers.release(number))?;
         let (ird, ord) = one.settled;
         let small = |reads: u16| u8::try_from(reads).unwrap_or(u8::MAX);

@@ -122,9 +122,9 @@ impl Exchange {
         let mtu = Mtu::from_code(self.req.mtu).unwrap_or(Mtu::Octets256);
         let psns = (rep.starting_psn, self.req.starting_psn);
         let retries = (RETRIES, rep.rnr_retry_count);
-        let config =
-            wire::config(rep.qpn, mtu, psns, self.settled, qp.send_depth(), qp.settings(), retries);
-        let begun = qp.begin(self.path(config, number, rep.ca_guid, None));
+        let config = wire::config(rep.qpn, mtu, psns, self.settled, &qp, retries);
+        let timeout = qp.ack_timeout();
+        let begun = qp.begin(self.path(config, timeout, number, rep.ca_guid, None));
         if let Err(error) = begun {
             // A reject is valid in this state.
             let _ = self.machine.reject(RejectReason::NO_RESOURCES, Private::default(), now);
@@ -139,6 +139,7 @@ impl Exchange {
     pub(super) fn path(
         &self,
         config: roce_proto::rc::RcConfig,
+        ack_timeout: u8,
         number: u32,
         guid: u64,
         unconfirmed: Option<u32>,
@@ -151,6 +152,7 @@ impl Exchange {
             ours: guid == wire::GUID,
             unconfirmed,
             probes: true,
+            ack_timeout,
         }
     }
 

@@ -11,7 +11,7 @@ use roce_proto::rc::{Mtu, RcConfig, timeout};
 use vp_api::NativeParams;
 
 use crate::path;
-use crate::settings::Settings;
+use crate::qp::RoceQp;
 use crate::tuning::{ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, RETRIES, RNR_TIMER, WINDOW};
 
 /// The GUID of this provider's adapters. Its first octets ("WARPL") tell a peer that the sender is this provider,
@@ -97,8 +97,7 @@ pub(super) fn config(
     mtu: Mtu,
     (send_psn, receive_psn): (Psn, Psn),
     reads: (u16, u16),
-    send_depth: u32,
-    settings: Settings,
+    qp: &RoceQp,
     retries: (u8, u8),
 ) -> RcConfig {
     RcConfig {
@@ -108,13 +107,13 @@ pub(super) fn config(
         receive_psn,
         retry_count: retries.0,
         rnr_retry: retries.1,
-        rnr_limit: Some(settings.rnr_limit()),
-        ack_timeout: timeout(ACK_TIMEOUT),
+        rnr_limit: Some(qp.settings().rnr_limit()),
+        ack_timeout: timeout(qp.ack_timeout()),
         min_rnr_timer: RNR_TIMER,
         initiator_depth: small(reads.1),
         responder_resources: small(reads.0),
         window: WINDOW,
         // One more, for the probe.
-        send_depth: send_depth + 1,
+        send_depth: qp.send_depth() + 1,
     }
 }

@@ -12,7 +12,7 @@ use roce_proto::rc::{Mtu, RcConfig, Sending, timeout};
 use vp_api::{PathSender, Paths, PeerPath, QpId, QpState, VpError, VpResult, VpStatus};
 use vp_soft::objects::Objects;
 
-use super::{Path, RoceQp};
+use super::{Path, RoceQp, State};
 use crate::engine::{Engine, PORT};
 use crate::path::{self, mtu_of_local};
 use crate::rnic::QpEntry;
@@ -69,6 +69,7 @@ impl Paths for RocePaths {
             ours: false,
             unconfirmed: None,
             probes: false,
+            ack_timeout: 0,
         };
         qp.begin(path).inspect_err(|_| qp.disclaim())
     }
@@ -80,13 +81,37 @@ impl Paths for RocePaths {
             psn: Psn::new(sender.psn),
             retry_count: sender.retry_count,
             rnr_retry: sender.rnr_retry,
-            // Shorter ones would end connections on busy machines.
-            ack_timeout: timeout(sender.ack_timeout)
-                .map(|after| after.max(timeout(ACK_TIMEOUT).unwrap_or(after))),
+            ack_timeout: timeout(granted(sender.ack_timeout)),
             initiator_depth: reads(sender.ord, qp.init.ord)?,
         };
-        qp.begin_sending(sending, sender.ord)
+        qp.begin_sending(sending, sender)
     }
+
+    fn in_force(&self, qp: QpId) -> VpResult<Option<(PeerPath, PathSender)>> {
+        Ok(self.qp(qp)?.alive()?.in_force)
+    }
+
+    fn set_ack_timeout(&self, qp: QpId, code: u8) -> VpResult<()> {
+        self.qp(qp)?.alive()?.ack_timeout = Some(code);
+        Ok(())
+    }
+
+    fn set_min_rnr_timer(&self, qp: QpId, code: u8) -> VpResult<()> {
+        let qp = self.qp(qp)?;
+        let mut state = qp.alive()?;
+        let State { link: Some(link), in_force: Some((receives, _)), .. } = &mut *state else {
+            let detail = format!("queue pair {} has no connection", qp.context.id.0);
+            return Err(VpError::new(VpStatus::InvalidState, detail));
+        };
+        link.core.set_min_rnr_timer(code);
+        receives.min_rnr_timer = code;
+        Ok(())
+    }
+}
+
+/// The acknowledge timeout for one that was asked for; 0: never. Shorter ones would end connections on busy machines.
+pub(super) fn granted(code: u8) -> u8 {
+    if code == 0 { 0 } else { code.max(ACK_TIMEOUT) }
 }
 
 impl RoceQp {
@@ -98,7 +123,7 @@ impl RoceQp {
     }
 
     /// To RTS.
-    fn begin_sending(&self, sending: Sending, ord: u16) -> VpResult<()> {
+    fn begin_sending(&self, sending: Sending, sender: &PathSender) -> VpResult<()> {
         let mut state = self.alive()?;
         let (phase, number) = (state.phase, state.path_number);
         let received = |link: &&mut super::Link| Some(link.number) == number;
@@ -113,7 +138,10 @@ impl RoceQp {
         })?;
         let ends = (link.socket.local(), link.peer);
         (state.local, state.remote) = (Some((ends.0, PORT).into()), Some((ends.1, PORT).into()));
-        (state.phase, state.ord) = (QpState::Rts, ord);
+        (state.phase, state.ord) = (QpState::Rts, sender.ord);
+        if let Some((_, sends)) = &mut state.in_force {
+            *sends = PathSender { ack_timeout: granted(sender.ack_timeout), ..*sender };
+        }
         state.publish_ready();
         Ok(())
     }
