@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use kal_os::fork::{Descriptors, Ours, Owner, PerProcess};
 use kal_os::progress::{Mode, Progress};
+use kal_os::sync::Patience;
 use kal_os::udp::segments::MAX_OCTETS;
 use kal_os::{lock, timespec};
 use roce_proto::cm::mad::{self, Mad};
@@ -110,6 +111,12 @@ impl Engine {
         self.visits.wait_for_others();
         lock(SHARED.get::<RoceFds>()).users -= 1;
         self.wake();
+        let is_ending = || {
+            let shared = lock(SHARED.get::<RoceFds>());
+            shared.users == 0 && self.slot.name().is_some() && self.connections.is_empty()
+        };
+        let mut patience = Patience::default();
+        while is_ending() && !self.visits.is_own() && patience.wait() {}
     }
 
     fn start() -> std::io::Result<Arc<Self>> {

@@ -29,6 +29,11 @@ impl Visits {
         Visit(self)
     }
 
+    /// Whether the calling thread is in a visit.
+    pub(super) fn is_own(&self) -> bool {
+        OWN.with(Cell::get) != 0
+    }
+
     /// Waits until no other thread is in a visit.
     pub(super) fn wait_for_others(&self) {
         let own = OWN.with(Cell::get);
