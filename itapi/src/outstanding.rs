@@ -123,9 +123,10 @@ fn receive_of(opcode: WcOpcode) -> Option<Operation> {
 fn received(flight: &mut RecvFlight, wc: &WorkCompletion) -> Option<Completion> {
     let operation = receive_of(wc.opcode)?;
     let mut local = flight.complete(wc.wr_id & !NOTIFY, wc.qp)?;
-    let arrived = if wc.status == WcStatus::Success { wc.octets as usize } else { 0 };
-    local.set_received(arrived);
-    Some(completion(wc, operation, local, Vec::new()))
+    // A Write's octets are not the receive's.
+    let octets = if operation == Operation::RecvImmediate { 0 } else { wc.octets };
+    local.set_received(if wc.status == WcStatus::Success { octets as usize } else { 0 });
+    Some(Completion { octets, ..completion(wc, operation, local, Vec::new()) })
 }
 
 fn datagram(flight: &mut RecvFlight, ep: &ual::UdEp, wc: &WorkCompletion) -> Option<Completion> {

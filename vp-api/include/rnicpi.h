@@ -487,7 +487,7 @@ typedef struct ri_recv_wr {
  * the first. The completions of a send queue come in the order of its requests [RI-150], and so do those of a
  * receive queue [RI-151]. What happens to a Send without a receive is the transport's, unless the QP has
  * RI_QP_HOLD: hosts post receives before their peers send. octets: of a receive, of a read; of
- * RI_WC_RECV_IMMEDIATE 0, since what a Write before it has placed is not counted [RI-191]. */
+ * RI_WC_RECV_IMMEDIATE those that the Write directly before it has placed, 0 if there is none [RI-191]. */
 typedef struct ri_wc {
     uint32_t size;
     uint32_t opcode;

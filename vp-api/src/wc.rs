@@ -74,7 +74,8 @@ pub struct WorkCompletion {
     pub status: WcStatus,
     /// Whether it was received with a solicited event.
     pub solicited: bool,
-    /// Payload octets.
+    /// Payload octets; of [`WcOpcode::RecvImmediate`] those that the Write with it, or directly before it on the same
+    /// QP, has written.
     pub octets: u32,
     /// STag invalidated by the peer's Send with Invalidate (receives only).
     pub invalidated: Option<Stag>,

@@ -210,6 +210,7 @@ fn immediate_data_takes_a_receive() {
     assert_eq!((alone.immediate, alone.solicited), (Some(0x1122_3344_5566_7788), false));
     let behind = far.done(2);
     assert_eq!((behind.immediate, behind.solicited), (Some(9), true));
+    assert_eq!((alone.octets, behind.octets), (0, 5000));
     assert!(sink.buffer.read(0, 5000) == source.buffer.read(0, 5000));
     assert_eq!(near.done(3).opcode, WcOpcode::Immediate);
     assert_eq!(near.done(4).opcode, WcOpcode::WriteImmediate);

@@ -8,10 +8,11 @@ use ibv_sys::*;
 use ofa::verbs::mr::{warpline_ibv_dereg_mr, warpline_ibv_reg_mr};
 
 use crate::common::*;
-use crate::on_roce::on_roce;
+use crate::on_roce::{on_both, on_roce};
 
 pub(crate) fn register(id: *mut rdma_cm_id, memory: &mut [u8]) -> *mut ibv_mr {
-    let access = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) as c_int;
+    let access =
+        (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) as c_int;
     let (at, len) = (memory.as_mut_ptr().cast(), memory.len());
     let mr = call!(warpline_ibv_reg_mr(shown(id).pd, at, len, access));
     assert!(!mr.is_null());
@@ -179,4 +180,37 @@ fn a_refused_read_names_the_cause() {
 #[test]
 fn a_refused_read_names_the_cause_on_roce() {
     on_roce("data::a_refused_read_names_the_cause_on_roce", a_read_of_no_region_names_the_cause);
+}
+
+#[test]
+fn a_write_with_immediate_tells_how_many_octets_it_wrote() {
+    on_both("data::a_write_with_immediate_tells_how_many_octets_it_wrote", || {
+        let pair = Pair::new();
+        let (mut source, mut sink) = (vec![7u8; 70_000], vec![0u8; 70_000]);
+        let from = register(pair.active, &mut source);
+        let to = register(pair.passive, &mut sink);
+        // SAFETY: the test's registration.
+        let rkey = unsafe { (*to).rkey };
+        let remote_addr = sink.as_mut_ptr().expose_provenance() as u64;
+        for length in [70_000, 0, 1] {
+            post_recv(pair.passive, &mut [0u8; 0], to);
+            let mut sge = entry(&mut source[..length], from);
+            // SAFETY: zeroes are a value of every field.
+            let mut write: ibv_send_wr = unsafe { std::mem::zeroed() };
+            (write.sg_list, write.num_sge) = (&raw mut sge, 1);
+            write.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+            write.wr = wr_union { rdma: wr_rdma { remote_addr, rkey } };
+            let post = operations(shown(pair.active).verbs).post_send.unwrap();
+            done!(post(shown(pair.active).qp, &raw mut write, &mut null_mut()));
+            let wc = completion(shown(pair.passive).recv_cq);
+            let expected = (IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, length as u32);
+            assert_eq!((wc.status, wc.opcode, wc.byte_len), expected);
+            assert_eq!(completion(shown(pair.active).send_cq).status, IBV_WC_SUCCESS);
+        }
+        assert!(source == sink);
+        for mr in [from, to] {
+            done!(warpline_ibv_dereg_mr(mr));
+        }
+        pair.end();
+    });
 }

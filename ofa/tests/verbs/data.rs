@@ -239,13 +239,6 @@ fn a_shared_receive_queue_serves_several_queue_pairs() {
     assert_eq!(unsafe { warpline_ibv_destroy_srq(srq) }, 0);
 }
 
-/// Posts a receive to a shared queue.
-fn post_shared(lab: &Lab, srq: *mut ibv_srq, wr_id: u64, sge: &mut ibv_sge) {
-    let mut wr = ibv_recv_wr { wr_id, next: null_mut(), sg_list: sge, num_sge: 1 };
-    let posted = unsafe { lab.ops().post_srq_recv.unwrap()(srq, &mut wr, &mut null_mut()) };
-    assert_eq!(posted, 0);
-}
-
 #[test]
 fn a_send_brings_its_immediate_to_a_shared_receive_queue() {
     let (near, far) = (Lab::new(), Lab::new());
@@ -274,7 +267,7 @@ fn a_send_brings_its_immediate_to_a_shared_receive_queue() {
         if is_early {
             send(n.into(), imm);
         }
-        post_shared(&far, srq, n.into(), &mut sge);
+        assert_eq!(far.recv_shared(srq, n.into(), &mut sge), 0);
         if !is_early {
             send(n.into(), imm);
         }

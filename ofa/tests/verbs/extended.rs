@@ -38,21 +38,39 @@ fn extended(lab: &Lab, qp_type: u32, send_ops_flags: u64) -> ibv_qp_init_attr_ex
     }
 }
 
-#[test]
-fn requests_are_put_together_and_completions_walked_through() {
-    let (near, far) = (Lab::new(), Lab::new());
+/// A completion queue of the extended interface, of a device, whose completions have these fields.
+pub(crate) fn queue(context: *mut ibv_context, wc_flags: u64) -> *mut ibv_cq_ex {
     let mut attr = ibv_cq_init_attr_ex {
         cqe: 64,
         cq_context: null_mut(),
         channel: null_mut(),
         comp_vector: 0,
-        wc_flags: IBV_WC_STANDARD_FLAGS,
+        wc_flags,
         comp_mask: 0,
         flags: 0,
         parent_domain: null_mut(),
     };
-    let cq = unsafe { front(near.context).create_cq_ex.unwrap()(near.context, &mut attr) };
+    let cq = unsafe { front(context).create_cq_ex.unwrap()(context, &mut attr) };
     assert!(!cq.is_null());
+    cq
+}
+
+/// Begins an iteration at the next completion.
+pub(crate) fn walk(cq: *mut ibv_cq_ex) {
+    let start = unsafe { (*cq).start_poll.unwrap() };
+    let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+    let mut found = libc::ENOENT;
+    warpline_patience::until("a completion", || {
+        found = unsafe { start(cq, &mut attr) };
+        found != libc::ENOENT
+    });
+    assert_eq!(found, 0);
+}
+
+#[test]
+fn requests_are_put_together_and_completions_walked_through() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let cq = queue(near.context, IBV_WC_STANDARD_FLAGS);
     let mut init = extended(&near, IBV_QPT_RC, IBV_QP_EX_WITH_ALL_RC);
     (init.send_cq, init.recv_cq) = (cq.cast(), cq.cast());
     let create = front(near.context).create_qp_ex.unwrap();
@@ -96,14 +114,7 @@ fn requests_are_put_together_and_completions_walked_through() {
     assert_eq!((far.read(0, 6), far.read(256, 4)), (b"inline".to_vec(), b"walk".to_vec()));
     let f = unsafe { &*cq };
     for (wr_id, opcode) in [(1, IBV_WC_RDMA_WRITE), (2, IBV_WC_SEND)] {
-        let start = f.start_poll.unwrap();
-        let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-        let mut found = libc::ENOENT;
-        warpline_patience::until("a completion", || {
-            found = unsafe { start(cq, &mut attr) };
-            found != libc::ENOENT
-        });
-        assert_eq!(found, 0);
+        walk(cq);
         let (id, status) = unsafe { ((*cq).wr_id, (*cq).status) };
         assert_eq!((id, status), (wr_id, IBV_WC_SUCCESS));
         assert_eq!(unsafe { f.read_opcode.unwrap()(cq) }, opcode);

@@ -13,6 +13,9 @@ use ofa::verbs::mr::*;
 use ofa::verbs::pd::*;
 use ofa::verbs::qp::*;
 use ofa::verbs::query::*;
+use ofa::verbs::srq::*;
+
+use crate::on_roce::is_roce;
 
 /// Octets of the region.
 pub(crate) const ROOM: usize = 1 << 16;
@@ -89,8 +92,10 @@ impl Lab {
     }
 
     pub(crate) fn gid(&self) -> ibv_gid {
+        // Of SoftRDMA the first is no address.
+        let index = i32::from(!is_roce());
         let mut gid = ibv_gid::default();
-        assert_eq!(unsafe { warpline_ibv_query_gid(self.context, 1, 1, &mut gid) }, 0);
+        assert_eq!(unsafe { warpline_ibv_query_gid(self.context, 1, index, &mut gid) }, 0);
         gid
     }
 
@@ -126,6 +131,21 @@ impl Lab {
     pub(crate) fn send(&self, qp: *mut ibv_qp, wr: &mut ibv_send_wr) -> c_int {
         let mut bad = null_mut();
         unsafe { self.ops().post_send.unwrap()(qp, wr, &mut bad) }
+    }
+
+    /// A shared receive queue of 16 requests with one element.
+    pub(crate) fn srq(&self) -> *mut ibv_srq {
+        let attr = ibv_srq_attr { max_wr: 16, max_sge: 1, srq_limit: 0 };
+        let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+        let srq = unsafe { warpline_ibv_create_srq(self.pd, &mut init) };
+        assert!(!srq.is_null());
+        srq
+    }
+
+    /// Posts a receive to a shared queue.
+    pub(crate) fn recv_shared(&self, srq: *mut ibv_srq, wr_id: u64, sge: &mut ibv_sge) -> c_int {
+        let mut wr = ibv_recv_wr { wr_id, next: null_mut(), sg_list: sge, num_sge: 1 };
+        unsafe { self.ops().post_srq_recv.unwrap()(srq, &mut wr, &mut null_mut()) }
     }
 
     /// What polling returns.

@@ -14,6 +14,7 @@ mod events;
 mod extended;
 mod fork;
 mod handles;
+mod immediates;
 #[path = "../common/interrupt.rs"]
 mod interrupt;
 mod lab;

@@ -89,8 +89,7 @@ impl Host for View<'_> {
             opcode,
             status: WcStatus::Success,
             solicited: delivered.solicited,
-            // The octets of a Write do not go into the receive.
-            octets: if delivered.is_write { 0 } else { delivered.len },
+            octets: delivered.len,
             invalidated: delivered.invalidated.map(Stag),
             immediate: delivered.immediate.map(u64::from),
             ..WorkCompletion::BLANK

@@ -79,7 +79,7 @@ impl AtomicOp {
 /// A message that consumed a receive buffer, complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receive {
-    /// Payload octets placed.
+    /// Payload octets placed in the buffer; with [`Immediate::Alone`], by the Write directly before.
     pub octets: u32,
     /// The peer asked for a solicited event.
     pub solicited: bool,

@@ -100,8 +100,6 @@ impl VerbsQp {
             out.immediate = Some(u64::from(u32::from_be(wc.imm_or_rkey)));
             if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM || wc.byte_len == 0 {
                 out.opcode = WcOpcode::RecvImmediate;
-                // The octets of the preceding Write are not counted.
-                out.octets = 0;
             }
         }
         if wc.wc_flags & IBV_WC_WITH_INV != 0 {

@@ -109,11 +109,8 @@ impl Cq {
         match () {
             () if self.has(Fault::ReadLengthUnsaid) && wc.opcode == WcOpcode::Read => wc.octets = 0,
             () if self.has(Fault::RecvLengthUnsaid) && received => wc.octets = 0,
-            () if self.has(Fault::ImmediateCountsWrite)
-                && wc.opcode == WcOpcode::RecvImmediate
-                && good =>
-            {
-                wc.octets = 5000;
+            () if self.has(Fault::ImmediateUncounted) && wc.opcode == WcOpcode::RecvImmediate => {
+                wc.octets = 0;
             }
             () if self.has(Fault::SolicitedUnsaid) => wc.solicited = false,
             () if self.has(Fault::ImmediateForAll) && received => {

@@ -425,8 +425,8 @@ faults! {
     ReadLengthUnsaid "RI-73" Stream
     /// The length of a receive is 0.
     RecvLengthUnsaid "RI-73" Stream
-    /// An immediate counts what the Write before it has placed.
-    ImmediateCountsWrite "RI-191" Stream
+    /// An immediate does not count what the Write before it has placed.
+    ImmediateUncounted "RI-191" Stream
     /// Every receive says that it has an immediate.
     ImmediateForAll "RI-77" Stream
     /// A solicited receive does not say so.

@@ -114,8 +114,14 @@ fn write_immediate(rig: &Rig) -> Result<(), Fail> {
     near.done(2, WcOpcode::WriteImmediate)?;
     let wc = far.done(1, WcOpcode::RecvImmediate)?;
     same("immediate data", wc.immediate, Some(77))?;
-    same("octets of a receive that took no memory", wc.octets, 0)?;
-    sink.holds("written", 0, &pattern(5000, 2))
+    same("octets of the Write", wc.octets, 5000)?;
+    sink.holds("written", 0, &pattern(5000, 2))?;
+    far.recv(3, &[])?;
+    let op = SendOp::WriteImmediate { remote: sink.remote(0), data: 78, solicited: false };
+    near.post(4, op, &[])?;
+    near.done(4, WcOpcode::WriteImmediate)?;
+    let wc = far.done(3, WcOpcode::RecvImmediate)?;
+    same("octets of a Write without any", (wc.immediate, wc.octets), (Some(78), 0))
 }
 
 /// iWARP's Immediate Data has 8 octets; a transport that has 4 refuses more.

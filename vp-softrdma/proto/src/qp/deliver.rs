@@ -4,7 +4,7 @@
 
 use crate::ddp::untagged::{Partial, check_msn, check_request};
 use crate::error::ProtocolError as Error;
-use crate::host::{Host, Immediate, LocalFault, Receive, TaggedUse};
+use crate::host::{Host, LocalFault, TaggedUse};
 use crate::qp::Qp;
 use crate::qp::rx::{Landing, Last, Segment};
 use crate::qp::sq::Phase;
@@ -48,7 +48,7 @@ impl Qp {
         match (segment.opcode, segment.header) {
             // RFC 5040 5.1 [RDMAP-15]: never reported to the ULP
             (Opcode::Write, _) => {
-                self.rx.write_open = !segment.last();
+                self.rx.count_write(octets, segment.last());
                 Ok(())
             }
             (Opcode::ReadResponse, _) => {
@@ -191,20 +191,14 @@ impl Qp {
         }
         let ImmediateRepr(data) =
             ImmediateRepr::parse(inline).map_err(|_| Error::ImmediateLength)?;
+        let last = Last::alone(segment, data, self.rx.written_before());
         let kept = self.find_buffer(host)?.is_none();
         if kept {
             self.rx.hold.admit(segment, header)?;
-            self.rx.hold.append(inline);
-            self.rx.hold.complete(Last::new(segment, header));
+            self.rx.hold.complete(last);
         }
         self.next_send();
-        if kept {
-            return Ok(());
-        }
-        let solicited = segment.opcode.solicited();
-        let immediate = Some(Immediate::Alone(data));
-        host.complete_receive(Receive { octets: 0, solicited, invalidated: None, immediate });
-        Ok(())
+        if kept { Ok(()) } else { last.complete(0, host) }
     }
 
     // ---- queues 1, 2, 3 ---------------------------------------------------------------------

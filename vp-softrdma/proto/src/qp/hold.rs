@@ -5,7 +5,7 @@
 //! goes on: the consumer may wait for a Read Response after them before it posts. The driver bounds
 //! the time that a message waits ([`Qp::handle_hold_timeout`]).
 //!
-//! Owner: the receive half of a QP. Allocates when it buffers a message, at most 80 octets more than it counts, and has
+//! Owner: the receive half of a QP. Allocates when it buffers a message, at most 96 octets more than it counts, and has
 //! no memory when there is none. When the stream ends, or the peer dies, buffered messages are dropped.
 
 use alloc::collections::VecDeque;
@@ -13,12 +13,11 @@ use alloc::vec::Vec;
 
 use crate::ddp::untagged::Partial;
 use crate::error::ProtocolError as Error;
-use crate::host::{Host, Immediate, Receive};
+use crate::host::Host;
 use crate::qp::rx::{Last, Segment, refused_segment};
 use crate::qp::{Qp, State};
 use crate::wire::ddp::UntaggedRepr;
 use crate::wire::mpa::fpdu_len;
-use crate::wire::rdmap::{ImmediateRepr, Opcode};
 
 /// One message, or those segments of it that have arrived.
 #[derive(Debug)]
@@ -27,7 +26,7 @@ struct Message {
     msn: u32,
     /// The end of the message, from its last segment.
     last: Option<Last>,
-    /// Payload; of Immediate Data the data.
+    /// Payload; none of Immediate Data.
     octets: Vec<u8>,
     /// Octets of its FPDUs.
     wire: u32,
@@ -146,14 +145,6 @@ impl Qp {
         capacity: u32,
         host: &mut H,
     ) -> Result<(), Error> {
-        if matches!(message.first.opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {
-            let ImmediateRepr(data) =
-                ImmediateRepr::parse(&message.octets).map_err(|_| Error::ImmediateLength)?;
-            let solicited = message.first.opcode.solicited();
-            let (octets, immediate) = (0, Some(Immediate::Alone(data)));
-            host.complete_receive(Receive { octets, solicited, invalidated: None, immediate });
-            return Ok(());
-        }
         let octets = message.octets.len() as u32;
         let (received, expected) = match message.last {
             Some(_) => (octets, octets.into()),

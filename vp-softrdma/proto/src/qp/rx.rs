@@ -14,7 +14,7 @@ use crate::rdmap::access;
 use crate::types::{Role, Stag};
 use crate::wire::ddp::{self, Header, UntaggedRepr};
 use crate::wire::mpa::{CRC_LEN, LENGTH_LEN, pad_len};
-use crate::wire::rdmap::{self, Opcode, ReadRequestRepr};
+use crate::wire::rdmap::{self, Opcode, ReadRequestRepr, qn};
 use crate::wire::terminate::TerminateRepr;
 
 /// A payload with fewer octets is not placed as it streams in: it waits for the whole FPDU.
@@ -34,10 +34,19 @@ pub(crate) struct Reception {
     pub(super) hold: HeldMessages,
     /// An RDMA Write whose last segment has not come.
     pub(super) write_open: bool,
+    written: Written,
     /// A segment whose payload is placed as it streams in.
     direct: Option<Direct>,
     /// The first FPDU may be a zero-length Send that takes no buffer (AMB-12).
     pub(crate) expect_empty_send: bool,
+}
+
+/// The RDMA Write that came last.
+#[derive(Default, Debug)]
+struct Written {
+    octets: u32,
+    /// The MSN that a Send after it has.
+    msn: u32,
 }
 
 /// One DDP segment, checked.
@@ -85,6 +94,8 @@ enum Word {
     Nothing,
     Invalidate(Stag),
     Immediate(u32),
+    /// RFC 7306 Immediate Data, and octets of the Write before it.
+    Alone(u64, u32),
 }
 
 impl Last {
@@ -97,17 +108,21 @@ impl Last {
         };
         Self { solicited: segment.opcode.solicited(), word }
     }
+    pub(super) fn alone(segment: &Segment, data: u64, written: u32) -> Self {
+        Self { solicited: segment.opcode.solicited(), word: Word::Alone(data, written) }
+    }
     /// The message is placed: its receive completes.
     // RFC 5040 5.3 [RDMAP-13, VERBS-27, ERR-25, SEC-06]: payload placed, then invalidate, then complete
     #[inline]
     pub(super) fn complete<H: Host>(self, octets: u32, host: &mut H) -> Result<(), ProtocolError> {
-        let (invalidated, immediate) = match self.word {
-            Word::Nothing => (None, None),
+        let (octets, invalidated, immediate) = match self.word {
+            Word::Nothing => (octets, None, None),
             Word::Invalidate(stag) => {
                 host.invalidate_remote(stag).map_err(|_| ProtocolError::CannotInvalidate)?;
-                (Some(stag), None)
+                (octets, Some(stag), None)
             }
-            Word::Immediate(data) => (None, Some(Immediate::OfSend(data))),
+            Word::Immediate(data) => (octets, None, Some(Immediate::OfSend(data))),
+            Word::Alone(data, written) => (written, None, Some(Immediate::Alone(data))),
         };
         let solicited = self.solicited;
         host.complete_receive(Receive { octets, solicited, invalidated, immediate });
@@ -160,9 +175,23 @@ impl Reception {
             partial: None,
             hold: HeldMessages::default(),
             write_open: false,
+            written: Written::default(),
             direct: None,
             expect_empty_send: false,
         }
+    }
+    /// A segment of an RDMA Write is placed.
+    #[inline]
+    pub(super) fn count_write(&mut self, octets: u32, last: bool) {
+        let before = if self.write_open { self.written.octets } else { 0 };
+        let msn = self.msn[qn::SEND as usize];
+        self.written = Written { octets: before.wrapping_add(octets), msn };
+        self.write_open = !last;
+    }
+    /// Octets of the RDMA Write before the next message of queue 0; 0 if that follows another one of the queue.
+    pub(super) fn written_before(&self) -> u32 {
+        let is_next = self.written.msn == self.msn[qn::SEND as usize];
+        if is_next { self.written.octets } else { 0 }
     }
     /// Octets left of a segment that streams in.
     pub(crate) fn rest(&self) -> usize {

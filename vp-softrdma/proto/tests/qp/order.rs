@@ -595,6 +595,51 @@ fn write_with_immediate_is_one_work_request() {
     }
 }
 
+/// Immediate Data of the peer.
+fn alone(msn: u32) -> Vec<u8> {
+    untagged(header(Opcode::Immediate, msn, 0, true), &[0; 8])
+}
+
+/// A Write of the peer in two segments.
+fn write_in_two(octets: &[u8]) -> Vec<u8> {
+    let (first, rest) = octets.split_at(octets.len() / 2);
+    let to = first.len() as u64;
+    [tagged(Opcode::Write, false, 0x100, 0, first), tagged(Opcode::Write, true, 0x100, to, rest)]
+        .concat()
+}
+
+// [EXT-03] Immediate Data tells the length of the Write directly before it, also when it waits for a receive
+#[test]
+fn immediate_data_counts_the_write_before_it() {
+    for hold in [0, 4096] {
+        let mut end = End::new(QpConfig { hold, ..CONFIG });
+        end.memory.regions.push(Region::new(0x100, 0, 6000));
+        end.qp.start(StreamConfig { role: Role::Responder, ..STREAM }).expect("Idle");
+        if hold == 0 {
+            (0..6).for_each(|_| {
+                end.receive(8);
+            });
+        }
+        for wire in [
+            // At once, and one that streams in.
+            [write(0x100, 0, &[1; 9]), alone(1), write(0x100, 0, &[1; 5000]), alone(2)].concat(),
+            [write_in_two(&[2; 600]), alone(3), write(0x100, 0, b""), alone(4)].concat(),
+            // Behind a Send it is not that Write's; nor is one behind another.
+            [write(0x100, 0, b"plain"), send(5, b"x"), alone(6)].concat(),
+        ] {
+            end.feed(&wire);
+        }
+        if hold > 0 {
+            (0..6).for_each(|_| {
+                end.receive(8);
+            });
+            end.qp.handle_receives(&mut end.memory);
+        }
+        let counts = end.memory.received.iter().map(|receive| receive.receive.octets);
+        assert_eq!(counts.collect::<Vec<_>>(), [9, 5000, 600, 0, 1, 0], "hold {hold}");
+    }
+}
+
 // [DDP-10, RDMAP-06, RDMAP-12, RDMAP-15] at length 0 nothing is checked or placed, yet all complete
 #[test]
 fn zero_length_everything() {

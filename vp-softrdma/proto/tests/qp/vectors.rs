@@ -363,6 +363,8 @@ struct Model {
     end: End,
     received: Vec<(Vec<u8>, Receive)>,
     partial: Vec<u8>,
+    /// Octets of the Write before the present segment.
+    written: usize,
     atomics: Vec<u64>,
     completions: usize,
     responses: Vec<(Header, Vec<u8>)>,
@@ -374,6 +376,7 @@ impl Model {
             end,
             received: Vec::new(),
             partial: Vec::new(),
+            written: 0,
             atomics: Vec::new(),
             completions: 0,
             responses: Vec::new(),
@@ -382,6 +385,7 @@ impl Model {
     fn segment(&mut self, header: Header, payload: &[u8]) {
         let opcode = Control(header.ulp()).opcode().expect("a known opcode");
         let last = header.control().last();
+        let written = std::mem::take(&mut self.written);
         match (header, opcode) {
             (Header::Tagged(h), _) => {
                 if !payload.is_empty() {
@@ -389,11 +393,15 @@ impl Model {
                     let at = (h.to - region.to) as usize;
                     region.octets[at..at + payload.len()].copy_from_slice(payload);
                 }
+                if opcode == Opcode::Write {
+                    self.written = written + payload.len();
+                }
                 self.completions += usize::from(last && opcode == Opcode::ReadResponse);
             }
             (Header::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
                 let data = u64::from_be_bytes(payload.try_into().expect("eight octets"));
-                let receive = Receive { immediate: Some(Immediate::Alone(data)), ..receive(&h, 0) };
+                let immediate = Some(Immediate::Alone(data));
+                let receive = Receive { immediate, ..receive(&h, written) };
                 self.received.push((Vec::new(), receive));
             }
             (Header::Untagged(_), Opcode::ReadRequest) => self.read(payload),

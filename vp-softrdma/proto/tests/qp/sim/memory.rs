@@ -6,8 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use iwarp_proto::{
-    AccessError, AtomicOp, Completion, Destination, Host, LocalFault, Receive, Slot, Stag, Status,
-    TaggedUse,
+    AccessError, AtomicOp, Completion, Destination, Host, Immediate, LocalFault, Receive, Slot,
+    Stag, Status, TaggedUse,
 };
 
 /// Access rights of a region.
@@ -179,7 +179,9 @@ impl Host for Memory {
     fn complete_receive(&mut self, receive: Receive) {
         self.calls.push(Call::Complete(receive.invalidated));
         let (id, mut octets) = self.taken.take().expect("a buffer was taken");
-        octets.truncate(receive.octets as usize);
+        // What a Write placed is not in the buffer.
+        let alone = matches!(receive.immediate, Some(Immediate::Alone(_)));
+        octets.truncate(if alone { 0 } else { receive.octets as usize });
         self.received.push(Received { id, receive, octets });
     }
     fn check_tagged(
