@@ -74,15 +74,14 @@ impl Listener for Qp {
             }),
             AsyncEvent::Catastrophic => Some(IBV_EVENT_QP_FATAL),
             // Completions report it.
-            _ if self.is_by_path() => {
-                self.init.srq.is_some().then_some(IBV_EVENT_QP_LAST_WQE_REACHED)
-            }
+            _ if self.is_by_path() => None,
             // Completions and the connection's events report it.
             _ => return,
         };
-        let store = |kept: &mut List| self.store_state(kept, IBV_QPS_ERR);
+        let mut has_failed = false;
+        let store = |kept: &mut List| has_failed = self.store_state(kept, IBV_QPS_ERR);
         if self.during(|life| life <= number, store) {
-            self.release();
+            self.failed(has_failed);
             kind.into_iter().for_each(|kind| self.push(kind));
         }
     }

@@ -24,9 +24,9 @@ impl Qp {
     /// Sets the state, whatever it was: the owner's stream exists or is over, or the application asked for
     /// ERR or RESET.
     pub fn set_state(&self, state: u32) {
-        self.store_state(&mut lock(&self.kept), state);
+        let has_failed = self.store_state(&mut lock(&self.kept), state);
         if state == IBV_QPS_ERR {
-            self.release();
+            self.failed(has_failed);
         }
     }
 
@@ -43,13 +43,23 @@ impl Qp {
         Ok(())
     }
 
-    /// `kept`: held, so that one change follows the other.
-    pub(super) fn store_state(&self, kept: &mut List, state: u32) {
+    /// `kept`: held, so that one change follows the other. Returns whether it is ERR now and was not.
+    pub(super) fn store_state(&self, kept: &mut List, state: u32) -> bool {
         if state != IBV_QPS_SQD {
             self.post_kept(kept, state);
         }
-        self.state.store(state, Ordering::Release);
+        let before = self.state.swap(state, Ordering::AcqRel);
         self.mirror.set(state);
+        state == IBV_QPS_ERR && before != state
+    }
+
+    /// It is in ERR, since just now if `is_new`: all completions are returned, and no receive is taken from a shared
+    /// queue any more, which programs wait for (InfiniBand Architecture Specification 1.4, section 11.6.3.1).
+    pub(super) fn failed(&self, is_new: bool) {
+        self.release();
+        if is_new && self.init.srq.is_some() {
+            self.push(IBV_EVENT_QP_LAST_WQE_REACHED);
+        }
     }
 
     /// Numbers what lies between two resets, in the adapter's [`ual_cm::Sequence`]: who makes a stream keeps
@@ -82,11 +92,12 @@ impl Qp {
     /// The stream of this life is over, or none was established: from now on posts complete as flushed. `lost`:
     /// the peer did not come, or does not respond.
     pub fn ended(&self, life: u64, lost: bool) {
+        let mut has_failed = false;
         let is_now = self.during(
             |now| now == life,
             |kept| {
                 self.lost.fetch_or(lost, Ordering::AcqRel);
-                self.store_state(kept, IBV_QPS_ERR);
+                has_failed = self.store_state(kept, IBV_QPS_ERR);
                 // Refused if the provider is in that state already.
                 let _ = self.vp.modify(QpChange::Error);
             },
@@ -94,10 +105,7 @@ impl Qp {
         if !is_now {
             return;
         }
-        self.release();
-        if self.init.srq.is_some() {
-            self.push(IBV_EVENT_QP_LAST_WQE_REACHED);
-        }
+        self.failed(has_failed);
         if lost {
             self.push(IBV_EVENT_QP_FATAL);
         }

@@ -6,11 +6,14 @@ use std::sync::mpsc;
 use std::thread;
 
 use ibv_sys::*;
+use ofa::verbs::async_event::*;
 use ofa::verbs::mr::warpline_ibv_dereg_mr;
 use ofa::verbs::qp::warpline_ibv_modify_qp;
 
 use crate::common::*;
 use crate::data::*;
+use crate::on_roce::on_both;
+use crate::watch;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
@@ -209,4 +212,56 @@ fn a_thread_goes_on_waiting_at_a_channel_that_is_destroyed() {
     // The descriptor for which it waits stays open, so that no other file gets its number.
     assert!(rustix::io::fcntl_getfd(fd).is_ok());
     assert!(ended.try_recv().is_err());
+}
+
+/// `IBV_EVENT_QP_LAST_WQE_REACHED` of this queue pair, among events that are queued now; all are acknowledged.
+fn last_requests(context: *mut ibv_context, qp: *mut ibv_qp) -> usize {
+    let mut found = 0;
+    // SAFETY: the open device's descriptor.
+    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw((*context).async_fd) };
+    while watch::readable(fd) {
+        let element = event_element { port_num: 0 };
+        let mut event = ibv_async_event { element, event_type: u32::MAX };
+        done!(warpline_ibv_get_async_event(context, &raw mut event));
+        // SAFETY: only compared.
+        let own = unsafe { event.element.qp } == qp;
+        found += usize::from(own && event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
+        call!(warpline_ibv_ack_async_event(&raw mut event));
+    }
+    found
+}
+
+#[test]
+fn a_queue_pair_with_a_shared_receive_queue_reports_its_last_request_once() {
+    on_both("ends::a_queue_pair_with_a_shared_receive_queue_reports_its_last_request_once", || {
+        for (own, peer) in [
+            (Some(By::Disconnect), None),
+            (Some(By::BreakQp), None),
+            (None, Some(By::Disconnect)),
+            (Some(By::BreakQp), Some(By::BreakQp)),
+        ] {
+            let (near, far) = (channel(), channel());
+            let (listener, at) = listener(far);
+            let active = resolved(near, &at);
+            done!(warpline_rdma_connect(active, &mut params(&[])));
+            let passive = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+            let attr = ibv_srq_attr { max_wr: 4, max_sge: 1, srq_limit: 0 };
+            let mut shared = ibv_srq_init_attr { srq_context: null_mut(), attr };
+            done!(warpline_rdma_create_srq(passive, null_mut(), &mut shared));
+            create_qp(passive);
+            done!(warpline_rdma_accept(passive, &mut params(&[])));
+            expect(near, RDMA_CM_EVENT_ESTABLISHED);
+            expect(far, RDMA_CM_EVENT_ESTABLISHED);
+            own.into_iter().for_each(|by| end(passive, by));
+            peer.into_iter().for_each(|by| end(active, by));
+            expect(near, RDMA_CM_EVENT_DISCONNECTED);
+            expect(far, RDMA_CM_EVENT_DISCONNECTED);
+            end(passive, By::BreakQp);
+            let (context, qp) = (shown(passive).verbs, shown(passive).qp);
+            assert_eq!(last_requests(context, qp), 1, "{own:?} {peer:?}");
+            call!(warpline_rdma_destroy_qp(passive));
+            call!(warpline_rdma_destroy_srq(passive));
+            Pair { near, far, listener, active, passive }.end();
+        }
+    });
 }

@@ -11,7 +11,7 @@ use ofa::verbs::channel::*;
 use crate::lab::*;
 use crate::watch;
 
-fn readable(fd: i32) -> bool {
+pub(crate) fn readable(fd: i32) -> bool {
     watch::readable(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 

@@ -18,6 +18,7 @@ mod immediates;
 #[path = "../common/interrupt.rs"]
 mod interrupt;
 mod lab;
+mod last_wqe;
 mod man_pages;
 mod misuse;
 #[path = "../common/roce.rs"]
