@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ibv_sys::*;
-use kal_os::fork::Once;
 use kal_os::lock;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::object;
@@ -62,12 +62,13 @@ impl Shown {
     }
 }
 
-/// Of the device's clock in kHz: it counts nanoseconds, and never goes back.
+/// Of the device's clock in kHz: it counts nanoseconds.
 pub(super) const CLOCK_KHZ: u64 = 1_000_000;
 
-fn ticks() -> u64 {
-    static BEGIN: Once<Instant> = Once::new();
-    BEGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+/// The device's clock: the same for all processes, and never going back.
+pub(super) fn ticks() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 // SAFETY: only the thread that iterates accesses it.

@@ -29,7 +29,8 @@ fn whole(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
         slots7: [null(); 16],
         // Completion queues are not moderated.
         modify_cq: None,
-        slots24: [null(); 7],
+        slots24: [null(); 6],
+        query_rt_values: Some(query::query_rt_values),
         create_cq_ex: Some(cq_ex::create_cq_ex),
         priv_: null(),
         query_device_ex: Some(query::query_device_ex),

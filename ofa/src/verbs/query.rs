@@ -11,7 +11,7 @@ use crate::caps;
 use crate::device::Device;
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::verbs::context::{PORT, context_of};
-use crate::verbs::cq_ex::CLOCK_KHZ;
+use crate::verbs::cq_ex::{CLOCK_KHZ, ticks};
 use crate::verbs::device::text;
 use ual::gid::{self, Gids};
 
@@ -70,6 +70,32 @@ pub(super) unsafe extern "C" fn query_device_ex(
         };
         // SAFETY: the caller has room for `size` octets; later fields than it or we know stay zeroes.
         unsafe { copy_out(&known, attr.cast(), size) };
+        Ok(())
+    }))
+}
+
+/// The device's clock, by which completions get time stamps (ibv_query_rt_values_ex(3)): as of adapters, its ticks are
+/// where nanoseconds would be.
+///
+/// # Safety
+/// The module's.
+pub(super) unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
+    // SAFETY: the caller's context.
+    let context = unsafe { context_of(context) };
+    // SAFETY: NULL, or the caller's structure.
+    let values = unsafe { values.as_mut() }.ok_or(EINVAL);
+    errno::code(context.and_then(|context| {
+        let values = values?;
+        context.adapter()?;
+        if values.comp_mask & !IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            return Err(EINVAL);
+        }
+        if values.comp_mask != 0 {
+            values.raw_clock = [0, ticks()];
+        }
         Ok(())
     }))
 }

@@ -15,8 +15,9 @@ use ofa::verbs::query::*;
 use ofa::verbs::rates::*;
 use ofa::verbs::srq::*;
 
-use crate::extended::front;
+use crate::extended::{front, queue, walk};
 use crate::lab::*;
+use crate::on_roce::on_both;
 
 /// The page, what it says, the result expected, and the call.
 type Row = (&'static str, &'static str, i64, fn(&Lab) -> i64);
@@ -294,6 +295,41 @@ fn a_region_whose_change_failed_is_only_deregistered() {
     }
 }
 
+/// ibv_query_rt_values_ex(3): the clock by which completions have their time stamps, in ticks.
+fn clock(lab: &Lab) -> u64 {
+    let mut values =
+        ibv_values_ex { comp_mask: IBV_VALUES_MASK_RAW_CLOCK, raw_clock: [u64::MAX, 0] };
+    let query = front(lab.context).query_rt_values.unwrap();
+    assert_eq!(unsafe { query(lab.context, &mut values) }, 0);
+    assert_eq!((values.comp_mask, values.raw_clock[0]), (IBV_VALUES_MASK_RAW_CLOCK, 0));
+    values.raw_clock[1]
+}
+
+#[test]
+fn completions_have_their_times_by_the_clock_that_the_device_tells() {
+    on_both("man_pages::completions_have_their_times_by_the_clock_that_the_device_tells", || {
+        let lab = Lab::new();
+        let cq = queue(lab.context, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
+        let mut init = ibv_qp_init_attr { recv_cq: cq.cast(), ..lab.init() };
+        let qp = unsafe { warpline_ibv_create_qp(lab.pd, &mut init) };
+        let mut err = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+        assert_eq!(modify(qp, &mut err, IBV_QP_STATE), 0);
+        let before = clock(&lab);
+        assert_eq!(lab.recv(qp, 1, &mut lab.sge(0, 8)), 0);
+        walk(cq);
+        let f = unsafe { &*cq };
+        let time = unsafe { f.read_completion_ts.unwrap()(cq) };
+        unsafe { f.end_poll.unwrap()(cq) };
+        assert!((before..=clock(&lab)).contains(&time), "{before} {time}");
+        // A value that there is not.
+        let mut values = ibv_values_ex { comp_mask: 1 << 1, raw_clock: [0; 2] };
+        let query = front(lab.context).query_rt_values.unwrap();
+        assert_eq!(unsafe { query(lab.context, &mut values) }, libc::EINVAL);
+        destroy(qp);
+        assert_eq!(unsafe { warpline_ibv_destroy_cq(cq.cast()) }, 0);
+    });
+}
+
 /// ibv_create_cq_ex(3): a time stamp belongs to the completion, however often it is read.
 #[test]
 fn a_completion_has_one_time() {
@@ -325,7 +361,7 @@ fn a_completion_has_one_time() {
     let query = front(lab.context).query_device_ex.unwrap();
     let size = size_of::<ibv_device_attr_ex>();
     assert_eq!(unsafe { query(lab.context, null_mut(), &mut known, size) }, 0);
-    assert!(known.completion_timestamp_mask != 0 && known.hca_core_clock != 0);
+    assert!(known.completion_timestamp_mask != 0 && known.hca_core_clock == 1_000_000);
     destroy(qp);
     assert_eq!(unsafe { warpline_ibv_destroy_cq(cq.cast()) }, 0);
 }

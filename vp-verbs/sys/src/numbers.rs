@@ -78,5 +78,6 @@ pub const IBV_SRQ_INIT_ATTR_PD: u32 = 2;
 pub const IBV_SRQT_BASIC: c_uint = 0;
 
 pub const IBV_FORK_UNNEEDED: c_uint = 2;
+pub const IBV_VALUES_MASK_RAW_CLOCK: u32 = 1 << 0;
 pub const IBV_REREG_MR_ERR_INPUT: c_int = -1;
 pub const IBV_REREG_MR_ERR_CMD: c_int = -4;

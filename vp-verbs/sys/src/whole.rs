@@ -31,7 +31,9 @@ pub struct verbs_context {
         Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,
     pub slots7: [*const c_void; 16],
     pub modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int>,
-    pub slots24: [*const c_void; 7],
+    pub slots24: [*const c_void; 6],
+    pub query_rt_values:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_values_ex) -> c_int>,
     pub create_cq_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
     pub priv_: *const c_void,
@@ -218,6 +220,13 @@ pub struct ibv_query_device_ex_input {
     pub comp_mask: u32,
 }
 
+#[repr(C)]
+pub struct ibv_values_ex {
+    pub comp_mask: u32,
+    /// `struct timespec`: seconds and nanoseconds.
+    pub raw_clock: [u64; 2],
+}
+
 /// What is not served here stays zeroes and has no names.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -252,6 +261,7 @@ const _: () = {
     assert!(offset_of!(verbs_context, behind) == VERBS_CONTEXT);
     assert!(offset_of!(verbs_context, query_port) == 6 * 8);
     assert!(offset_of!(verbs_context, modify_cq) == 23 * 8);
+    assert!(offset_of!(verbs_context, query_rt_values) == 30 * 8);
     assert!(offset_of!(verbs_context, create_cq_ex) == 31 * 8);
     assert!(offset_of!(verbs_context, query_device_ex) == 33 * 8);
     assert!(offset_of!(verbs_context, create_qp_ex) == 39 * 8);

@@ -35,7 +35,7 @@ fn facts() -> Vec<Fact> {
         ibv_qp_init_attr_ex as ibv_qp_init_attr_ex ibv_cq_init_attr_ex as ibv_cq_init_attr_ex
         ibv_srq_init_attr_ex as ibv_srq_init_attr_ex ibv_device_attr_ex as ibv_device_attr_ex
         ibv_gid_entry as ibv_gid_entry ibv_poll_cq_attr as ibv_poll_cq_attr
-        ibv_wc_tm_info as ibv_wc_tm_info ibv_modify_cq_attr as ibv_modify_cq_attr
+        ibv_wc_tm_info as ibv_wc_tm_info ibv_values_ex as ibv_values_ex ibv_modify_cq_attr as ibv_modify_cq_attr
         ibv_data_buf as ibv_data_buf);
     fields!(facts,
         ibv_device as whole_device { dev_name, dev_path, ibdev_path }
@@ -58,6 +58,7 @@ fn facts() -> Vec<Fact> {
         ibv_srq_init_attr_ex as ibv_srq_init_attr_ex { attr, comp_mask, srq_type, pd, cq }
         ibv_device_attr_ex as ibv_device_attr_ex { comp_mask, odp_caps, completion_timestamp_mask,
             hca_core_clock, device_cap_flags_ex, pci_atomic_caps, xrc_odp_caps, phys_port_cnt_ex }
+        ibv_values_ex as ibv_values_ex { raw_clock }
         ibv_gid_entry as ibv_gid_entry { gid_index, port_num, gid_type, ndev_ifindex });
     numbers!(facts, IBV_NODE_RNIC IBV_PORT_DOWN IBV_MTU_256 IBV_GID_TYPE_ROCE_V2
         IBV_DEVICE_CURR_QP_STATE_MOD IBV_DEVICE_RESIZE_MAX_WR IBV_ATOMIC_HCA IBV_ACCESS_ZERO_BASED
@@ -72,7 +73,7 @@ fn facts() -> Vec<Fact> {
         IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK IBV_WC_STANDARD_FLAGS
         IBV_CQ_INIT_ATTR_MASK_FLAGS IBV_CREATE_CQ_ATTR_SINGLE_THREADED
         IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN IBV_CQ_ATTR_MODERATE IBV_SRQ_INIT_ATTR_TYPE
-        IBV_SRQ_INIT_ATTR_PD IBV_SRQT_BASIC IBV_FORK_UNNEEDED);
+        IBV_SRQ_INIT_ATTR_PD IBV_SRQT_BASIC IBV_FORK_UNNEEDED IBV_VALUES_MASK_RAW_CLOCK);
     facts.push(("IBV_QP_EX_WITH_SEND_WITH_INV * 2 - 1".into(), IBV_QP_EX_WITH_ALL_RC));
     facts.push(("sizeof(struct ibv_device)".into(), offset_of!(whole_device, behind) as u64));
     let context = offset_of!(verbs_context, context);
@@ -90,7 +91,7 @@ fn facts() -> Vec<Fact> {
             facts.push((text, (context - offset_of!(verbs_context, $slot)) as u64));
         )*};
     }
-    slots!(query_port modify_cq create_cq_ex query_device_ex create_qp_ex get_srq_num
+    slots!(query_port modify_cq query_rt_values create_cq_ex query_device_ex create_qp_ex get_srq_num
         create_srq_ex sz);
     facts
 }
