@@ -21,6 +21,7 @@ use crate::errno::{EINVAL, Errno};
 use crate::fork::Here;
 use crate::log;
 use ual::gid::Gids;
+use ual::guid;
 
 const SPLIT: &str = "WARPLINE_VERBS_DEVICES";
 /// Shows RoCE in place of SoftRDMA.
@@ -175,16 +176,9 @@ impl Device {
         Ok(Gids::of(&self.ports()?, self.transport))
     }
 
-    /// The EUI-64 of its first interface with a hardware address (RFC 4291 appendix A); of its main
-    /// address if there is none.
+    /// Its GUID.
     pub fn guid(&self) -> u64 {
-        let ports = self.ports().unwrap_or_default();
-        let mac = ports.iter().find_map(|port| hardware_address(&port.interface));
-        let octets = match (mac, address_octets(&ports)) {
-            (Some([a, b, c, d, e, f]), _) => [a ^ 2, b, c, 0xff, 0xfe, d, e, f],
-            (None, [a, b, c, d]) => [2, 0, 0x5e, 0xfe, a, b, c, d],
-        };
-        u64::from_be_bytes(octets) ^ u64::from(self.index)
+        guid::of(&self.ports().unwrap_or_default(), self.index)
     }
 
     /// Whether it has this address.
@@ -215,29 +209,10 @@ impl Device {
     }
 }
 
-/// The last octets of the main address.
-fn address_octets(ports: &[PortInfo]) -> [u8; 4] {
-    match Gids::of(ports, Transport::Iwarp).address() {
-        IpAddr::V4(ip) => ip.octets(),
-        IpAddr::V6(ip) => {
-            let [.., a, b, c, d] = ip.octets();
-            [a, b, c, d]
-        }
-    }
-}
-
 /// The state of an interface in sysfs.
 fn sysfs(interface: &str, file: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{file}")).ok()?;
     Some(text.trim().to_owned())
-}
-
-/// The hardware address of an interface, as sysfs has it; none for loopback.
-fn hardware_address(interface: &str) -> Option<[u8; 6]> {
-    let text = sysfs(interface, "address")?;
-    let octets = text.split(':').map(|octet| u8::from_str_radix(octet, 16));
-    let octets: Vec<u8> = octets.collect::<Result<_, _>>().ok()?;
-    octets.try_into().ok().filter(|octets| *octets != [0; 6])
 }
 
 #[cfg(test)]

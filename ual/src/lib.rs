@@ -34,6 +34,7 @@ pub mod config;
 pub mod error;
 pub mod event;
 pub mod gid;
+pub mod guid;
 mod life;
 pub mod observe;
 mod posted;

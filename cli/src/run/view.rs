@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::getuid;
 use ual::Ual;
 use ual::gid::{self, Gids};
+use ual::guid;
 use ual::vp_api::{PortInfo, Transport};
 
 use super::adapters;
@@ -37,7 +38,8 @@ pub(super) fn directory(roce: bool) -> CliResult<PathBuf> {
     if !view.exists() {
         make(&base, &view, &tree).map_err(|error| failed(&view, &error))?;
     }
-    Ok(view)
+    // As the kernel names the working directory of who is in it.
+    fs::canonicalize(&view).map_err(|error| failed(&view, &error))
 }
 
 fn failed(path: &Path, error: &io::Error) -> CliError {
@@ -98,12 +100,14 @@ fn tree(ports: &[PortInfo], roce: bool) -> Tree {
     let mut tree = Tree::new();
     let text = |text: &str| Entry::Text(text.to_owned());
     tree.insert("sys/class/infiniband_verbs/abi_version".into(), text("6"));
+    // Without it, programs of libibumad do not look for devices.
+    tree.insert("sys/class/infiniband_mad/abi_version".into(), text("5"));
     tree.insert("dev/infiniband/rdma_cm".into(), Entry::Link("/dev/null"));
     for (index, (name, interface)) in adapters::own(roce).into_iter().enumerate() {
         let own = |port: &&PortInfo| interface.as_ref().is_none_or(|it| port.interface == *it);
         let ports: Vec<PortInfo> = ports.iter().filter(own).cloned().collect();
         let device = PathBuf::from("sys/class/infiniband").join(&name);
-        for (file, entry) in of_device(&ports, roce) {
+        for (file, entry) in of_device(&ports, index as u32, roce) {
             tree.insert(device.join(file), entry);
         }
         let verbs = PathBuf::from(format!("sys/class/infiniband_verbs/uverbs{index}"));
@@ -116,16 +120,22 @@ fn tree(ports: &[PortInfo], roce: bool) -> Tree {
 }
 
 /// Files of a device (Documentation/ABI/stable/sysfs-class-infiniband of the kernel).
-fn of_device(ports: &[PortInfo], roce: bool) -> Vec<(String, Entry)> {
+fn of_device(ports: &[PortInfo], index: u32, roce: bool) -> Vec<(String, Entry)> {
     let text = |name: &str, text: &str| (name.to_owned(), Entry::Text(text.to_owned()));
     let is_up = ports.iter().any(|port| port.online && !port.addresses.is_empty());
     let (node_type, name, transport) = match roce {
         true => ("1: CA", "RoCE over UDP", Transport::InfiniBand),
         false => ("4: RNIC", "SoftRDMA", Transport::Iwarp),
     };
+    let guid = in_groups(&guid::of(ports, index).to_be_bytes());
     let mut all = vec![
         text("node_type", node_type),
         text("node_desc", name),
+        text("node_guid", &guid),
+        text("sys_image_guid", &guid),
+        text("fw_ver", env!("CARGO_PKG_VERSION")),
+        text("hw_rev", "0"),
+        text("board_id", name),
         text("hca_type", name),
         text("device/numa_node", "-1"),
         text("ports/1/state", if is_up { "4: ACTIVE" } else { "1: DOWN" }),
@@ -141,9 +151,7 @@ fn of_device(ports: &[PortInfo], roce: bool) -> Vec<(String, Entry)> {
     ];
     let gids = Gids::of(ports, transport);
     for (index, gid) in gids.table().iter().enumerate() {
-        let groups = gid.chunks_exact(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
-        let groups: Vec<_> = groups.collect();
-        all.push(text(&format!("ports/1/gids/{index}"), &groups.join(":")));
+        all.push(text(&format!("ports/1/gids/{index}"), &in_groups(gid)));
         all.push(text(&format!("ports/1/gid_attrs/types/{index}"), "RoCE v2"));
         let address = gid::address_of(*gid);
         if let Some(port) = ports.iter().find(|port| port.addresses.contains(&address)) {
@@ -151,7 +159,15 @@ fn of_device(ports: &[PortInfo], roce: bool) -> Vec<(String, Entry)> {
         }
     }
     for port in ports {
-        all.push(text(&format!("device/net/{}/operstate", port.interface), "up"));
+        for (file, value) in [("operstate", "up"), ("dev_id", "0x0"), ("dev_port", "0")] {
+            all.push(text(&format!("device/net/{}/{file}", port.interface), value));
+        }
     }
     all
+}
+
+/// As the kernel writes GUIDs and GIDs.
+fn in_groups(octets: &[u8]) -> String {
+    let groups = octets.chunks_exact(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
+    groups.collect::<Vec<_>>().join(":")
 }

@@ -154,6 +154,79 @@ fn programs_that_look_below_sys_and_dev_find_the_devices() {
     }
 }
 
+/// Both devices: the options of `run`, and the name.
+const DEVICES: [(&[&str], &str); 2] =
+    [(&["--view"], "softrdma0"), (&["--view", "--roce"], "roce0")];
+
+#[test]
+fn every_function_of_the_c_library_that_takes_a_path_leads_into_the_view() {
+    if libraries::find("cc").is_none() {
+        return skip("the C library in the view", "package gcc is not installed");
+    }
+    // With functions for large files, and with those that check the size of buffers.
+    for flags in [&["-D_FILE_OFFSET_BITS=64"][..], &["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]] {
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let program = run::compile("cc", "view.c", &flags).unwrap();
+        for (options, device) in DEVICES {
+            let output = start(options, &[program.to_str().unwrap(), device]);
+            let printed = text(&output.stdout) + &text(&output.stderr);
+            assert!(output.status.success(), "{device}, {flags:?}:\n{printed}");
+        }
+    }
+}
+
+#[test]
+fn a_shown_device_has_the_files_of_an_adapter() {
+    let script = "cd /sys/class/infiniband/$0 && cat node_type node_desc node_guid sys_image_guid \
+        fw_ver hw_rev board_id hca_type ports/1/state ports/1/phys_state ports/1/rate \
+        ports/1/link_layer ports/1/lid ports/1/lid_mask_count ports/1/sm_lid ports/1/sm_sl \
+        ports/1/cap_mask ports/1/gids/0 ports/1/gid_attrs/types/0 ports/1/gid_attrs/ndevs/0 \
+        ports/1/pkeys/0 && pwd && cat /sys/class/infiniband_mad/abi_version";
+    for (options, device) in DEVICES {
+        let output = start(options, &["sh", "-c", script, device]);
+        let shown = text(&output.stdout);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(output.status.success(), "{shown}{}", text(&output.stderr));
+        assert_eq!((lines.len(), lines[lines.len() - 1]), (23, "5"), "{shown}");
+        assert_eq!(lines[21], format!("/sys/class/infiniband/{device}"));
+        // What libibverbs says is the same.
+        if libraries::find("ibv_devinfo").is_some() {
+            let output = start(options, &["ibv_devinfo", "-v"]);
+            let listed = text(&output.stdout);
+            for at in [2, 3, 4, 17] {
+                assert!(listed.contains(&gid(lines[at])), "{}: {listed}", lines[at]);
+            }
+        }
+    }
+}
+
+/// A GID as libibverbs writes it; what is none stays.
+fn gid(text: &str) -> String {
+    let plain = || text.parse().map(|ip: std::net::Ipv6Addr| ip.to_string());
+    plain().unwrap_or_else(|_| text.to_owned())
+}
+
+#[test]
+fn the_tools_of_infiniband_diags_find_the_devices() {
+    for name in ["ibstatus", "ibstat"] {
+        if libraries::find(name).is_none() {
+            let why = "package infiniband-diags is not installed";
+            skip(&format!("{name} in the view"), why);
+            continue;
+        }
+        for (options, device) in DEVICES {
+            let output = start(options, &[name]);
+            let (shown, error) = (text(&output.stdout), text(&output.stderr));
+            assert!(output.status.success() && error.is_empty(), "{name}: {shown}{error}");
+            // libibumad has no devices of iWARP.
+            let is_shown = name == "ibstatus" || device == "roce0";
+            assert_eq!(shown.contains(device), is_shown, "{name}: {shown}");
+            let state = shown.to_lowercase().contains("active");
+            assert_eq!(state, is_shown, "{name}: {shown}");
+        }
+    }
+}
+
 #[test]
 fn with_roce_the_device_is_a_channel_adapter_with_a_gid_for_each_address() {
     let script = "at=/sys/class/infiniband/roce0; cat $at/node_type $at/ports/1/link_layer \
