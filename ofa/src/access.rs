@@ -14,11 +14,11 @@ const RIGHTS: [(u32, Access); 5] = [
     (IBV_ACCESS_MW_BIND, Access::BIND),
 ];
 
-/// For persistent memory (rdma-core 43); an access of that kind is not served.
-const FLUSH: u32 = 1 << 8 | 1 << 9;
+/// What no device here announces: paging on demand, and flushes for persistent memory (rdma-core 43).
+const UNSUPPORTED: u32 = IBV_ACCESS_ON_DEMAND | 1 << 8 | 1 << 9;
 
-/// Flags without effect: memory is never pinned, and huge pages need nothing.
-const IGNORED: u32 = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
+/// Flags without effect: huge pages need nothing.
+const IGNORED: u32 = IBV_ACCESS_HUGETLB;
 
 fn rights(flags: u32) -> Access {
     let named = RIGHTS.iter().filter(|(flag, _)| flags & flag != 0);
@@ -28,17 +28,18 @@ fn rights(flags: u32) -> Access {
 /// Rights of a region. Local read is always granted (ibv_reg_mr(3)).
 ///
 /// # Errors
-/// EINVAL: remote write without local write, or an unknown flag. EOPNOTSUPP: flags of flushes.
+/// EINVAL: remote write without local write, or an unknown flag. EOPNOTSUPP: flags of capabilities that the device does
+/// not announce.
 pub(crate) fn of_region(flags: u32) -> Result<Access, Errno> {
     let needed = flags & (IBV_ACCESS_OPTIONAL_FIRST - 1);
     let known = RIGHTS.iter().fold(IGNORED | IBV_ACCESS_ZERO_BASED, |all, (flag, _)| all | flag);
-    match needed & !known {
-        0 => {}
-        unknown if unknown & !FLUSH == 0 => return Err(EOPNOTSUPP),
-        _ => return Err(EINVAL),
-    }
     let access = rights(needed) | Access::LOCAL_READ;
-    if access.valid_for_region() { Ok(access) } else { Err(EINVAL) }
+    match needed & !known {
+        _ if !access.valid_for_region() => Err(EINVAL),
+        0 => Ok(access),
+        unknown if unknown & !UNSUPPORTED == 0 => Err(EOPNOTSUPP),
+        _ => Err(EINVAL),
+    }
 }
 
 /// Rights that peers may use through a queue pair.
@@ -61,9 +62,11 @@ mod tests {
         assert_eq!(of_region(IBV_ACCESS_REMOTE_WRITE), Err(EINVAL));
         assert_eq!(of_region(IBV_ACCESS_REMOTE_ATOMIC), Err(EINVAL));
         let all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-        assert!(of_region(all | IBV_ACCESS_OPTIONAL_FIRST | IBV_ACCESS_ON_DEMAND).is_ok());
+        assert!(of_region(all | IBV_ACCESS_OPTIONAL_FIRST | IBV_ACCESS_HUGETLB).is_ok());
         assert_eq!(of_region(1 << 12), Err(EINVAL));
-        assert_eq!(of_region(all | FLUSH), Err(EOPNOTSUPP));
+        assert_eq!(of_region(all | IBV_ACCESS_ON_DEMAND), Err(EOPNOTSUPP));
+        assert_eq!(of_region(all | UNSUPPORTED), Err(EOPNOTSUPP));
+        assert_eq!(of_region(IBV_ACCESS_REMOTE_WRITE | UNSUPPORTED), Err(EINVAL));
         assert_eq!(of_window(all), Access::REMOTE_READ | Access::REMOTE_WRITE);
     }
 }

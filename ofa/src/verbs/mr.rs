@@ -58,16 +58,19 @@ fn init(
     flags: c_uint,
     key: u8,
 ) -> Result<MrInit, Errno> {
+    let access = access::of_region(flags)?;
     let addressing = match (flags & IBV_ACCESS_ZERO_BASED != 0, iova) {
         (true, _) | (false, 0) if !addr.is_null() => Addressing::ZeroBased,
         (_, iova) if iova == addr.addr() as u64 => Addressing::Absolute,
         (_, iova) => Addressing::Based(iova),
     };
-    let at = NonNull::new(addr.cast()).filter(|_| length > 0).ok_or(EINVAL)?;
+    if length == 0 || addr.addr().checked_add(length).is_none() {
+        return Err(EINVAL);
+    }
+    let at = NonNull::new(addr.cast()).ok_or(Errno(libc::EFAULT))?;
     // SAFETY: contract of ibv_reg_mr: the memory is the caller's until the region is deregistered, and what
     // is not mapped is refused or, if unmapped later, the caller's fault.
     let range = unsafe { MemRange::unowned(at, length) };
-    let access = access::of_region(flags)?;
     Ok(MrInit { pd: pd.id, range, addressing, access, key, pin: false })
 }
 

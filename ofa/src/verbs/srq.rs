@@ -65,12 +65,11 @@ fn create(
 ) -> Result<*mut ibv_srq, Errno> {
     let adapter = pd.1.adapter()?;
     let attrs = adapter.attrs();
-    if attr.max_wr > attrs.max_wr_per_srq || attr.max_sge > attrs.max_sge_recv {
+    if !(1..=attrs.max_wr_per_srq).contains(&attr.max_wr) || attr.max_sge > attrs.max_sge_recv {
         return Err(EINVAL);
     }
     // The limit is armed by ibv_modify_srq only.
-    let init =
-        SrqInit { pd: pd.1.id, depth: attr.max_wr.max(1), max_sge: attr.max_sge.max(1), limit: 0 };
+    let init = SrqInit { pd: pd.1.id, depth: attr.max_wr, max_sge: attr.max_sge.max(1), limit: 0 };
     let vp = adapter.rnic().create_srq(&init)?;
     let id = vp.id();
     pd.1.enter();

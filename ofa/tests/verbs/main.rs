@@ -24,6 +24,7 @@ mod misuse;
 #[path = "../common/roce.rs"]
 mod on_roce;
 mod processes;
+mod refusals;
 mod rendezvous;
 mod roce;
 mod signals;

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::mm::{Advice, madvise};
+use rustix::mm::{Advice, MsyncFlags, madvise, msync};
 use vp_api::MemRange;
 
 use crate::memory::AccessError;
@@ -59,15 +59,27 @@ pub fn atomic_rmw(
     Ok(old)
 }
 
-/// Whether the process may read (and, if `write`, write) the first and the last page of a range. Touches both pages
-/// without changing them. Holes between them are found only on access.
+/// Whether all pages of a range are mapped, and the process may read (and, if `write`, write) the first and the last.
+/// Touches both pages without changing them. Pages between them with other rights are found only on access.
 // RFC 5042 7.3 [SEC-13]
 pub(crate) fn probe(range: &MemRange, write: bool) -> rustix::io::Result<()> {
     let Some(last) = range.len().checked_sub(1) else { return Ok(()) };
     let first = range.addr().as_ptr();
     probe_page(first, write)?;
     let last = first.wrapping_add(last);
-    if page_of(last) == page_of(first) { Ok(()) } else { probe_page(last, write) }
+    match page_of(last) - page_of(first) {
+        0 => return Ok(()),
+        between if between > rustix::param::page_size() => all_mapped(first, between)?,
+        _ => {}
+    }
+    probe_page(last, write)
+}
+
+/// Whether all pages of so many octets from the page of this address on are mapped: no page is touched.
+fn all_mapped(addr: *mut u8, octets: usize) -> rustix::io::Result<()> {
+    let page = addr.map_addr(|_| page_of(addr));
+    // SAFETY: with this flag Linux writes nothing and looks for holes only (msync(2)).
+    unsafe { msync(page.cast(), octets, MsyncFlags::ASYNC) }
 }
 
 /// Whether `probe` works on this kernel (Linux 5.14 on).
