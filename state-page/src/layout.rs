@@ -24,6 +24,16 @@ pub const CM_COUNTERS: usize = 16;
 /// which no receive was posted that is long enough.
 pub const DROP_REASONS: [&str; 4] = ["stray", "damaged", "unready", "overrun"];
 
+/// Text of another process for a terminal: `?` for each character that controls it, or changes the direction or the line
+/// of what follows.
+pub fn printable(text: &str) -> String {
+    let controls = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if controls(c) { '?' } else { c }).collect()
+}
+
 /// A field of a record, as an atomic for writers and a plain value for readers.
 pub trait Field {
     /// The plain value.
@@ -88,11 +98,7 @@ impl<const WORDS: usize> Field for Text<WORDS> {
     fn read(from: &[u8]) -> String {
         let from = &from[..from.len().min(8 * WORDS)];
         let text = from.split(|octet| *octet == 0).next().unwrap_or_default();
-        // The text goes to terminals: drop control characters.
-        String::from_utf8_lossy(text)
-            .chars()
-            .map(|c| if c.is_control() { '?' } else { c })
-            .collect()
+        printable(&String::from_utf8_lossy(text))
     }
 }
 
@@ -598,6 +604,7 @@ mod tests {
             ("0123456789abcdefg", "0123456789abcdef"),
             ("", ""),
             ("x\u{1b}[2Jy", "x?[2Jy"),
+            ("x\u{9b}2J\u{202e}y", "x?2J?y"),
         ] {
             text.set(set);
             assert_eq!(Text::<2>::read(&dump(&text.0.each_ref().map(|w| w.load(Relaxed)))), read);

@@ -1,18 +1,26 @@
 //! Takes a snapshot of a page; validates every octet.
 //!
-//! The file is read three times. Records of the second reading are valid if their generation is even and the
-//! same in the first and the third: they are of one queue pair. Records that are being changed are left out,
-//! and counted.
+//! First the header is read and checked, then the records that it counts, [`PART`] octets at a time, each part three
+//! times. Records of the second reading are valid if their generation is even and the same in the first and the third:
+//! they are of one queue pair. Records that are being changed are left out, and counted.
+//!
+//! The owner of a page may be hostile: its file may have any length, with or without content, and change at any moment.
+//! What is read and kept of it is bounded by the header's counts and by the reader's limit.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU64;
 
-use crate::layout::{DEVICE, DEVICES, Field, MAGIC, SLOT, VERSION, flag};
+use crate::layout::{DEVICE, DEVICES, DEVICES_AT, Field, MAGIC, SLOT, VERSION, flag};
 pub use crate::layout::{DeviceState, Process, QueuePair};
 
-/// Bound of what is read of a page in octets: a million queue pairs.
+/// Octets of the largest page: a million queue pairs.
 pub const LARGEST: u64 = 300 << 20;
+/// Octets of the largest record that a later version may have.
+const LARGEST_RECORD: u32 = 4096;
+/// Octets that are read at once.
+const PART: usize = 64 << 10;
 
 /// What a process publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,95 +74,115 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Three readings of a page.
-#[derive(Clone, Debug, Default)]
-pub struct Octets([Vec<u8>; 3]);
+/// Why a page was not read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Unread {
+    /// The system's error.
+    Os(io::Error),
+    /// The octets are not a page.
+    Malformed(Malformed),
+    /// It has more octets than the reader's limit.
+    TooLarge {
+        /// Octets of the page.
+        octets: u64,
+    },
+}
 
-impl Octets {
-    /// Reads a file, up to [`LARGEST`] octets.
-    ///
-    /// # Errors
-    /// Those of reading the file.
-    pub fn of(file: &File) -> io::Result<Self> {
-        let octets = file.metadata()?.len().min(LARGEST) as usize;
-        let mut all = Self::default();
-        for reading in &mut all.0 {
-            reading.resize(octets, 0);
-            let mut at = 0;
-            while at < octets {
-                match file.read_at(&mut reading[at..], at as u64) {
-                    Ok(0) => break,
-                    Ok(read) => at += read,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            reading.truncate(at);
-        }
-        Ok(all)
-    }
-
-    /// Three readings by the caller.
-    pub fn made_of(readings: [Vec<u8>; 3]) -> Self {
-        Self(readings)
-    }
-
-    /// Parses the readings.
-    ///
-    /// # Errors
-    /// They are not a page.
-    pub fn page(&self) -> Result<Page, Malformed> {
-        let process = Process::read(&self.0[1]);
-        check(&process, self.0[1].len() as u64)?;
-        let mut changing = 0;
-        let devices = self.records(
-            Section { at: process.devices_at, size: process.device_size, count: process.devices },
-            &mut changing,
-            DeviceState::read,
-        );
-        let queue_pairs = self.records(
-            Section { at: process.slots_at, size: process.slot_size, count: process.slots },
-            &mut changing,
-            QueuePair::read,
-        );
-        let devices: Vec<_> = devices.into_iter().filter(|(_, of)| of.used == 1).collect();
-        let queue_pairs = queue_pairs.into_iter().map(|(_, of)| of).filter(|of| of.used == 1);
-        Ok(Page { queue_pairs: queue_pairs.collect(), process, devices, changing })
-    }
-
-    fn records<T>(
-        &self,
-        section: Section,
-        changing: &mut u32,
-        read: impl Fn(&[u8]) -> T,
-    ) -> Vec<(u32, T)> {
-        let mut out = Vec::new();
-        for index in 0..section.count {
-            let Some([before, now, after]) = self.record(&section, index) else { break };
-            let [before, stands, after] =
-                [before, now, after].map(<std::sync::atomic::AtomicU64 as Field>::read);
-            if before != after || stands != after || after % 2 != 0 {
-                *changing += 1;
-                continue;
-            }
-            // Never used: skip it.
-            if after != 0 {
-                out.push((index, read(now)));
-            }
-        }
-        out
-    }
-
-    /// A record in each of the readings, if complete.
-    fn record(&self, section: &Section, index: u32) -> Option<[&[u8]; 3]> {
-        let size = section.size as usize;
-        let at = (index as usize).checked_mul(size)?.checked_add(section.at as usize)?;
-        let end = at.checked_add(size)?;
-        let [a, b, c] = &self.0;
-        Some([a.get(at..end)?, b.get(at..end)?, c.get(at..end)?])
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        Self::Os(error)
     }
 }
 
+impl From<Malformed> for Unread {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+/// Octets that change while they are read.
+pub trait Source {
+    /// How many there are now.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn octets(&self) -> io::Result<u64>;
+
+    /// Reads some of them from offset `at` on, for the first, second or third reading (0 to 2); returns how many: 0 at the
+    /// end.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn read(&self, reading: usize, at: u64, room: &mut [u8]) -> io::Result<usize>;
+}
+
+impl Source for File {
+    fn octets(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read(&self, _reading: usize, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        self.read_at(room, at)
+    }
+}
+
+/// Three readings by the caller.
+impl Source for [Vec<u8>; 3] {
+    fn octets(&self) -> io::Result<u64> {
+        Ok(self[1].len() as u64)
+    }
+
+    fn read(&self, reading: usize, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        let rest = usize::try_from(at).ok().and_then(|at| self[reading].get(at..));
+        let rest = rest.unwrap_or_default();
+        let octets = rest.len().min(room.len());
+        room[..octets].copy_from_slice(&rest[..octets]);
+        Ok(octets)
+    }
+}
+
+/// Reads until the room is full, or to the end; returns how many octets.
+fn fill(from: &impl Source, reading: usize, at: u64, room: &mut [u8]) -> io::Result<usize> {
+    let mut have = 0;
+    while have < room.len() {
+        match from.read(reading, at + have as u64, &mut room[have..]) {
+            Ok(0) => break,
+            Ok(read) => have += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(have)
+}
+
+impl Page {
+    /// Reads a page of at most `most` octets; returns it, and how many octets it has.
+    ///
+    /// # Errors
+    /// See [`Unread`].
+    pub fn read(from: &impl Source, most: u64) -> Result<(Self, u64), Unread> {
+        let mut header = [0; DEVICES_AT];
+        let have = fill(from, 1, 0, &mut header)?;
+        let process = Process::read(&header[..have]);
+        let octets = check(&process, from.octets()?)?;
+        if octets > most {
+            return Err(Unread::TooLarge { octets });
+        }
+        let (at, size, count) = (process.devices_at, process.device_size, process.devices);
+        let devices = records(from, Section { at, size, count }, |index, octets| {
+            let of = DeviceState::read(octets);
+            (of.used == 1).then_some((index, of))
+        })?;
+        let (at, size, count) = (process.slots_at, process.slot_size, process.slots);
+        let slots = records(from, Section { at, size, count }, |_, octets| {
+            Some(QueuePair::read(octets)).filter(|of| of.used == 1)
+        })?;
+        let changing = devices.changing + slots.changing;
+        let (devices, queue_pairs) = (devices.valid, slots.valid);
+        Ok((Self { process, devices, queue_pairs, changing }, octets))
+    }
+}
 /// Consecutive records of one size, by their offset in the file.
 struct Section {
     at: u32,
@@ -162,7 +190,46 @@ struct Section {
     count: u32,
 }
 
-fn check(process: &Process, is: u64) -> Result<(), Malformed> {
+/// Records of a section.
+struct Records<T> {
+    valid: Vec<T>,
+    changing: u32,
+}
+
+/// Reads the records; `of` makes what is kept of a valid one, from its index and its octets.
+fn records<T>(
+    from: &impl Source,
+    section: Section,
+    of: impl Fn(u32, &[u8]) -> Option<T>,
+) -> io::Result<Records<T>> {
+    let mut all = Records { valid: Vec::new(), changing: 0 };
+    let size = section.size as usize;
+    let (count, in_part) = (section.count as usize, PART / size);
+    let mut readings = [const { Vec::new() }; 3];
+    for first in (0..count).step_by(in_part) {
+        let at = u64::from(section.at) + (first * size) as u64;
+        for (n, reading) in readings.iter_mut().enumerate() {
+            reading.resize(size * in_part.min(count - first), 0);
+            let have = fill(from, n, at, reading)?;
+            reading.truncate(have);
+        }
+        let [before, now, after] = readings.each_ref().map(|reading| reading.chunks_exact(size));
+        let generation = <AtomicU64 as Field>::read;
+        for (n, ((before, now), after)) in before.zip(now).zip(after).enumerate() {
+            let [before, stands, after] = [before, now, after].map(generation);
+            if before != after || stands != after || after % 2 != 0 {
+                all.changing += 1;
+            } else if after != 0 {
+                // Not 0: it was used.
+                all.valid.extend(of((first + n) as u32, now));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Checks the header of a file of `is` octets; returns how many the page has.
+fn check(process: &Process, is: u64) -> Result<u64, Malformed> {
     if process.magic != MAGIC {
         return Err(Malformed::Magic);
     }
@@ -172,6 +239,9 @@ fn check(process: &Process, is: u64) -> Result<(), Malformed> {
     // Later versions append.
     if (process.device_size as usize) < DEVICE || (process.slot_size as usize) < SLOT {
         return Err(Malformed::Header("its records are smaller than those of version 1"));
+    }
+    if process.device_size.max(process.slot_size) > LARGEST_RECORD {
+        return Err(Malformed::Header("its records are larger than those of any version"));
     }
     let sizes = process.device_size | process.slot_size | process.devices_at | process.slots_at;
     if !sizes.is_multiple_of(8) {
@@ -186,14 +256,13 @@ fn check(process: &Process, is: u64) -> Result<(), Malformed> {
         process.slot_size,
         process.slots,
     ));
-    // A page beyond the bound is read up to it.
-    if needs > is && needs <= LARGEST {
-        return Err(Malformed::Short { is, needs });
-    }
     if needs > LARGEST {
         return Err(Malformed::Header("it has more queue pairs than there can be"));
     }
-    Ok(())
+    if needs > is {
+        return Err(Malformed::Short { is, needs });
+    }
+    Ok(needs)
 }
 
 impl QueuePair {

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 use state_page::layout::{DEVICE, DEVICES, DEVICES_AT, MAGIC, SLOT, SLOTS_AT, VERSION};
-use state_page::place::{Outcome, Unusable, boot_id, pages, pid_namespace, start_of};
-use state_page::read::{Malformed, Octets};
+use state_page::place::{self, Found};
+use state_page::place::{Limits, Outcome, Unusable, boot_id, pid_namespace, start_of};
+use state_page::read::{LARGEST, Malformed, Page, Unread};
 
 /// A page with `slots` slots, of a process that started at `start`.
 fn page(slots: u32, pid: u32, start: u64) -> Vec<u8> {
@@ -46,8 +47,16 @@ fn page(slots: u32, pid: u32, start: u64) -> Vec<u8> {
     octets
 }
 
-fn thrice(octets: &[u8]) -> Octets {
-    Octets::made_of([octets.to_vec(), octets.to_vec(), octets.to_vec()])
+fn of(readings: [Vec<u8>; 3]) -> Result<Page, Malformed> {
+    match Page::read(&readings, LARGEST) {
+        Ok((page, _)) => Ok(page),
+        Err(Unread::Malformed(malformed)) => Err(malformed),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+fn thrice(octets: &[u8]) -> Result<Page, Malformed> {
+    of([octets.to_vec(), octets.to_vec(), octets.to_vec()])
 }
 
 #[test]
@@ -56,24 +65,24 @@ fn a_record_that_is_being_changed_is_left_out() {
     let mut after = before.clone();
     let (second, third) = (SLOTS_AT + SLOT, SLOTS_AT + 2 * SLOT);
     after[second] = 4;
-    let all = Octets::made_of([before.clone(), before.clone(), after]).page().unwrap();
+    let all = of([before.clone(), before.clone(), after]).unwrap();
     assert_eq!(all.queue_pairs.iter().map(|qp| qp.qp).collect::<Vec<_>>(), [7, 9]);
     assert_eq!(all.changing, 1);
     // Odd: it is being written.
     let mut odd = before;
     odd[third] = 3;
-    let all = thrice(&odd).page().unwrap();
+    let all = thrice(&odd).unwrap();
     assert_eq!((all.queue_pairs.len(), all.changing), (2, 1));
 }
 
 #[test]
 fn malformed_pages_are_named() {
     let good = page(2, 1, 1);
-    assert_eq!(thrice(&good).page().unwrap().queue_pairs.len(), 2);
+    assert_eq!(thrice(&good).unwrap().queue_pairs.len(), 2);
     let with = |at: usize, half: u32| {
         let mut octets = good.clone();
         octets[at..at + 4].copy_from_slice(&half.to_ne_bytes());
-        thrice(&octets).page().unwrap_err()
+        thrice(&octets).unwrap_err()
     };
     assert_eq!(with(0, 0), Malformed::Magic);
     assert_eq!(with(8, 2), Malformed::Version(2));
@@ -83,11 +92,11 @@ fn malformed_pages_are_named() {
     assert!(matches!(with(36, u32::MAX), Malformed::Header(_)), "slots without number");
     assert!(matches!(with(36, 3), Malformed::Short { .. }));
     for end in 0..good.len() {
-        assert!(thrice(&good[..end]).page().is_err(), "{end}");
+        assert!(thrice(&good[..end]).is_err(), "{end}");
     }
     // Truncated between two readings: records in all of them are valid.
     let [a, b, c] = [good.clone(), good.clone(), good[..SLOTS_AT + SLOT].to_vec()];
-    assert_eq!(Octets::made_of([a, b, c]).page().unwrap().queue_pairs.len(), 1);
+    assert_eq!(of([a, b, c]).unwrap().queue_pairs.len(), 1);
 }
 
 #[test]
@@ -104,7 +113,7 @@ fn a_later_layout_that_appends_is_read() {
         record[12..16].copy_from_slice(&qp.to_ne_bytes());
         octets.extend(record);
     }
-    let page = thrice(&octets).page().unwrap();
+    let page = thrice(&octets).unwrap();
     assert_eq!(page.queue_pairs.iter().map(|qp| qp.qp).collect::<Vec<_>>(), [5, 6]);
 }
 
@@ -129,9 +138,14 @@ impl Dir {
     }
 
     fn pages(&self) -> Vec<(String, Outcome)> {
+        self.pages_within(&mut { Limits::ALL })
+    }
+
+    fn pages_within(&self, limits: &mut Limits) -> Vec<(String, Outcome)> {
         let uid = rustix::process::geteuid().as_raw();
         let name = |path: PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
-        pages(&self.0, uid).unwrap().into_iter().map(|f| (name(f.path), f.outcome)).collect()
+        let found = place::pages(&self.0, uid, None, limits).unwrap();
+        found.into_iter().map(|f| (name(f.path), f.outcome)).collect()
     }
 }
 
@@ -139,6 +153,10 @@ impl Drop for Dir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+fn pages(path: &Path, uid: u32) -> Result<Vec<Found>, Unusable> {
+    place::pages(path, uid, None, &mut { Limits::ALL })
 }
 
 fn hold(path: &Path) -> File {
@@ -152,21 +170,79 @@ fn pages_of_dead_processes_are_removed_with_their_sockets() {
     let dir = Dir::new();
     let own = std::process::id();
     let start = start_of(own).unwrap();
-    let alive = dir.put("1.state", &page(1, own, start));
+    let alive = dir.put(&format!("{own}.state"), &page(1, own, start));
     let reused = dir.put("2.state", &page(1, own, start - 1));
     dir.put("3.state", &page(1, own, start));
     dir.put("3.sock", b"");
     dir.put("other", b"");
     let _holds = [hold(&alive), hold(&reused)];
     let found = dir.pages();
-    assert!(
-        matches!(&found[0], (name, Outcome::Alive(page)) if name == "1.state" && page.queue_pairs.len() == 1)
-    );
-    assert!(matches!(&found[1], (name, Outcome::Removed) if name == "2.state"), "{found:?}");
-    assert!(matches!(&found[2], (name, Outcome::Removed) if name == "3.state"), "{found:?}");
+    let outcome = |name: &str| &found.iter().find(|(of, _)| of == name).unwrap().1;
+    let alive = format!("{own}.state");
+    assert!(matches!(outcome(&alive), Outcome::Alive(page) if page.queue_pairs.len() == 1));
+    assert!(matches!(outcome("2.state"), Outcome::Removed), "{found:?}");
+    assert!(matches!(outcome("3.state"), Outcome::Removed), "{found:?}");
     let mut left: Vec<_> = fs::read_dir(&dir.0).unwrap().map(|e| e.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, ["1.state", "other"]);
+    assert_eq!(left, [&*alive, "other"]);
+}
+
+/// What the file system and the header promise may be more than anybody wants to read.
+#[test]
+fn no_more_is_read_than_the_header_counts_and_the_limits_allow() {
+    let dir = Dir::new();
+    let own = std::process::id();
+    let octets = page(2, own, start_of(own).unwrap());
+    let long = dir.put(&format!("{own}.state"), &octets);
+    let _long = hold(&long);
+    File::options().write(true).open(&long).unwrap().set_len(1 << 40).unwrap();
+    let mut limits = Limits { octets: octets.len() as u64, ..Limits::ALL };
+    assert!(matches!(&dir.pages_within(&mut limits)[0].1, Outcome::Alive(_)));
+    assert_eq!(limits, Limits { octets: 0, pages: Limits::ALL.pages - 1 });
+    let found = dir.pages_within(&mut limits);
+    let all = octets.len() as u64;
+    assert!(
+        matches!(found[0].1, Outcome::Skipped { octets, left: 0 } if octets == all),
+        "{found:?}"
+    );
+    // Two names are one too many.
+    dir.put("99.state", b"");
+    let mut limits = Limits { pages: 1, ..Limits::ALL };
+    let found = dir.pages_within(&mut limits);
+    assert!(matches!(found[1].1, Outcome::More) && found.len() == 2, "{found:?}");
+    // Gaps of a file that says that it has a million queue pairs.
+    let many = (300 << 20) / SLOT as u32 - 100;
+    let mut header = octets[..SLOTS_AT].to_vec();
+    header[36..40].copy_from_slice(&many.to_ne_bytes());
+    fs::write(&long, header).unwrap();
+    File::options().write(true).open(&long).unwrap().set_len(1 << 40).unwrap();
+    let mut limits = Limits::OF_USER;
+    let found = dir.pages_within(&mut limits);
+    let is_skipped = |(_, of): &(String, Outcome)| matches!(of, Outcome::Skipped { .. });
+    assert!(found.iter().any(is_skipped) && limits.octets == Limits::OF_USER.octets, "{found:?}");
+}
+
+#[test]
+fn only_files_with_names_of_pages_are_touched() {
+    let dir = Dir::new();
+    for name in
+        ["docker.state", "07.state", "+7.state", "7.x.state", "7.0.1.state", ".state", "7state"]
+    {
+        dir.put(name, b"");
+    }
+    dir.put("docker.sock", b"");
+    assert!(dir.pages().is_empty());
+    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 8);
+}
+
+/// It claims to be of another process than its name says.
+#[test]
+fn a_page_with_the_name_of_another_process_is_foreign() {
+    let dir = Dir::new();
+    let own = std::process::id();
+    let page = dir.put("1.state", &page(1, own, start_of(own).unwrap()));
+    let _hold = hold(&page);
+    assert!(matches!(dir.pages()[..], [(_, Outcome::Foreign)]));
 }
 
 #[test]

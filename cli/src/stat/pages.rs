@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use state_page::place::{self, Outcome, Unusable};
+use state_page::layout::printable;
+use state_page::place::{self, Limits, Outcome, Unusable};
 use state_page::read::Page;
 
 use crate::error::CliResult;
@@ -38,6 +39,11 @@ pub(crate) fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// A path for people.
+fn shown(path: &Path) -> String {
+    printable(&path.display().to_string())
+}
+
 /// Name of an interface by its number.
 pub(crate) fn face(number: u32) -> &'static str {
     match number {
@@ -48,7 +54,8 @@ pub(crate) fn face(number: u32) -> &'static str {
 }
 
 impl Snapshot {
-    /// Reads the pages of all processes, or of one; of this user, or of all.
+    /// Reads the pages of all processes, or of one; of this user, or of all. Those of other users together have limits as
+    /// large as this user's own.
     pub(crate) fn take(pid: Option<u32>, all: bool) -> CliResult<Self> {
         let (own, uid) = (directory(), uid());
         // Root may name a process of another user.
@@ -61,20 +68,31 @@ impl Snapshot {
             removed: 0,
             directories: Vec::new(),
         };
+        let mut others = Limits::ALL;
+        let mut directories = directories.into_iter();
+        if let Some((own, uid)) = directories.next() {
+            snapshot.read(&own, uid, pid, &mut { Limits::ALL });
+        }
         for (directory, uid) in directories {
-            snapshot.directories.push(directory.display().to_string());
-            match place::pages(&directory, uid) {
-                Ok(found) => found.into_iter().for_each(|found| snapshot.add(found)),
-                // No process has published yet.
-                Err(Unusable::Os(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(why) => {
-                    snapshot.troubles.push((directory.display().to_string(), why.to_string()));
-                }
-            }
+            let given = others.min(Limits::OF_USER);
+            let mut left = given;
+            snapshot.read(&directory, uid, pid, &mut left);
+            others = others.without(given, left);
         }
         snapshot.processes.retain(|seen| pid.is_none_or(|pid| seen.page.process.pid == pid));
         snapshot.processes.sort_by_key(|seen| seen.page.process.pid);
         Ok(snapshot)
+    }
+
+    fn read(&mut self, directory: &Path, of: u32, pid: Option<u32>, limits: &mut Limits) {
+        let shown = shown(directory);
+        match place::pages(directory, of, pid, limits) {
+            Ok(found) => found.into_iter().for_each(|found| self.add(found)),
+            // No process has published yet.
+            Err(Unusable::Os(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(why) => self.troubles.push((shown.clone(), why.to_string())),
+        }
+        self.directories.push(shown);
     }
 
     fn add(&mut self, found: place::Found) {
@@ -94,10 +112,17 @@ impl Snapshot {
             }
             Outcome::Unreadable(error) => format!("it cannot be read: {error}"),
             Outcome::Malformed(malformed) => malformed.to_string(),
-            Outcome::Foreign => "it is no regular file of the directory's owner".to_owned(),
+            Outcome::Foreign => {
+                "it is no regular file of the directory's owner, or names another's process"
+                    .to_owned()
+            }
+            Outcome::Skipped { octets, left } => {
+                format!("skipped: it has {octets} octets, and the limit for its user leaves {left}")
+            }
+            Outcome::More => "it has too many files: only some pages were read".to_owned(),
             _ => "it cannot be used".to_owned(),
         };
-        self.troubles.push((path.display().to_string(), trouble));
+        self.troubles.push((shown(&path), trouble));
     }
 
     /// Of these pages.

@@ -9,6 +9,8 @@ use crate::output::{count, table};
 
 /// Most connections that are printed of one process; there may be thousands.
 const MOST: usize = 1000;
+/// Most files that cannot be used and are named; any user can make such files.
+const MOST_TROUBLES: usize = 20;
 
 /// The tables.
 pub(crate) fn text(before: &Snapshot, snapshot: &Snapshot) -> String {
@@ -22,8 +24,12 @@ pub(crate) fn text(before: &Snapshot, snapshot: &Snapshot) -> String {
     for seen in snapshot.processes.iter().filter(|seen| !seen.page.queue_pairs.is_empty()) {
         out += &connections(seen, &earlier);
     }
-    for (file, what) in &snapshot.troubles {
+    for (file, what) in snapshot.troubles.iter().take(MOST_TROUBLES) {
         out += &format!("\n{file}: {what}\n");
+    }
+    let more = snapshot.troubles.len().saturating_sub(MOST_TROUBLES);
+    if more > 0 {
+        out += &format!("\nand {}: `--json` has all\n", count(more as u64, "more such file"));
     }
     out
 }
@@ -32,7 +38,8 @@ fn process(seen: &Seen, earlier: &Earlier<'_>) -> Vec<String> {
     let (of, page) = (&seen.page.process, &seen.page);
     let mut all = Rate::default();
     page.queue_pairs.iter().for_each(|qp| all += earlier.rate(seen, qp));
-    let registered: u64 = page.devices.iter().map(|(_, device)| device.region_octets).sum();
+    let registered =
+        page.devices.iter().fold(0u64, |sum, (_, of)| sum.saturating_add(of.region_octets));
     let connected = page.queue_pairs.iter().filter(|qp| qp.state == state::RTS).count();
     vec![
         format!("{} {}", of.pid, program(&of.exe)),

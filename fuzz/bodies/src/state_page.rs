@@ -2,7 +2,7 @@
 //! than there are octets for.
 
 use state_page::layout::SLOT;
-use state_page::read::Octets;
+use state_page::read::{LARGEST, Page};
 
 use crate::set_up;
 
@@ -21,7 +21,7 @@ pub fn run(input: &[u8]) {
         [short.clone(), octets.to_vec(), octets.to_vec()],
         [octets.to_vec(), octets.to_vec(), short],
     ] {
-        if let Ok(page) = Octets::made_of(readings).page() {
+        if let Ok((page, _)) = Page::read(&readings, LARGEST) {
             assert!(page.queue_pairs.len() <= octets.len() / SLOT);
             assert!(!page.process.exe.chars().any(char::is_control));
         }

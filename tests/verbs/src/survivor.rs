@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use state_page::layout::state;
-use state_page::place::{self, Outcome};
+use state_page::place::{self, Limits, Outcome};
 use state_page::read::QueuePair;
 
 use crate::process::{Process, waits_for_a_client};
@@ -71,7 +71,7 @@ pub fn ends_or_is_ended(left: &mut Process) -> Result<(), String> {
 fn has_no_connection(process: &Process) -> bool {
     let user = rustix::process::geteuid().as_raw();
     let directory = place::directory(|name| std::env::var_os(name), user);
-    let pages = place::pages(&directory, user).unwrap_or_default();
+    let pages = place::pages(&directory, user, None, &mut { Limits::ALL }).unwrap_or_default();
     let connected = |of: &QueuePair| of.state == state::RTS;
     pages.into_iter().any(|found| match found.outcome {
         Outcome::Alive(page) => {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::common::{LOCALHOST, Side, connect, is_alone, policy};
 use serde_json::Value;
 use state_page::layout::state;
-use state_page::place::{self, Outcome};
+use state_page::place::{self, Limits, Outcome};
 use state_page::read::{Page, QueuePair};
 use ual::config::Observe;
 use ual::vp_api::{Remote, SendOp};
@@ -23,7 +23,9 @@ fn directory() -> PathBuf {
 
 /// The page of this process, if it has one.
 fn page() -> Option<Page> {
-    let found = place::pages(&directory(), rustix::process::geteuid().as_raw()).ok()?;
+    let found =
+        place::pages(&directory(), rustix::process::geteuid().as_raw(), None, &mut { Limits::ALL })
+            .ok()?;
     let alive = found.into_iter().filter_map(|found| match found.outcome {
         Outcome::Alive(page) => Some(*page),
         _ => None,
