@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
 
-use serde_json::json;
+use ual::observe::questions::{Capture as Begun, CaptureEnded, Question};
 use ual::vp_api::capture::{Kind, Record};
 
 pub(crate) use args::CaptureArgs;
@@ -43,8 +43,8 @@ pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
         octets => format!("FPDUs, with up to {octets} octets of payload each"),
     };
     let (mut feed, theirs) = Feed::new()?;
-    let question = json!({ "ask": "capture", "payload": args.payload });
-    let begun = ask::ask(&seen.socket, &question, Some(theirs.as_fd())).map_err(refused)?;
+    let question = Question::Capture { payload: args.payload };
+    let begun: Begun = ask::ask(seen, &question, Some(theirs.as_fd())).map_err(refused)?;
     drop(theirs);
     // Not earlier: without a capture, an existing file must stay.
     let out = create(&args.output)?;
@@ -64,10 +64,10 @@ pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
     let ended = capture.follow(args, &mut feed, &mut pcapng)?;
     if !ended {
         // FPDUs in the memory are read first.
-        let question = json!({ "ask": "end_capture", "number": begun["capture"] });
-        if let Ok(answer) = ask::ask(&seen.socket, &question, None) {
+        let question = Question::EndCapture { number: begun.capture };
+        if let Ok(ended) = ask::ask::<CaptureEnded>(seen, &question, None) {
             while capture.advance(&mut feed, &mut pcapng)? {}
-            capture.drop_to(answer["dropped"].as_u64().unwrap_or(0));
+            capture.drop_to(ended.dropped);
         }
     }
     pcapng.end(capture.fpdus, capture.dropped)?;

@@ -11,6 +11,7 @@
 
 mod answers;
 mod process;
+pub mod questions;
 mod rnic;
 
 use std::sync::Arc;

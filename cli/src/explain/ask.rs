@@ -1,19 +1,21 @@
 //! What a process reports on its socket.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use ual::observe::questions::{Question, QueuePairs, Tcp, Verbs};
+
+use crate::stat::pages::Seen;
 
 /// The response, or the reason why there is none.
-fn ask(socket: &Path, question: &Value) -> Result<Value, String> {
-    crate::ask::ask(socket, question, None).map_err(|why| format!("{why}; TCP is not judged"))
+fn ask<T: DeserializeOwned>(seen: &Seen, question: &Question) -> Result<T, String> {
+    crate::ask::ask(seen, question, None).map_err(|why| format!("{why}; TCP is not judged"))
 }
 
-/// What the process reports about a queue pair.
-pub(super) fn queue_pair(socket: &Path, device: u32, qp: u32) -> Result<Value, String> {
-    let question = json!({ "ask": "queue_pair", "device": device, "qp": qp });
-    ask(socket, &question).map(|mut answer| answer["queue_pairs"][0].take())
+/// What TCP reports of the connection of a queue pair; `None`: nothing, as it is none over TCP.
+pub(super) fn tcp(seen: &Seen, device: u32, qp: u32) -> Result<Option<Tcp>, String> {
+    let of: QueuePairs = ask(seen, &Question::QueuePair { device, qp })?;
+    Ok(of.queue_pairs.first().and_then(|of| of.tcp))
 }
 
 /// What a `stats` wrapper has counted of each verb so far, over all adapters.
@@ -29,16 +31,17 @@ struct Counted {
 }
 
 /// `None`: there is no such wrapper.
-pub(super) fn verbs(socket: &Path) -> Option<VerbCounts> {
-    let answer = ask(socket, &json!({ "ask": "verbs" })).ok()?;
-    let adapters = answer["verbs"].as_array().filter(|all| !all.is_empty())?;
+pub(super) fn verbs(seen: &Seen) -> Option<VerbCounts> {
+    let answer: Verbs = ask(seen, &Question::Verbs {}).ok()?;
+    if answer.verbs.is_empty() {
+        return None;
+    }
     let mut counts = VerbCounts::default();
-    for verb in adapters.iter().flat_map(|of| of["verbs"].as_array().into_iter().flatten()) {
-        let number = |key: &str| verb[key].as_u64().unwrap_or(0);
-        let of = counts.0.entry(verb["verb"].as_str().unwrap_or_default().to_owned()).or_default();
-        of.calls += number("calls");
-        of.timed += number("timed");
-        of.total_ns += number("total_ns");
+    for verb in answer.verbs.into_iter().flat_map(|of| of.verbs) {
+        let of = counts.0.entry(verb.verb).or_default();
+        of.calls = of.calls.saturating_add(verb.calls);
+        of.timed = of.timed.saturating_add(verb.timed);
+        of.total_ns = of.total_ns.saturating_add(verb.total_ns);
     }
     Some(counts)
 }

@@ -2,6 +2,7 @@
 
 use state_page::layout::{flag, state};
 use state_page::read::QueuePair;
+use ual::observe::questions::Tcp;
 
 use super::processor::Processor;
 use super::watch::Moment;
@@ -10,38 +11,17 @@ use super::watch::Moment;
 const NOT_ON_ROCE: &str = "on RoCE these causes are not judged: depth, small messages, receiver's processor, socket, \
      CRC or FPDU size, sleeping, engine only";
 
-/// The figures that TCP reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tcp {
-    pub(crate) mss: u64,
-    pub(crate) rtt_us: u64,
-    pub(crate) rtt_variation_us: u64,
-    /// The shortest one; it has no queue in it.
-    pub(crate) min_rtt_us: u64,
-    /// In segments.
-    pub(crate) congestion_window: u64,
-    /// Segments.
-    pub(crate) retransmitted: u64,
-    /// Time with octets under way, or waiting.
-    pub(crate) busy_us: u64,
-    /// Time limited by the peer's window.
-    pub(crate) rwnd_limited_us: u64,
-    /// Time limited by the send buffer.
-    pub(crate) sndbuf_limited_us: u64,
-    /// Octets per second.
-    pub(crate) delivery_rate: u64,
-}
+/// Bound of a count, so that sums of counts do not overflow: the page may be scribbled.
+const MOST: u64 = u64::MAX >> 8;
 
-impl Tcp {
-    /// Counts and times since `begin`; other values as they are.
-    fn since(self, begin: Self) -> Self {
-        Self {
-            retransmitted: self.retransmitted.saturating_sub(begin.retransmitted),
-            busy_us: self.busy_us.saturating_sub(begin.busy_us),
-            rwnd_limited_us: self.rwnd_limited_us.saturating_sub(begin.rwnd_limited_us),
-            sndbuf_limited_us: self.sndbuf_limited_us.saturating_sub(begin.sndbuf_limited_us),
-            ..self
-        }
+/// The figures of TCP between two moments: counts and times since `begin`, other values as at the end.
+fn between(begin: Tcp, end: Tcp) -> Tcp {
+    Tcp {
+        retransmitted: end.retransmitted.saturating_sub(begin.retransmitted),
+        busy_us: end.busy_us.saturating_sub(begin.busy_us),
+        rwnd_limited_us: end.rwnd_limited_us.saturating_sub(begin.rwnd_limited_us),
+        sndbuf_limited_us: end.sndbuf_limited_us.saturating_sub(begin.sndbuf_limited_us),
+        ..end
     }
 }
 
@@ -142,7 +122,7 @@ pub(crate) struct Evidence {
 impl Evidence {
     pub(super) fn between(begin: &Moment, end: &Moment, samples: Samples) -> Self {
         let (a, b) = (&begin.queue_pair, &end.queue_pair);
-        let more = |of: fn(&QueuePair) -> u64| of(b).wrapping_sub(of(a));
+        let more = |of: fn(&QueuePair) -> u64| of(b).wrapping_sub(of(a)).min(MOST);
         let seconds = end.at.duration_since(begin.at).as_secs_f64().max(1e-6);
         let visits = more(|of| of.visits);
         let all_visits = end.visits.wrapping_sub(begin.visits);
@@ -208,7 +188,7 @@ impl Evidence {
             why_tcp: Some(b.why_tcp.clone()).filter(|why| !why.is_empty()),
             terminate: if b.is_roce() { None } else { terminate(b.terminate) },
             connected: b.state == state::RTS,
-            tcp: end.tcp.zip(begin.tcp).map(|(end, begin)| end.since(begin)),
+            tcp: end.tcp.zip(begin.tcp).map(|(end, begin)| between(begin, end)),
             verbs,
             processor,
             starved,

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use state_page::layout::state;
 use state_page::read::QueuePair;
+use ual::observe::questions::Tcp;
 
 use super::args::{ExplainArgs, Which};
 use super::ask::{self, VerbCounts};
-use super::evidence::{Evidence, Samples, Tcp};
+use super::evidence::{Evidence, Samples};
 use super::find::{self, Chosen};
 use super::processor::Threads;
 use crate::error::CliResult;
@@ -111,34 +111,17 @@ impl Moment {
 
     fn ask(&mut self, seen: &Seen) {
         // Only SoftRDMA's have figures of TCP.
-        let answer = if self.queue_pair.is_roce() {
-            Ok(Value::Null)
-        } else {
-            ask::queue_pair(&seen.socket, self.queue_pair.device, self.queue_pair.qp)
+        let tcp = match self.queue_pair.is_roce() {
+            true => Ok(None),
+            false => ask::tcp(seen, self.queue_pair.device, self.queue_pair.qp),
         };
-        match answer {
-            Ok(answer) => {
-                self.tcp = tcp(&answer["tcp"]);
-                self.verbs = ask::verbs(&seen.socket);
+        match tcp {
+            Ok(tcp) => {
+                self.tcp = tcp;
+                self.verbs = ask::verbs(seen);
             }
             Err(why) => self.notes.push(why),
         }
         self.threads = Threads::of(self.pid);
     }
-}
-
-fn tcp(of: &Value) -> Option<Tcp> {
-    let number = |key: &str| of[key].as_u64().unwrap_or(0);
-    of.is_object().then(|| Tcp {
-        mss: number("mss"),
-        rtt_us: number("rtt_us"),
-        rtt_variation_us: number("rtt_variation_us"),
-        min_rtt_us: number("min_rtt_us"),
-        congestion_window: number("congestion_window"),
-        retransmitted: number("retransmitted"),
-        busy_us: number("busy_us"),
-        rwnd_limited_us: number("rwnd_limited_us"),
-        sndbuf_limited_us: number("sndbuf_limited_us"),
-        delivery_rate: number("delivery_rate"),
-    })
 }

@@ -19,5 +19,6 @@ mod published;
 mod rdma_core;
 mod run;
 mod stat;
+mod strangers;
 mod support;
 mod top;

@@ -98,8 +98,10 @@ pub(super) fn engine_only(of: &Evidence) -> Shown {
 
 #[cfg(test)]
 mod tests {
+    use ual::observe::questions::Tcp;
+
     use super::super::{Cause, verdicts};
-    use crate::explain::evidence::{Evidence, Tcp};
+    use crate::explain::evidence::Evidence;
     use crate::explain::processor::Processor;
 
     /// Its thread runs all the time, whatever it sends.

@@ -47,7 +47,7 @@ pub(super) fn network(of: &Evidence) -> Shown {
     let segments = (of.octets_sent / tcp.mss.max(1)).max(of.send_calls).max(1);
     let lost = part(tcp.retransmitted, segments);
     // What the peer's window and the send buffer do not explain.
-    let limited = tcp.rwnd_limited_us + tcp.sndbuf_limited_us;
+    let limited = tcp.rwnd_limited_us.saturating_add(tcp.sndbuf_limited_us);
     let waits = tcp.busy_us.saturating_sub(limited) as f64 / 1e6 / of.seconds;
     // TCP halves its window with each loss: at 5 % the path decides alone.
     let share = waits.min(1.0) * (20.0 * lost).min(1.0);
@@ -63,8 +63,10 @@ pub(super) fn network(of: &Evidence) -> Shown {
 
 #[cfg(test)]
 mod tests {
+    use ual::observe::questions::Tcp;
+
     use super::super::{Cause, verdicts};
-    use crate::explain::evidence::{Evidence, Tcp};
+    use crate::explain::evidence::Evidence;
 
     #[test]
     fn a_stream_that_waits_for_its_send_buffer() {

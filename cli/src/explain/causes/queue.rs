@@ -1,7 +1,9 @@
 //! Causes in how the program uses the send queue: too little in it, too small, or too few RDMA Reads at once. Pure.
 
+use ual::observe::questions::Tcp;
+
 use super::{Shown, part, percent};
-use crate::explain::evidence::{Evidence, Tcp};
+use crate::explain::evidence::Evidence;
 use crate::output::count;
 
 /// By how much a round trip may exceed the shortest one without a queue on the path, in seconds.
@@ -28,7 +30,8 @@ impl Evidence {
 
     /// The share of the time in which TCP delayed the send queue.
     fn held_up(&self) -> f64 {
-        let limited = self.tcp.map_or(0, |tcp| tcp.rwnd_limited_us + tcp.sndbuf_limited_us);
+        let limited =
+            self.tcp.map_or(0, |tcp| tcp.rwnd_limited_us.saturating_add(tcp.sndbuf_limited_us));
         limited as f64 / 1e6 / self.seconds
     }
 }
@@ -77,7 +80,7 @@ pub(super) fn depth(of: &Evidence) -> Shown {
     );
     let remedy = format!(
         "a depth of {} or more (IT-API: max_dto_request, verbs: max_send_wr), and as many requests under way",
-        4 * of.send_depth
+        of.send_depth.saturating_mul(4)
     );
     Some((full.max(refused) * waits_for_path, shows, remedy))
 }
