@@ -125,17 +125,17 @@ fn ended(ep: &Ep) -> Result<()> {
 /// Reads a head up to its empty line and not an octet more: what follows may belong to RDMA.
 /// `None`: the end of the stream.
 fn read_head(socket: &mut TcpStream) -> Result<Option<String>> {
-    let (mut head, mut octet) = (Vec::new(), [0]);
-    while !head.ends_with(b"\r\n\r\n") {
-        if socket.read(&mut octet)? == 0 {
-            return Ok(None);
+    let mut head = Vec::new();
+    for octet in socket.bytes() {
+        head.push(octet?);
+        if head.ends_with(b"\r\n\r\n") {
+            return Ok(Some(String::from_utf8(head)?));
         }
-        head.push(octet[0]);
         if head.len() > 1024 {
             return Err("the head of a message is too long".into());
         }
     }
-    Ok(Some(String::from_utf8(head)?))
+    Ok(None)
 }
 
 /// The value of a field of a head.

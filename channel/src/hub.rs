@@ -203,7 +203,7 @@ impl Hub {
                 // Others are taken in the next round: a look for them would delay this one.
                 Ok(Some(completion)) => batch.push(completion),
                 Ok(None) => self.drained(),
-                Err(itapi::Error::Access(AccessError::Signal | AccessError::Interrupted)) => {}
+                Err(itapi::Error::Access(AccessError::Interrupted)) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ual::{EvdInit, Event, Overflow, Stream};
 
@@ -164,16 +164,25 @@ pub(crate) trait Make {
 }
 
 /// The next event of `evd` that `pick` accepts; `None` after the time-out. `pick` gets the id of the dispatcher
-/// that the event came to first.
+/// that the event came to first. Signal handlers do not end the wait, nor does SIGCONT behind SIGSTOP, after which the
+/// kernel ends a call as after a handler (signal(7)).
 pub(crate) fn next<T>(
     evd: &Arc<ual::Evd>,
     timeout: Option<Duration>,
     pick: impl Fn(Event, &Arc<ual::Evd>) -> Option<T>,
 ) -> Result<Option<T>> {
-    match evd.wait_for(timeout, |event, origin| pick(event, origin.as_ref().unwrap_or(evd))) {
-        Ok(event) => Ok(Some(event)),
-        Err(ual::Error::Timeout(_)) => Ok(None),
-        Err(error) => Err(error.into()),
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut left = timeout;
+    loop {
+        match evd.wait_for(left, |event, origin| pick(event, origin.as_ref().unwrap_or(evd))) {
+            Ok(event) => return Ok(Some(event)),
+            Err(ual::Error::Timeout(_)) => return Ok(None),
+            Err(ual::Error::Signal) => {
+                let until = |at: Instant| at.saturating_duration_since(Instant::now());
+                left = deadline.map(until).or(left);
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -133,8 +133,8 @@ impl Evd {
     }
 
     /// Waits until the dispatcher notifies and returns the oldest completion (`it_evd_wait`); `None` after the
-    /// time-out. The waiting thread makes progress for its connections itself. Errors:
-    /// [`ual::Error::Interrupted`], [`ual::Error::Signal`], [`ual::Error::Aborted`].
+    /// time-out. The waiting thread makes progress for its connections itself. Signal handlers do not end the wait;
+    /// [`Dispatcher::interrupt`] does. Errors: [`ual::Error::Interrupted`], [`ual::Error::Aborted`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<Completion>> {
         next(self.ual(), Some(timeout), |event, _| match event {
             Event::Completion(wc) => self.complete(&wc),

@@ -293,7 +293,8 @@ impl<K: Kind> Events<K> {
     }
 
     /// Waits until the dispatcher notifies and returns the oldest event (`it_evd_wait`); `None` after the
-    /// time-out. Errors: [`ual::Error::Interrupted`], [`ual::Error::Signal`], [`ual::Error::Aborted`].
+    /// time-out. Signal handlers do not end the wait; [`Dispatcher::interrupt`](crate::Dispatcher::interrupt) does.
+    /// Errors: [`ual::Error::Interrupted`], [`ual::Error::Aborted`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<K::Item>> {
         next(self.ual(), Some(timeout), K::pick)
     }

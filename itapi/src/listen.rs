@@ -13,7 +13,7 @@ use ual::{
 use crate::context::context;
 use crate::dispatcher::EvdBuilder;
 use crate::ep::Ep;
-use crate::error::{Error, Refused, Result};
+use crate::error::{Refused, Result};
 use crate::events::Events;
 use crate::events::sealed::Kind;
 use crate::ia::{Ia, copy, resolve};
@@ -205,10 +205,8 @@ impl Listen {
     /// Waits for a request without a time-out and returns the oldest. Signal handlers do not end the wait.
     pub fn request(&self) -> Result<Request> {
         loop {
-            match self.wait(Duration::MAX) {
-                Ok(Some(request)) => return Ok(request),
-                Ok(None) | Err(Error::Access(ual::Error::Signal)) => {}
-                Err(error) => return Err(error),
+            if let Some(request) = self.wait(Duration::MAX)? {
+                return Ok(request);
             }
         }
     }

@@ -130,7 +130,7 @@ pub enum Error {
     /// [`crate::Evd::interrupt`] was called.
     #[error("the wait was interrupted")]
     Interrupted,
-    /// A signal handler ran in the waiting thread.
+    /// A signal handler ran in the waiting thread, or the process was stopped and continued (signal(7)): wait again.
     #[error("the wait was ended by a signal")]
     Signal,
     /// [`crate::Evd::abort`] was called, or the dispatcher was closed.

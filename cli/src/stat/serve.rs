@@ -46,9 +46,11 @@ fn serve(args: &StatArgs, mut client: TcpStream) -> CliResult<()> {
         }
         client.set_read_timeout(Some(left))?;
         let mut room = [0; 4096];
-        match client.read(&mut room)? {
-            0 => return Ok(()),
-            octets => request.extend_from_slice(&room[..octets]),
+        match client.read(&mut room) {
+            Ok(0) => return Ok(()),
+            Ok(octets) => request.extend_from_slice(&room[..octets]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
         }
     }
     let (status, body) = match request.starts_with(b"GET ") {

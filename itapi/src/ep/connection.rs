@@ -111,8 +111,7 @@ impl Ep {
         loop {
             match self.event_of(None, |_| true) {
                 Ok(Some(event)) => return established(event),
-                // The policy bounds this wait, so signal handlers need not end it.
-                Err(Error::Access(ual::Error::Signal)) | Ok(None) => {}
+                Ok(None) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -14,7 +14,7 @@ use vp_api::{ServiceRefusal, UdAddress};
 
 use crate::context::context;
 use crate::dispatcher::next;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ia::{Ia, copy, resolve};
 
 /// Requests that may be queued; more are refused.
@@ -116,10 +116,8 @@ impl UdListen {
     /// Waits for a request without a time-out and returns the oldest. Signal handlers do not end the wait.
     pub fn request(&self) -> Result<UdRequest> {
         loop {
-            match self.wait(Duration::MAX) {
-                Ok(Some(request)) => return Ok(request),
-                Ok(None) | Err(Error::Access(ual::Error::Signal)) => {}
-                Err(error) => return Err(error),
+            if let Some(request) = self.wait(Duration::MAX)? {
+                return Ok(request);
             }
         }
     }

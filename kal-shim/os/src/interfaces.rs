@@ -72,7 +72,8 @@ fn dump(kind: u16, mut each: impl FnMut(&[u8])) -> std::io::Result<()> {
     rustix::net::send(&socket, &request, SendFlags::empty())?;
     let mut answer = vec![0u8; 32 << 10];
     loop {
-        let (received, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
+        let receive = || rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty());
+        let (received, _) = rustix::io::retry_on_intr(receive)?;
         let messages = answer.get(..received).unwrap_or(&[]);
         if messages.is_empty() || take(messages, &mut each)? {
             return Ok(());

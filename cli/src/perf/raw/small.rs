@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{LAST, MORE, confirmed};
 use crate::perf::case::WORKING_SET;
-use crate::perf::meter::Count;
+use crate::perf::meter::{Count, is_over};
 
 /// Octets of a write, and of a read.
 const BATCH: usize = 128 << 10;
@@ -29,7 +29,7 @@ pub(super) fn send(stream: &mut TcpStream, size: usize, length: Duration) -> io:
     let begin = Instant::now();
     let (mut messages, mut over) = (0, false);
     while !over {
-        over = begin.elapsed() >= length;
+        over = is_over(begin, length);
         for (frame, payload) in batch.chunks_exact_mut(wire).zip(&mut sources) {
             frame[..HEAD].copy_from_slice(&head);
             frame[HEAD..HEAD + size].copy_from_slice(payload);
@@ -51,11 +51,12 @@ pub(super) fn receive(stream: &mut TcpStream, size: usize) -> io::Result<()> {
     let mut buffer = vec![0; 2 * (BATCH + HEAD + size + TRAILER)];
     let (mut filled, mut messages) = (0, 0_u64);
     loop {
-        let octets = stream.read(&mut buffer[filled..])?;
-        if octets == 0 {
-            return Ok(());
+        match stream.read(&mut buffer[filled..]) {
+            Ok(0) => return Ok(()),
+            Ok(octets) => filled += octets,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
         }
-        filled += octets;
         let mut at = 0;
         while let Some(frame) = frame(&buffer[at..filled], size)? {
             let place = messages as usize % places * size;
