@@ -26,6 +26,7 @@ use pcapng::Pcapng;
 use crate::ask;
 use crate::error::{CliError, CliResult, Exit};
 use crate::output::count;
+use crate::signals;
 use crate::stat::{self, pages::Snapshot};
 
 /// Octets of payload that include all of it.
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &CaptureArgs) -> CliResult<()> {
     let Some(seen) = snapshot.processes.first() else {
         return Err(stat::absent::of(args.pid, &snapshot));
     };
-    ual::catch_interrupt()?;
+    signals::catch()?;
     let comment = match args.payload {
         0 => "headers of FPDUs, without payload".to_owned(),
         octets => format!("FPDUs, with up to {octets} octets of payload each"),
@@ -114,7 +115,7 @@ impl Capture {
         let began = Instant::now();
         loop {
             let over = args.seconds.is_some_and(|seconds| began.elapsed() >= seconds);
-            if over || self.is_complete() || ual::interrupted() {
+            if over || self.is_complete() || signals::caught() {
                 return Ok(false);
             }
             if !self.advance(feed, to)? {

@@ -40,6 +40,7 @@ use self::case::Case;
 use self::report::{Played, Report};
 use self::verdict::{Needs, Role, Stop, Verdict};
 use crate::error::{CliError, CliResult, Exit};
+use crate::signals;
 use crate::values::PING_PORT;
 
 /// Runs the requested side.
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {
     }
     known(args)?;
     any(args)?;
+    signals::catch()?;
     let mut bench = open(args, out)?;
     let played = match probe(&mut bench)? {
         None => play_all(&mut bench, args, out)?,
@@ -67,6 +69,9 @@ pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {
         report.json(out)?;
     } else {
         report.text(out)?;
+    }
+    if signals::caught() {
+        return Err(signals::ended_early());
     }
     verdict(&bench, &report)
 }
@@ -116,6 +121,10 @@ fn play_all(bench: &mut Bench, args: &ConformArgs, out: &mut dyn Write) -> CliRe
     let count = cases(args, role).count();
     for case in cases(args, role) {
         let Some(played) = play(bench, case) else { break };
+        // A case that a signal cut short says nothing about the peer.
+        if signals::caught() {
+            break;
+        }
         all.push(played);
         if !args.json {
             writeln!(out, "{:>3}/{count} {}", all.len(), report::line_of(&all[all.len() - 1]))?;

@@ -19,12 +19,14 @@ use state_page::read::QueuePair;
 pub(crate) use args::ExplainArgs;
 
 use crate::error::CliResult;
+use crate::signals;
 use crate::stat::pages::Seen;
 use causes::{LEAST, Verdict, verdicts};
 use evidence::Evidence;
 
 /// Samples, and prints the causes.
 pub(crate) fn run(args: &ExplainArgs, out: &mut dyn Write) -> CliResult<()> {
+    signals::catch()?;
     let evidence = watch::watch(args)?;
     let verdicts = verdicts(&evidence);
     match args.json {

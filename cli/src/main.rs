@@ -24,6 +24,7 @@ mod progress;
 mod provider;
 mod run;
 mod second;
+mod signals;
 mod stat;
 mod top;
 mod values;

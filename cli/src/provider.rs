@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::error::{CliError, CliResult, Exit};
 use crate::second::{self, Bounds};
+use crate::signals;
 pub(crate) use args::ProviderArgs;
 use args::{CheckArgs, ProviderCommand};
 use report::Report;
@@ -41,6 +42,7 @@ fn check(args: &CheckArgs, out: &mut dyn Write) -> CliResult<()> {
     for (option, value) in [("--device", device), ("--over", over)] {
         words.extend(value.iter().flat_map(|value| [option.into(), value.into()]));
     }
+    signals::catch()?;
     let mut report = Report::new(&library);
     show(out, *json, &report.head())?;
     play(&library, words, HANG, Some(*limit), &mut report, &mut |text| show(out, *json, text))?;

@@ -12,10 +12,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
 use crate::error::{CliError, CliResult, Exit};
+use crate::signals;
+
+/// How often a wait checks for a signal.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// Limits of a child.
 pub(crate) struct Bounds<'a> {
@@ -75,7 +80,8 @@ fn ends(child: &Child, bound: Duration) -> bool {
         return true;
     };
     let bound = Timespec { tv_sec: bound.as_secs() as i64, tv_nsec: bound.subsec_nanos().into() };
-    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&bound)) != Ok(0)
+    let ended = || poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&bound));
+    retry_on_intr(ended) != Ok(0)
 }
 
 /// The child's output, line by line.
@@ -113,9 +119,14 @@ impl Listener {
             let step = (bounds.step)(self.step.as_deref().unwrap_or_default());
             let step = step.saturating_sub(self.since.elapsed());
             let left = bounds.whole.map(|whole| whole.saturating_sub(start.elapsed()));
-            match self.lines.recv_timeout(left.map_or(step, |left| left.min(step))) {
+            let time = left.map_or(step, |left| left.min(step));
+            match self.lines.recv_timeout(time.min(GLANCE)) {
                 Ok(line) => self.take(&line, on_line)?,
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if signals::caught() => {
+                    return Ok(Some("it was interrupted".to_owned()));
+                }
+                Err(RecvTimeoutError::Timeout) if time > GLANCE => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let whole = bounds.whole.filter(|whole| start.elapsed() >= *whole);
                     let hangs = || "it hangs".to_owned();
@@ -167,6 +178,7 @@ pub(crate) fn done(out: &mut dyn Write) -> CliResult<()> {
 pub(crate) fn die_with_the_parent() {
     // Ignored: without it the child outlives a parent that is killed.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    signals::leave_to_parent();
 }
 
 fn ended(status: ExitStatus) -> String {

@@ -21,12 +21,16 @@ use ual::CmCounters;
 pub(crate) use args::StatArgs;
 
 use crate::error::CliResult;
+use crate::signals;
 use pages::{Seen, Snapshot};
 
 /// Prints once, repeatedly, or for each HTTP request.
 pub(crate) fn run(args: &StatArgs, out: &mut dyn Write) -> CliResult<()> {
     if let Some(address) = args.listen {
         return serve::run(args, address, out);
+    }
+    if args.watch.is_some() {
+        signals::catch()?;
     }
     let mut before = None;
     loop {
@@ -39,7 +43,10 @@ pub(crate) fn run(args: &StatArgs, out: &mut dyn Write) -> CliResult<()> {
         print(args, before.as_ref(), &snapshot, out)?;
         let Some(seconds) = args.watch else { return Ok(()) };
         out.flush()?;
-        std::thread::sleep(seconds);
+        signals::sleep(seconds);
+        if signals::caught() {
+            return Ok(());
+        }
         before = Some(snapshot);
     }
 }

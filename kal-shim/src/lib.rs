@@ -8,7 +8,6 @@
 pub mod account;
 pub mod clock;
 pub mod fork;
-pub mod interrupt;
 pub mod limits;
 pub mod mem;
 pub mod names;

@@ -54,7 +54,6 @@ pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};
 pub use event::{AsyncSource, Evd, EvdInfo, EvdInit, Event, NOTIFY, Overflow, Stream};
 use kal_os::sync;
-pub use kal_shim::interrupt::{catch_interrupt, interrupted};
 pub use kal_shim::limits::raise_descriptors;
 pub use kal_shim::mem::lend;
 pub use kal_shim::names::{node_name, resolve};

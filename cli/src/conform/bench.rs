@@ -16,6 +16,7 @@ use super::order::target_request;
 use super::peer::{Kind, Peer};
 use super::record::Record;
 use super::verdict::{Play, Role, Verdict, fail, skip};
+use crate::signals;
 
 /// How long a peer's port may refuse connections: some servers serve one connection and are started again.
 const REFUSED: Duration = Duration::from_secs(10);
@@ -110,7 +111,7 @@ impl Bench {
             match started.elapsed() {
                 time if there && time < RESTART => break Presence::There,
                 time if there => break Presence::Away(time),
-                time if time >= REFUSED => break Presence::Gone,
+                time if time >= REFUSED || signals::caught() => break Presence::Gone,
                 _ => std::thread::sleep(AGAIN),
             }
         };
@@ -148,7 +149,9 @@ impl Bench {
                     return Ok(Link::new(stream, self.record.clone(), self.patience));
                 }
                 Err(e)
-                    if e.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < until =>
+                    if e.kind() == io::ErrorKind::ConnectionRefused
+                        && Instant::now() < until
+                        && !signals::caught() =>
                 {
                     // Retry: nothing notifies the tester when the server is started again.
                     std::thread::sleep(AGAIN);
@@ -323,7 +326,9 @@ fn accept(listener: &TcpListener, wait: Duration) -> Option<TcpStream> {
         match listener.accept() {
             Ok((stream, _)) => return stream.set_nonblocking(false).ok().map(|()| stream),
             // Also if the peer ended again at once.
-            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            Err(_) if Instant::now() < until && !signals::caught() => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
             Err(_) => return None,
         }
     }

@@ -13,6 +13,10 @@ use iwarp_proto::wire::rdmap::{Opcode, ReadRequestRepr};
 use super::fpdu_check::FpduCheck;
 use super::frames::{Tagged, crc32c};
 use super::record::{Record, Way};
+use crate::signals;
+
+/// How often a wait checks for a signal.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,12 +168,17 @@ impl Link {
         self.patience
     }
 
-    /// Reads more until `until`; false: nothing was received, or the stream has ended.
+    /// Reads more until `until`; false: nothing was received, or the stream has ended, or a signal ends this run.
     fn fill(&mut self, until: Instant) -> bool {
         if self.end.is_some() {
             return false;
         }
-        let left = until.saturating_duration_since(Instant::now());
+        if signals::caught() {
+            // The case counts for nothing.
+            self.end = Some(End::Reset);
+            return false;
+        }
+        let left = until.saturating_duration_since(Instant::now()).min(GLANCE);
         // Zero means no time-out.
         let _ = self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
         let mut octets = [0; 16 * 1024];

@@ -3,7 +3,7 @@
 //! parent dies. The thread that notices first reports it, and the process ends.
 
 use std::collections::VecDeque;
-use std::io::{Read, Write, stderr, stdin, stdout};
+use std::io::{Write, stderr, stdin, stdout};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +15,7 @@ use super::args::DemoPeerArgs;
 use super::link::{Happened, Link, message_in, unexpected};
 use super::proto::{Hello, Message, Operation, Plan, RECEIVES, WINDOW};
 use crate::error::{CliError, CliResult, Exit};
+use crate::signals;
 
 /// Time-out of the parent's connection, which comes at once.
 const PARENT_CONNECTS: Duration = Duration::from_secs(10);
@@ -50,6 +51,7 @@ impl Progress {
 
 /// Runs the second process.
 pub(crate) fn run(args: &DemoPeerArgs) -> CliResult<()> {
+    signals::leave_to_parent();
     let progress = Arc::new(Progress::default());
     watch_parent(args.parent, progress.clone());
     let result = serve(args, &progress);
@@ -69,8 +71,8 @@ pub(crate) fn run(args: &DemoPeerArgs) -> CliResult<()> {
 /// Ends this process when the parent closes its end of the standard input.
 fn watch_parent(parent: u32, progress: Arc<Progress>) {
     std::thread::spawn(move || {
-        let mut nothing = [0; 64];
-        while matches!(stdin().read(&mut nothing), Ok(1..)) {}
+        // Nothing comes before the end.
+        let _ = std::io::copy(&mut stdin(), &mut std::io::sink());
         if progress.claim() {
             let error = gone(parent).at("demo, second process").because(progress.lost());
             // Standard error may be closed.

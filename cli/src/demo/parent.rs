@@ -18,6 +18,7 @@ use super::proto::{Hello, Message, Operation, RECEIVES, WINDOW};
 use crate::error::{CliError, CliResult, Exit};
 use crate::output;
 use crate::progress::Progress;
+use crate::signals;
 
 /// The result of an operation.
 struct Row {
@@ -30,18 +31,21 @@ struct Row {
 
 /// Runs the demo.
 pub(crate) fn run(args: &DemoArgs, out: &mut dyn std::io::Write) -> CliResult<()> {
+    signals::catch()?;
     let source = Source::open(args.file.as_deref(), args.chunk)?;
     let mut progress = Progress::new(args.progress);
     let mut peer = Peer::start(args)?;
     progress.note(&format!("process {} peer {}", std::process::id(), peer.id()));
-    let (rows, crc) = match transfer(args, &source, &mut peer, &mut progress) {
-        Ok(done) => done,
-        Err(error) => return Err(peer.explain(error)),
-    };
+    let (mut rows, mut crc) = (Vec::new(), output::crc(1, args.crc.is_on()));
+    let done = transfer(args, &source, &mut peer, &mut progress, (&mut rows, &mut crc));
     progress.clear();
-    finish(peer.wait()?, &source)?;
-    let first = rows[0].checksum;
-    let verified = rows.iter().all(|row| row.checksum == first);
+    match done {
+        Ok(()) => finish(peer.wait()?, &source)?,
+        // The operations before are complete.
+        Err(_) if signals::caught() => {}
+        Err(error) => return Err(peer.explain(error)),
+    }
+    let verified = rows.iter().all(|row| row.checksum == rows[0].checksum);
     if args.json {
         writeln!(out, "{:#}", json(&source, crc, &rows, verified))?;
     } else {
@@ -51,6 +55,9 @@ pub(crate) fn run(args: &DemoArgs, out: &mut dyn std::io::Write) -> CliResult<()
         return Err(CliError::new(Exit::Failed, "the file changed while it was moved")
             .at(format!("demo, {}", source.path().display()))
             .hint("move a copy that no program writes to"));
+    }
+    if signals::caught() {
+        return Err(signals::ended_early());
     }
     if !args.json {
         writeln!(out, "verified")?;
@@ -121,14 +128,17 @@ fn transfer(
     source: &Source,
     peer: &mut Peer,
     progress: &mut Progress,
-) -> CliResult<(Vec<Row>, &'static str)> {
+    (rows, crc): (&mut Vec<Row>, &mut &'static str),
+) -> CliResult<()> {
     let address = peer.address()?;
     let ia = super::open(args.device.as_deref(), args.crc.is_on())?;
     let mpa = u8::from(ia.attrs().connection_model == ConnectionModel::LlpStream);
+    *crc = output::crc(mpa, args.crc.is_on());
     let (pz, evd) = (ia.pz()?, ia.evd(64)?);
+    let waits = evd.clone();
+    signals::at_the_first(move || waits.abort());
     let ep = pz.ep(&evd).build()?;
     let mut mover = Mover::connect(&pz, ep, evd, address, source)?;
-    let mut rows = Vec::new();
     for operation in Operation::ALL {
         let started = Instant::now();
         let row = mover.pass(operation, progress);
@@ -139,8 +149,7 @@ fn transfer(
     }
     mover.link.send(Message::Bye)?;
     mover.drain()?;
-    mover.link.close()?;
-    Ok((rows, output::crc(mpa, args.crc.is_on())))
+    mover.link.close()
 }
 
 /// Moves the chunks of a file there and back.

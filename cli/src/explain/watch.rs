@@ -12,6 +12,7 @@ use super::evidence::{Evidence, Samples};
 use super::find::{self, Chosen};
 use super::processor::Threads;
 use crate::error::CliResult;
+use crate::signals;
 use crate::stat::pages::Seen;
 
 /// Time between two samples of the page; longer where sampling takes long, because there are thousands of connections.
@@ -37,7 +38,7 @@ pub(super) fn watch_one(which: Which, seen: Seen, qp: QueuePair, seconds: Durati
     let mut last = begin.clone();
     last.notes.clear();
     let (began, mut pause) = (Instant::now(), STEP);
-    while began.elapsed() < seconds {
+    while began.elapsed() < seconds && !signals::caught() {
         std::thread::sleep(pause);
         let begun = Instant::now();
         let found = chosen.again(which);

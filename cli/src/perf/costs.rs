@@ -18,11 +18,13 @@ use super::args::CostsArgs;
 use super::case::octets;
 use super::local::{Second, has_mpa, write_plot};
 use super::machine::{Machine, Usage, pin};
+use super::meter::is_over;
 use super::plot::{Chart, Series};
 use super::report::number;
 use super::rounds::Session;
 use crate::error::CliResult;
 use crate::output::table;
+use crate::signals;
 
 /// Sizes of the memory that is registered and moved.
 const SIZES: [u32; 8] =
@@ -42,6 +44,7 @@ struct Report {
 
 /// Runs all measurements and prints the report.
 pub(super) fn run(args: &CostsArgs, out: &mut dyn Write) -> CliResult<()> {
+    signals::catch()?;
     let mut machine = Machine::here();
     let second = Second::start(Some(1), args.device.as_deref())?;
     machine.pinned = pin(0);
@@ -54,6 +57,9 @@ pub(super) fn run(args: &CostsArgs, out: &mut dyn Write) -> CliResult<()> {
     machine.foreign_cpu = Some(usage.foreign());
     let report = Report { memory, transfers, objects, machine };
     report.print(args.json, mpa, out)?;
+    if signals::caught() {
+        return Err(signals::ended_early());
+    }
     match &args.plot {
         Some(file) => write_plot(file, &report.charts()),
         None => Ok(()),
@@ -61,11 +67,11 @@ pub(super) fn run(args: &CostsArgs, out: &mut dyn Write) -> CliResult<()> {
 }
 
 /// The least time that `once` returns, over runs during `slice`; in microseconds. The least, because other
-/// processes only add to it.
+/// processes only add to it. After a signal only a few runs.
 fn least_us(slice: Duration, mut once: impl FnMut() -> CliResult<Duration>) -> CliResult<f64> {
     let begin = Instant::now();
     let (mut least, mut runs) = (Duration::MAX, 0);
-    while runs < FEWEST || begin.elapsed() < slice {
+    while runs < FEWEST || !is_over(begin, slice) {
         least = least.min(once()?);
         runs += 1;
     }

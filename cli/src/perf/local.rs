@@ -19,6 +19,7 @@ use super::plot::{self, Chart};
 use super::report::{Report, charts};
 use super::rounds::{Plan, Session};
 use crate::error::{CliError, CliResult, Exit};
+use crate::signals;
 
 /// Default time of the whole matrix.
 const MATRIX: Duration = Duration::from_secs(80);
@@ -27,6 +28,7 @@ const ONE: Duration = Duration::from_secs(1);
 
 /// Measures against a server.
 pub(super) fn run(args: &RunArgs, out: &mut dyn Write) -> CliResult<()> {
+    signals::catch()?;
     let (cases, plan) = chosen(&args.what)?;
     let machine = Machine::here();
     let mut session = Session::connect(&args.host, args.what.device.as_deref())?;
@@ -36,6 +38,7 @@ pub(super) fn run(args: &RunArgs, out: &mut dyn Write) -> CliResult<()> {
 
 /// Measures against a second process.
 pub(super) fn local(args: &LocalArgs, out: &mut dyn Write) -> CliResult<()> {
+    signals::catch()?;
     let (cases, mut plan) = chosen(&args.what)?;
     let mut machine = Machine::here();
     let pinned = !args.unpinned && cases.iter().all(|case| case.threads == 1);
@@ -61,6 +64,9 @@ fn finish(
 ) -> CliResult<()> {
     report.connections = session.held()?;
     show(&report, what, out)?;
+    if signals::caught() {
+        return Err(signals::ended_early());
+    }
     if what.hold {
         out.flush()?;
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use crate::signals;
+
 /// Longest latency in nanoseconds; longer ones count as this.
 const LONGEST: u64 = 3_600_000_000_000;
 
@@ -73,6 +75,11 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("bounds of a histogram, in order")
 }
 
+/// The time of a measurement is up, or a signal ends it.
+pub(super) fn is_over(begin: Instant, length: Duration) -> bool {
+    begin.elapsed() >= length || signals::caught()
+}
+
 /// Measures round trips, one after the other.
 #[derive(Debug)]
 pub(super) struct Rounds {
@@ -103,9 +110,9 @@ impl Rounds {
         self.last = now;
     }
 
-    /// The time was up when the last round trip ended.
+    /// The time was up when the last round trip ended, or a signal ends the measurement.
     pub(super) fn is_over(&self) -> bool {
-        self.last >= self.end
+        self.last >= self.end || signals::caught()
     }
 
     /// The result.

@@ -17,6 +17,7 @@ use super::raw::{FRAME, Raw};
 use super::traffic::Traffic;
 use super::worker::Worker;
 use crate::error::{CliError, CliResult, Exit};
+use crate::signals;
 
 /// The first part of a measurement, one in this many, warms up.
 const WARM_UP: u32 = 5;
@@ -213,19 +214,24 @@ impl Session {
         Ok(Self { control: Control::connect(host)?, device: device.map(Into::into), held: None })
     }
 
-    /// Measures all cases, and what they are compared with.
+    /// Measures all cases, and what they are compared with; until a signal, which shortens the measurement under way.
     pub(super) fn measure(&mut self, cases: &[Case], plan: Plan) -> CliResult<Figures> {
         let order = order(cases, plan.raw);
         let mut pace = Pace::new(plan, plan.rounds * order.len() as u32);
         let mut figures = Figures::default();
         let all = plan.rounds as usize * order.len();
         for (nth, what) in (0..plan.rounds).flat_map(|_| &order).enumerate() {
+            if signals::caught() {
+                break;
+            }
             let slice = pace.next(*what);
             let line = || plan.line.then(line_round_trip).flatten();
             let before = line();
             let sample = self.one(*what, slice, plan.hold && nth + 1 == all)?;
             let line = before.zip(line()).map(|(before, after)| Around([before, after]));
-            figures.add(*what, Sample { line, ..sample });
+            if let Some(sample) = sample {
+                figures.add(*what, Sample { line, ..sample });
+            }
         }
         Ok(figures)
     }
@@ -271,17 +277,19 @@ impl Session {
     }
 
     /// One measurement. If it fails because the server's part did, the error has the server's reason.
-    fn one(&mut self, what: What, slice: Duration, hold: bool) -> CliResult<Sample> {
+    fn one(&mut self, what: What, slice: Duration, hold: bool) -> CliResult<Option<Sample>> {
         self.sample(what, slice, hold).map_err(|error| match self.control.why_ended() {
             Some(why) => error.because(why),
             None => error,
         })
     }
 
-    fn sample(&mut self, what: What, slice: Duration, hold: bool) -> CliResult<Sample> {
+    /// `None`: a signal ended it before there was anything to measure.
+    fn sample(&mut self, what: What, slice: Duration, hold: bool) -> CliResult<Option<Sample>> {
         let begin = Instant::now();
         let mut load = self.start(what)?;
         load.phase(slice / WARM_UP)?;
+        let is_warm = !signals::caught();
         let before = [cpu_us(), self.server()?.0];
         let rest = slice.saturating_sub(begin.elapsed()).max(slice / 2);
         let count = load.phase(rest)?;
@@ -294,7 +302,8 @@ impl Session {
             self.end()?;
         }
         let used = [after[0] - before[0], after[1] - before[1]];
-        Ok(Sample { local, ..Sample::new(what, count, used) })
+        let is_measured = is_warm && count.messages > 0;
+        Ok(is_measured.then(|| Sample { local, ..Sample::new(what, count, used) }))
     }
 
     fn start(&mut self, what: What) -> CliResult<Load> {

@@ -18,18 +18,21 @@ use super::machine::{Machine, Usage, pin};
 use super::report::Report;
 use super::rounds::{Figures, Plan, Session};
 use crate::error::CliResult;
+use crate::signals;
 
 /// What is printed.
 #[derive(Serialize)]
 struct Scale {
     #[serde(flatten)]
     report: Report,
-    idle: Idle,
+    /// `null`: a signal ended the run before.
+    idle: Option<Idle>,
     ping_beside_read: Vec<PingTimes>,
 }
 
 /// Runs all measurements and prints the report.
 pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
+    signals::catch()?;
     let device = args.device.as_deref();
     let mut machine = Machine::here();
     let plan = Plan {
@@ -48,19 +51,26 @@ pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
     let usage = Usage::start(Some(second.process()));
     let mut session = Session::connect(second.address(), device)?;
     figures.extend(session.measure(&suited(connections(args.connections), mpa), plan)?);
-    let ping_beside_read =
-        ping::measure(&mut session, u64::from(args.read) << 20, args.read_size, mpa)?;
-    let idle = idle::measure(&mut session, args.idle, mpa)?;
+    let ping_beside_read = match signals::caught() {
+        true => Vec::new(),
+        false => ping::measure(&mut session, u64::from(args.read) << 20, args.read_size, mpa)?,
+    };
+    let idle = match signals::caught() {
+        true => None,
+        false => Some(idle::measure(&mut session, args.idle, mpa)?),
+    };
     machine.foreign_cpu = Some(usage.foreign());
     let report = Report::new(&figures, machine);
     let scale = Scale { report, idle, ping_beside_read };
     if args.json {
         let text = serde_json::to_string_pretty(&scale).map_err(std::io::Error::from)?;
-        return Ok(writeln!(out, "{text}")?);
+        writeln!(out, "{text}")?;
+    } else {
+        scale.report.print(args.targets, out)?;
+        ping::print(&scale.ping_beside_read, mpa, out)?;
+        scale.idle.iter().try_for_each(|idle| idle.print(out))?;
     }
-    scale.report.print(args.targets, out)?;
-    ping::print(&scale.ping_beside_read, mpa, out)?;
-    scale.idle.print(out)
+    if signals::caught() { Err(signals::ended_early()) } else { Ok(()) }
 }
 
 /// Measures one thread and two, in processes that are not pinned.

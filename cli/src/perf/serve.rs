@@ -20,6 +20,7 @@ use super::case::{Case, Reference};
 use super::control::{Answer, Control, PORT, Request};
 use super::{machine, raw};
 use crate::error::{CliError, CliResult, Exit};
+use crate::signals;
 
 /// Serves until stopped.
 pub(super) fn run(args: &ServeArgs, out: &mut dyn Write) -> CliResult<()> {
@@ -27,6 +28,7 @@ pub(super) fn run(args: &ServeArgs, out: &mut dyn Write) -> CliResult<()> {
         // The second process of `perf local` ends with the first.
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| CliError::new(Exit::Failed, error.to_string()))?;
+        signals::leave_to_parent();
     }
     if let Some(nth) = args.cpu {
         machine::pin(nth);

@@ -14,6 +14,7 @@ use super::target;
 use super::wire::{INFO_LEN, Info, pattern};
 use crate::error::{CliError, CliResult, Exit};
 use crate::output;
+use crate::signals;
 
 /// How often a wait checks for the user's interrupt.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -23,7 +24,7 @@ const REASON: Duration = Duration::from_millis(500);
 
 /// Pings until the count is reached or the peer is lost.
 pub(super) fn run(args: &PingArgs, host: &str, out: &mut dyn Write) -> CliResult<()> {
-    ual::catch_interrupt()?;
+    signals::catch()?;
     let ia = super::open(args)?;
     let pz = ia.pz()?;
     let mut pinger = Pinger::connect(&ia, &pz, host, args)?;
@@ -107,7 +108,7 @@ impl Pinger {
 
     fn rounds(&mut self, args: &PingArgs, stats: &mut Stats, out: &mut dyn Write) -> CliResult<()> {
         let mut number = 0;
-        while (args.count == 0 || number < args.count) && !ual::interrupted() {
+        while (args.count == 0 || number < args.count) && !signals::caught() {
             let started = Instant::now();
             stats.sent += 1;
             let (time, same) = self.round(number, args)?;
@@ -162,7 +163,7 @@ impl Pinger {
         let deadline = Instant::now() + timeout;
         loop {
             let Some(completion) = self.glance(deadline)? else {
-                if ual::interrupted() {
+                if signals::caught() {
                     return Err(self.interrupted(step));
                 }
                 if Instant::now() < deadline {
@@ -200,19 +201,16 @@ impl Pinger {
         loop {
             match self.glance(until)? {
                 Some(completion) => completion.check().map_err(|e| self.broken(e))?,
-                None if Instant::now() >= until || ual::interrupted() => return Ok(()),
+                None if Instant::now() >= until || signals::caught() => return Ok(()),
                 None => {}
             }
         }
     }
 
-    /// The next completion, if it comes before `until` and within a short time. A signal ends the wait early.
+    /// The next completion, if it comes before `until` and within a short time.
     fn glance(&self, until: Instant) -> CliResult<Option<Completion>> {
         let left = until.saturating_duration_since(Instant::now());
-        match self.evd.wait(left.min(GLANCE)) {
-            Err(Error::Access(ual::Error::Signal)) => Ok(None),
-            waited => waited.map_err(|e| self.broken(e)),
-        }
+        self.evd.wait(left.min(GLANCE)).map_err(|e| self.broken(e))
     }
 
     fn interrupted(&self, step: &str) -> CliError {

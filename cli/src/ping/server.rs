@@ -1,9 +1,10 @@
 //! The server of `warpline ping`: reads a client's source and writes it to the sink. One thread per connection
-//! owns its endpoint and buffer; a client that dies or misbehaves ends only its own thread.
+//! owns its endpoint and buffer; a client that dies or misbehaves ends only its own thread. A signal ends all waits: each
+//! thread reports its client.
 
+use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use itapi::{
@@ -16,15 +17,20 @@ use super::args::PingArgs;
 use super::target;
 use super::wire::{INFO_LEN, Info, MAX_SIZE};
 use crate::error::{CliError, CliResult, Exit};
+use crate::signals;
 
 /// Connections at once; more are rejected.
 const MAX_CONNECTIONS: usize = 1024;
 
+/// How long the threads may take to report after a signal.
+const REPORTS: Duration = Duration::from_secs(2);
+
 /// How long the reason of an end may arrive after the flushed receive.
 const REASON: Duration = Duration::from_millis(500);
 
-/// Serves until stopped, or one connection.
+/// Serves until a signal, or one connection.
 pub(super) fn run(args: &PingArgs, address: &str, out: &mut dyn Write) -> CliResult<()> {
+    signals::catch()?;
     ual::raise_descriptors()?;
     let ia = super::open(args)?;
     let address = target::listener(address, args)?;
@@ -39,42 +45,86 @@ pub(super) fn run(args: &PingArgs, address: &str, out: &mut dyn Write) -> CliRes
         writeln!(out, "serving rping at {}", listen.address())?;
     }
     out.flush()?;
-    let connections = Arc::new(AtomicUsize::new(0));
+    let clients = Arc::new(Clients::default());
+    let (requests, waiting) = (listen.evd().clone(), clients.clone());
+    signals::at_the_first(move || {
+        requests.abort();
+        waiting.abort();
+    });
     loop {
-        let request = listen.request()?;
-        if args.once {
-            return Connection::accept(&ia, request)?.serve(args, out);
-        }
-        if connections.load(Ordering::Acquire) >= MAX_CONNECTIONS {
+        let request = match listen.request() {
+            Err(_) if signals::caught() => return Ok(clients.wait_for_reports()),
+            request => request?,
+        };
+        if clients.table().len() >= MAX_CONNECTIONS {
             request.reject(b"too many connections")?;
             continue;
         }
-        let slot = Slot::take(&connections);
+        let slot = Slot::take(&clients);
+        if args.once {
+            return Connection::accept(&ia, request, &slot)?.serve(args, out);
+        }
         start(ia.clone(), request, slot, args)?;
     }
 }
 
-/// Counts a connection against the limit while it lives.
-struct Slot(Arc<AtomicUsize>);
+/// The connections that are served, and what their threads wait for, once they do.
+#[derive(Default)]
+struct Clients {
+    table: Mutex<BTreeMap<u64, Option<Evd>>>,
+    left: Condvar,
+}
+
+impl Clients {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<u64, Option<Evd>>> {
+        // No change of the table can be left half done.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends every present and later wait.
+    fn abort(&self) {
+        self.table().values().flatten().for_each(|evd| evd.abort());
+    }
+
+    /// Waits until each thread has reported.
+    fn wait_for_reports(&self) {
+        drop(self.left.wait_timeout_while(self.table(), REPORTS, |table| !table.is_empty()));
+    }
+}
+
+/// The place of a connection among them while it lives.
+struct Slot {
+    clients: Arc<Clients>,
+    number: u64,
+}
 
 impl Slot {
-    fn take(connections: &Arc<AtomicUsize>) -> Self {
-        connections.fetch_add(1, Ordering::AcqRel);
-        Self(connections.clone())
+    fn take(clients: &Arc<Clients>) -> Self {
+        let mut table = clients.table();
+        let number = table.last_key_value().map_or(0, |(last, _)| last + 1);
+        table.insert(number, None);
+        Self { clients: clients.clone(), number }
+    }
+
+    fn waits_for(&self, evd: &Evd) {
+        self.clients.table().insert(self.number, Some(evd.clone()));
+        if signals::caught() {
+            evd.abort();
+        }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.clients.table().remove(&self.number);
+        self.clients.left.notify_all();
     }
 }
 
 fn start(ia: Ia, request: Request, slot: Slot, args: &PingArgs) -> CliResult<()> {
     let (quiet, json) = (args.quiet, args.json);
     let body = move || {
-        let _slot = slot;
-        let served = Connection::accept(&ia, request).and_then(|mut connection| {
+        let served = Connection::accept(&ia, request, &slot).and_then(|mut connection| {
             let rounds = connection.rounds()?;
             if !quiet {
                 connection.report(rounds, json, &mut std::io::stdout())?;
@@ -105,8 +155,9 @@ struct Connection {
 }
 
 impl Connection {
-    fn accept(ia: &Ia, request: Request) -> CliResult<Self> {
+    fn accept(ia: &Ia, request: Request, slot: &Slot) -> CliResult<Self> {
         let (pz, evd) = (ia.pz()?, ia.evd(32)?);
+        slot.waits_for(&evd);
         let ep = pz.ep(&evd).depth(16, 4).build()?;
         for buffer in pz.buffers(2, INFO_LEN)? {
             ep.post_recv(buffer)?;
@@ -134,19 +185,29 @@ impl Connection {
         Ok(out.flush()?)
     }
 
-    /// Serves round trips until the client disconnects.
+    /// Serves round trips until the client disconnects, or until a signal; returns how many.
     fn rounds(&mut self) -> CliResult<u64> {
         let mut rounds = 0;
-        while let Some(source) = self.offer()? {
-            self.fetch(source)?;
-            self.go_ahead()?;
-            let Some(sink) = self.offer()? else {
-                return Err(self.failed("the client left in the middle of a round trip"));
-            };
-            self.put(sink)?;
-            rounds += 1;
+        loop {
+            match self.round() {
+                Ok(true) => rounds += 1,
+                Ok(false) => return Ok(rounds),
+                Err(_) if signals::caught() => return Ok(rounds),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(rounds)
+    }
+
+    /// Serves a round trip; false: the client has disconnected.
+    fn round(&mut self) -> CliResult<bool> {
+        let Some(source) = self.offer()? else { return Ok(false) };
+        self.fetch(source)?;
+        self.go_ahead()?;
+        let Some(sink) = self.offer()? else {
+            return Err(self.failed("the client left in the middle of a round trip"));
+        };
+        self.put(sink)?;
+        Ok(true)
     }
 
     /// Waits for the client's next offer; `None` after an orderly end.

@@ -18,6 +18,7 @@ mod provider;
 mod published;
 mod rdma_core;
 mod run;
+mod signals;
 mod stat;
 mod strangers;
 mod support;

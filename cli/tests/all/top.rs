@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::explain::load::{Load, Manner, Role, STREAM, Serve};
 use crate::published::ends;
+use crate::signals::disturb;
 use crate::stat::Runtime;
 use crate::support::{Running, line_with, run, text};
 use terminal::Terminal;
@@ -203,6 +204,19 @@ fn the_end_of_the_terminal_ends_it() {
     top.until("its screen", |screen| screen.contains("no process publishes anything"));
     let status = top.hang_up();
     assert!(status.signal() == Some(Signal::HUP.as_raw()) || status.code() == Some(1), "{status}");
+}
+
+#[test]
+fn a_stop_does_not_end_it() {
+    let processes = Processes::start();
+    let mut top = processes.top(100, 24, &[]);
+    top.until("the peers", |screen| screen.contains(&processes.large));
+    disturb(top.process.id());
+    // Its page asks the process.
+    top.type_keys(&format!("{HOME}{DOWN}{ENTER}"));
+    top.until("the explanation", |screen| screen.contains("Esc back") && screen.contains(" s:"));
+    top.type_keys("q");
+    assert_eq!(top.ended().code(), Some(0));
 }
 
 #[test]

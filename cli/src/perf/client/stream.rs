@@ -12,7 +12,7 @@ use itapi::{Completion, RemoteRange, Work};
 
 use crate::error::{CliError, CliResult, Exit};
 use crate::perf::case::{INLINE, Op};
-use crate::perf::meter::{Count, Latencies};
+use crate::perf::meter::{Count, Latencies, is_over};
 use crate::perf::traffic::Traffic;
 use crate::perf::worker::{Worker, is_receive};
 
@@ -106,7 +106,7 @@ impl Stream {
         let begin = Instant::now();
         (0..self.conns.len()).try_for_each(|at| self.fill(at))?;
         let mut touched = Vec::new();
-        while begin.elapsed() < length {
+        while !is_over(begin, length) {
             self.take(&mut touched)?;
             touched.dedup();
             touched.drain(..).try_for_each(|at| self.fill(at))?;

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::{LAST, MORE, confirmed};
-use crate::perf::meter::Count;
+use crate::perf::meter::{Count, is_over};
 
 /// Payload octets of a frame.
 pub(in crate::perf) const FRAME: usize = 65_000;
@@ -26,7 +26,7 @@ pub(super) fn send(stream: &mut TcpStream, length: Duration) -> io::Result<Count
     let begin = Instant::now();
     let (mut messages, mut over) = (0, false);
     while !over {
-        over = begin.elapsed() >= length;
+        over = is_over(begin, length);
         let head = [if over { LAST } else { MORE }; HEAD];
         let frame = |payload| [&head[..], payload, &trailer].map(IoSlice::new);
         let mut pieces: Vec<_> = memory.chunks_exact(FRAME).flat_map(frame).collect();

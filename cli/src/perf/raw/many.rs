@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::{LAST, MORE, confirmed, write};
 use crate::perf::case::WORKING_SET;
-use crate::perf::meter::Count;
+use crate::perf::meter::{Count, is_over};
 
 /// Events taken per `epoll_wait`.
 const EVENTS: usize = 64;
@@ -39,7 +39,7 @@ pub(super) fn send(streams: &mut [TcpStream], size: usize, length: Duration) -> 
     while states.iter().any(|state| !state.done) {
         let mut stuck = true;
         for (stream, state) in streams.iter_mut().zip(&mut states).filter(|(_, s)| !s.done) {
-            state.last |= state.sent == 0 && begin.elapsed() >= length;
+            state.last |= state.sent == 0 && is_over(begin, length);
             let source = if state.last { &last } else { sources.next().unwrap_or(&last) };
             match stream.write(&source[state.sent..]) {
                 Ok(written) => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{HANDSHAKE, LAST, MORE, REQUEST, confirmed, read, write};
 use crate::perf::case::WORKING_SET;
-use crate::perf::meter::{Count, Rounds};
+use crate::perf::meter::{Count, Rounds, is_over};
 
 /// Writes one message at a time, from consecutive places of the working set.
 pub(super) fn send_messages(
@@ -20,7 +20,7 @@ pub(super) fn send_messages(
     let (mut messages, mut over) = (0, false);
     while !over {
         for message in memory.chunks_exact_mut(size) {
-            over = begin.elapsed() >= length;
+            over = is_over(begin, length);
             message[0] = if over { LAST } else { MORE };
             write(stream, message)?;
             messages += 1;
@@ -63,7 +63,7 @@ pub(super) fn request(
     let (mut asked, mut messages) = (0, 0);
     loop {
         for message in memory.chunks_exact_mut(size) {
-            let over = begin.elapsed() >= length;
+            let over = is_over(begin, length);
             while !over && asked - messages < depth as u64 {
                 write(stream, &[MORE; REQUEST])?;
                 asked += 1;

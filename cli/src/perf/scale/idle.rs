@@ -13,6 +13,7 @@ use crate::perf::machine::{cpu_us, resident};
 use crate::perf::report::number;
 use crate::perf::rounds::Session;
 use crate::perf::worker::BARE;
+use crate::signals;
 
 /// A new connection sends zero-length kicks for less than this.
 const KICK_TIME: Duration = Duration::from_secs(6);
@@ -41,10 +42,10 @@ pub(super) fn measure(session: &mut Session, connections: u32, mpa: bool) -> Cli
     let set_up = begin.elapsed().as_secs_f64();
     let after = [resident() as f64, session.server()?.1];
     // A new connection is not idle: an end that has received nothing sends zero-length kicks.
-    std::thread::sleep(KICK_TIME);
+    signals::sleep(KICK_TIME);
     let used = [cpu_us(), session.server()?.0];
     let begin = Instant::now();
-    std::thread::sleep(2 * SLICE);
+    signals::sleep(2 * SLICE);
     let used = [cpu_us() - used[0], session.server()?.0 - used[1]];
     let seconds = begin.elapsed().as_secs_f64();
     client.close()?;

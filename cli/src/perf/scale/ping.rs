@@ -14,6 +14,7 @@ use crate::perf::meter::Latencies;
 use crate::perf::report::number;
 use crate::perf::rounds::{Session, Single};
 use crate::perf::worker::is_receive;
+use crate::signals;
 
 /// Octets of a small read.
 const SMALL: u32 = 1 << 20;
@@ -48,7 +49,7 @@ pub(super) fn measure(
     let single = session.single(case)?;
     let mut results = vec![pings(&single, "nothing".into(), 0, None, 0)?];
     for (at, where_) in [(1, "another"), (0, "the same")] {
-        for read in [large, SMALL] {
+        for read in [large, SMALL].into_iter().take_while(|_| !signals::caught()) {
             let what = format!("reads of {} on {where_} connection", octets(read));
             results.push(pings(&single, what, all, Some(read), at)?);
         }
