@@ -10,7 +10,7 @@ use super::answer::{self, Terminate};
 use super::bench::Bench;
 use super::frames;
 use super::link::{End, Link, Seen};
-use super::verdict::{Play, fail};
+use super::verdict::{Play, fail, skip};
 
 /// Layer, type, code.
 pub(super) type Code = (u8, u8, u8);
@@ -22,15 +22,21 @@ pub(super) struct Refusal {
     pub(super) codes: &'static [Code],
     /// An end without a Terminate is acceptable, too.
     pub(super) silence: bool,
+    /// The peer may wait for segments that are missing: RFC 5041 section 5.3 lets it place them out of order.
+    pub(super) waits: bool,
 }
 
 impl Refusal {
     pub(super) const fn by(codes: &'static [Code]) -> Self {
-        Self { codes, silence: false }
+        Self { codes, silence: false, waits: false }
     }
 
     pub(super) const fn or_silence(codes: &'static [Code]) -> Self {
-        Self { codes, silence: true }
+        Self { codes, silence: true, waits: false }
+    }
+
+    pub(super) const fn or_waits(codes: &'static [Code]) -> Self {
+        Self { codes, silence: false, waits: true }
     }
 
     /// Whether a code, as received or swapped, is acceptable.
@@ -46,6 +52,8 @@ struct Reaction {
     behind: bool,
     /// A message after the refused one was executed.
     carried_out: bool,
+    /// The peer sent a message of its own.
+    spoke: bool,
     end: Seen,
 }
 
@@ -95,6 +103,9 @@ impl Bench {
                     end.text(),
                     wanted(refusal),
                 )),
+                _ if refusal.waits && !after.spoke => {
+                    skip("the peer goes on: it may wait for the octets that are missing")
+                }
                 _ if after.carried_out => {
                     fail(format!("the peer goes on, expected a Terminate {}", wanted(refusal)))
                 }
@@ -124,8 +135,13 @@ fn wanted(refusal: Refusal) -> String {
 }
 
 fn reaction(link: &mut Link) -> Reaction {
-    let mut after =
-        Reaction { terminates: Vec::new(), behind: false, carried_out: false, end: Seen::Nothing };
+    let mut after = Reaction {
+        terminates: Vec::new(),
+        behind: false,
+        carried_out: false,
+        spoke: false,
+        end: Seen::Nothing,
+    };
     loop {
         let seen = link.next_within(link.patience());
         let Seen::Ulpdu(ulpdu) = seen else {
@@ -135,6 +151,7 @@ fn reaction(link: &mut Link) -> Reaction {
         let kind = answer::kind(&ulpdu);
         after.behind |= !after.terminates.is_empty();
         after.carried_out |= kind == Some(Opcode::ReadResponse);
+        after.spoke |= kind == Some(Opcode::Send);
         if kind == Some(Opcode::Terminate) {
             after.terminates.push(ulpdu);
         } else if after.carried_out && after.terminates.is_empty() {

@@ -35,14 +35,16 @@ pub(super) const CASES: &[Case] = &[
             enhanced_form(&reply)
         },
     ),
-    Case::to_responder("C=1 is answered with C=1", &["CONN-03", "MPA-13"], Needs::Nothing, |b| {
-        let (_, reply) = b.accepted(&FrameSpec::plain(FrameKind::Request))?;
-        check(reply.fixed.crc, || "the reply to C=1 has C=0".into())
-    }),
-    Case::to_responder("CRC on: it is generated and checked", &["MPA-13"], Needs::Probe, |b| {
-        let mut link = b.operating()?;
-        b.goes_on(&mut link)
-    }),
+    // RFC 5044 7.1.1: also if the reply has C=0.
+    Case::to_responder(
+        "C=1 asked: CRC is generated and checked",
+        &["CONN-03", "MPA-13"],
+        Needs::Probe,
+        |b| {
+            let mut link = b.operating()?;
+            b.goes_on(&mut link)
+        },
+    ),
     Case::to_responder(
         "C=0 on both sides: CRC is not checked",
         &["MPA-06", "MPA-14", "MPA-13"],

@@ -212,6 +212,67 @@ fn peer_that_ends_with(last: &'static [u8], answer: fn(&mut [u8; 20])) -> String
     address
 }
 
+/// A peer that replies to C=1 with C=0, and responds to Reads of no octets. It passes on whether the CRC of
+/// each FPDU is correct.
+fn peer_without_c() -> (String, std::sync::mpsc::Receiver<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, tell) = (stream.unwrap(), tell.clone());
+            // The tester may disconnect at any time.
+            std::thread::spawn(move || serve_without_c(&mut stream, &tell));
+        }
+    });
+    (address, told)
+}
+
+fn serve_without_c(
+    stream: &mut TcpStream,
+    tell: &std::sync::mpsc::Sender<bool>,
+) -> std::io::Result<()> {
+    let mut head = [0; 20];
+    stream.read_exact(&mut head)?;
+    stream.read_exact(&mut vec![0; usize::from(u16::from_be_bytes([head[18], head[19]]))])?;
+    stream.write_all(b"MPA ID Rep Frame\0\x01\0\0")?;
+    loop {
+        let mut length = [0; 2];
+        stream.read_exact(&mut length)?;
+        let padded = (usize::from(u16::from_be_bytes(length)) + 2).next_multiple_of(4) - 2;
+        let mut rest = vec![0; padded + 4];
+        stream.read_exact(&mut rest)?;
+        let (ulpdu, crc) = rest.split_at(padded);
+        let value = crc32c::crc32c(&[&length[..], ulpdu].concat()).to_le_bytes();
+        let right = head[16] & 0x40 == 0 || value == crc;
+        let _ = tell.send(right);
+        match ulpdu[1] {
+            // RDMA Write, RDMA Read Request.
+            0x40 if right => continue,
+            0x41 if right => {}
+            _ => return Ok(()),
+        }
+        // A Read Response of no octets, with the sink's STag and TO.
+        let response = [&[0, 14, 0xc1, 0x42], &ulpdu[18..30]].concat();
+        stream.write_all(&[&response[..], &crc32c::crc32c(&response).to_le_bytes()].concat())?;
+    }
+}
+
+// RFC 5044 7.1.1: C in either frame puts CRC in force, and a reply with C=0 breaks nothing [MPA-13, CONN-03].
+#[test]
+fn a_reply_without_c_breaks_no_requirement() {
+    let (address, told) = peer_without_c();
+    let output = run(&["conform", &address, "--only", "MPA-13,CONN-03", "-W", "2", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    assert_passes(&report, &["MPA-13", "CONN-03"]);
+    assert!(told.try_iter().all(|right| right));
+    let output = run(&["ping", &address, "-c", "1", "-W", "2"]);
+    let error = text(&output.stderr);
+    assert!(error.contains("the round trip under way is lost"), "{error}");
+    assert_eq!(told.recv(), Ok(true), "the first FPDU has a CRC");
+}
+
 // RFC 5040 4.8: a Terminate is one segment [RDMAP-20]
 #[test]
 fn a_terminate_without_its_l_bit_fails() {

@@ -30,7 +30,7 @@ fn config(flags: u8, kinds: u8, limits: [u8; 3]) -> StartupConfig {
     StartupConfig {
         revision: 1 + u8::from(!bit(0)),
         crc: bit(1),
-        crc_strict: bit(2),
+        refuse_crc: bit(2),
         markers: bit(3),
         refuse_markers: bit(4),
         ird,

@@ -59,7 +59,7 @@ impl FailReason {
             Self::Revision { .. } => {
                 "update the peer, or its configuration, to MPA revision 1 (RFC 5044) or 2 (RFC 6581); no other is supported"
             }
-            Self::CrcPolicy => "set the CRC policy of both ends to `prefer`",
+            Self::CrcPolicy => "set `crc = \"off\"` or `prefer` in the policy of this end",
             Self::Markers => "set the marker policy of this end to `off`",
             Self::InsufficientIrd { .. } => "raise the endpoint's IRD, or lower the peer's ORD",
             Self::NoCommonRtr => "allow `write` and `read` as ready-to-receive kinds on both ends",
@@ -102,7 +102,9 @@ impl fmt::Display for FailReason {
             Self::NotMpa(what) => write!(f, "the peer does not speak MPA as expected: {what}"),
             Self::Malformed(what) => write!(f, "the peer's MPA frame is malformed: {what}"),
             Self::Revision { got } => write!(f, "the peer speaks MPA revision {got}"),
-            Self::CrcPolicy => f.write_str("the two ends' CRC policies conflict"),
+            Self::CrcPolicy => {
+                f.write_str("the peer asks for CRC, which the policy of this end refuses")
+            }
             Self::Markers => f.write_str("the two ends' marker policies conflict"),
             Self::InsufficientIrd { need, have } => {
                 write!(f, "the peer wants {need} reads at once at this end, which takes {have}")

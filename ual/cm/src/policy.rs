@@ -19,9 +19,9 @@ use vp_api::FpduSize;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Crc {
-    /// Ask for it, and refuse a peer whose reply does not.
+    /// Ask for it, through shared memory, too.
     Require,
-    /// Ask.
+    /// Ask for it over TCP.
     Prefer,
     /// Do not ask, but use it if the peer asks.
     Off,

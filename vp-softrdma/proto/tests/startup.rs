@@ -338,7 +338,7 @@ fn a_reject_carries_data_and_limits() {
 fn policy_refusals_are_rejects() {
     let refusals = [
         (StartupConfig { refuse_markers: true, ..plain() }, 0xc0, StartupError::Markers),
-        (StartupConfig { crc: false, crc_strict: true, ..plain() }, 0x40, StartupError::CrcPolicy),
+        (StartupConfig { crc: false, refuse_crc: true, ..plain() }, 0x40, StartupError::CrcPolicy),
     ];
     for (config, flags, expected) in refusals {
         let mut responder = Responder::new(config);
@@ -353,11 +353,15 @@ fn policy_refusals_are_rejects() {
         let error = initiator.handle(&frame(FrameKind::Reply, 1, flags, b"")).expect_err("policy");
         assert_eq!((error, initiator.terminate_for(error, crc32c)), (expected, None));
     }
-    // Strict CRC refuses a responder that did not echo our C.
-    let mut initiator =
-        Initiator::new(StartupConfig { crc_strict: true, ..plain() }, b"").expect("a request");
-    let reply = frame(FrameKind::Reply, 1, 0, b"");
-    assert_eq!(initiator.handle(&reply), Err(StartupError::CrcPolicy));
+}
+
+// RFC 5044 7.1.1: C in the request is enough. [MPA-13] [CONN-03]
+#[test]
+fn crc_is_in_force_although_the_reply_does_not_ask() {
+    let mut initiator = Initiator::new(plain(), b"").expect("a request");
+    let answer = done(initiator.handle(&frame(FrameKind::Reply, 1, 0, b"")));
+    let Answer::Accepted { negotiated, .. } = answer else { panic!("{answer:?}") };
+    assert!(negotiated.crc);
 }
 
 // [CONN-17]
@@ -577,7 +581,7 @@ fn config() -> impl Strategy<Value = StartupConfig> {
     (1u8..=2, any::<[bool; 5]>(), limit.clone(), limit.clone(), limit, rtr).prop_map(
         |(
             revision,
-            [crc, crc_strict, markers, refuse_markers, enhanced],
+            [crc, refuse_crc, markers, refuse_markers, enhanced],
             ird,
             ord,
             max_ird,
@@ -588,7 +592,7 @@ fn config() -> impl Strategy<Value = StartupConfig> {
             StartupConfig {
                 revision,
                 crc,
-                crc_strict,
+                refuse_crc,
                 markers,
                 refuse_markers,
                 ird,

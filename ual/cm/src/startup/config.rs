@@ -91,7 +91,7 @@ pub(crate) fn reply(
 fn common(policy: &Policy) -> StartupConfig {
     StartupConfig {
         crc: asks_crc(policy),
-        crc_strict: matches!(policy.crc, Crc::Require | Crc::Refuse),
+        refuse_crc: policy.crc == Crc::Refuse,
         refuse_markers: policy.markers == Markers::Refuse,
         ..StartupConfig::default()
     }

@@ -72,9 +72,8 @@ pub struct StartupConfig {
     pub revision: u8,
     /// Ask for CRC (default on, RFC 5044 section 4.4) [MPA-12]. In force if either side asks.
     pub crc: bool,
-    /// With `crc`, as initiator: refuse a reply with C=0, whose sender may not honour our C=1.
-    /// Without: refuse a peer that insists on CRC.
-    pub crc_strict: bool,
+    /// Refuse a peer that asks for CRC.
+    pub refuse_crc: bool,
     /// We need markers in what we receive [CONN-02].
     pub markers: bool,
     /// Refuse to insert markers for the peer.
@@ -100,7 +99,7 @@ impl Default for StartupConfig {
         Self {
             revision: 2,
             crc: true,
-            crc_strict: false,
+            refuse_crc: false,
             markers: false,
             refuse_markers: false,
             ird: 16,

@@ -109,7 +109,7 @@ impl Initiator {
         if fixed.markers && config.refuse_markers {
             return Err(StartupError::Markers);
         }
-        if config.crc_strict && fixed.crc != config.crc {
+        if fixed.crc && config.refuse_crc {
             return Err(StartupError::CrcPolicy);
         }
         let (limits, rtr) = match frame.enhanced {
@@ -119,7 +119,7 @@ impl Initiator {
         let negotiated = Negotiated {
             role: Role::Initiator,
             revision: fixed.revision,
-            // RFC 5044 7.1.1 [MPA-13, CONN-03]
+            // RFC 5044 7.1.1 [MPA-13, CONN-03]: C in either frame puts it in force.
             crc: config.crc || fixed.crc,
             // RFC 5044 7.1.1 [CONN-02]
             markers_tx: fixed.markers,

@@ -41,7 +41,7 @@ impl Responder {
         if frame.fixed.markers && config.refuse_markers {
             return Err(StartupError::Markers);
         }
-        if frame.fixed.crc && config.crc_strict && !config.crc {
+        if frame.fixed.crc && config.refuse_crc {
             return Err(StartupError::CrcPolicy);
         }
         Ok(Step::Done { consumed, value: request(&frame) })
