@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     /// Measure round trips to a peer that implements rdma-core's rping protocol, or be that peer
     Ping(PingArgs),
-    /// Explain MPA, DDP and RDMAP octets field by field
+    /// Explain octets of iWARP (MPA, DDP, RDMAP) and RoCE v2 field by field
     Decode(DecodeArgs),
     /// Test any iWARP peer against the standards, with a result for each requirement
     Conform(ConformArgs),

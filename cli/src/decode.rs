@@ -4,6 +4,8 @@
 mod args;
 mod capture;
 mod connection;
+mod direction;
+mod fragments;
 mod iwarp;
 mod packet;
 mod render;
@@ -17,10 +19,11 @@ use std::path::Path;
 use iwarp_proto::decode::{DecodeOptions, Start, explain};
 
 pub(crate) use self::args::DecodeArgs;
-use self::capture::Capture;
+use self::capture::{Capture, Packet};
 use self::connection::Connections;
-use self::packet::Transport;
-use self::render::{Renderer, Totals};
+use self::fragments::Fragments;
+use self::packet::{IpPacket, Transport};
+use self::render::{Renderer, Stamp, Totals};
 use crate::error::{CliError, CliResult, Exit};
 use crate::output::count;
 use crate::values::Switch;
@@ -41,7 +44,14 @@ pub(crate) fn run(args: &DecodeArgs, out: &mut dyn Write) -> CliResult<()> {
     let mut renderer = Renderer::new(out, args.json, args.brief);
     match (&args.hex, &args.pcap) {
         (Some(text), _) => decode_hex(text, args, &mut renderer)?,
-        (None, Some(path)) => decode_capture(path, &mut renderer)?,
+        (None, Some(path)) => {
+            let read = decode_capture(path, &mut renderer);
+            if read.is_err() && renderer.totals().frames == 0 {
+                return read;
+            }
+            let totals = renderer.finish()?;
+            return read.and_then(|()| verdict(&totals));
+        }
         (None, None) => {}
     }
     let totals = renderer.finish()?;
@@ -74,7 +84,7 @@ fn decode_hex(text: &str, args: &DecodeArgs, renderer: &mut Renderer<'_>) -> Cli
     }
     let crc = match args.crc {
         Some(switch) => switch == Switch::On,
-        None => connection::startup_flags(&octets).is_none_or(|flags| flags.crc),
+        None => direction::startup_flags(&octets).is_none_or(|flags| flags.crc),
     };
     let crc = crc.then_some(crc32c as fn(u32, &[u8]) -> u32);
     let options = DecodeOptions { crc, markers: args.markers, start: Start::Detect };
@@ -124,41 +134,92 @@ fn parse_hex(text: &str) -> CliResult<Vec<u8>> {
 }
 
 fn decode_capture(path: &Path, renderer: &mut Renderer<'_>) -> CliResult<()> {
-    let input: Box<dyn Read> = if path == Path::new(STDIN) {
-        Box::new(stdin())
-    } else {
-        Box::new(File::open(path).map_err(|e| {
-            CliError::input(format!("cannot read {}: {e}", path.display())).at("decode --pcap")
-        })?)
-    };
-    let mut capture = Capture::open(BufReader::with_capacity(1 << 18, input))?;
-    let mut connections = Connections::default();
-    let mut foreign_link = None;
-    while let Some(packet) = capture.next_packet()? {
-        if !packet::link_known(packet.link) {
-            foreign_link.get_or_insert((packet.link, packet.offset));
-            continue;
+    let mut packets = Packets::default();
+    let read = open(path).and_then(|input| {
+        let mut capture = Capture::open(BufReader::with_capacity(1 << 18, input))?;
+        while let Some(packet) = capture.next_packet()? {
+            packets.take(&packet, renderer)?;
         }
-        match packet::parse(packet.link, &packet.data) {
-            Some(Transport::Segment(segment)) => connections.push(&segment, renderer)?,
-            Some(Transport::Datagram(datagram)) => roce::datagram(&datagram, renderer)?,
-            None => {}
-        }
-    }
-    connections.finish(renderer)?;
-    match foreign_link {
+        Ok(())
+    });
+    // Of a file that is damaged at its end the rest is explained.
+    packets.connections.finish(renderer)?;
+    read?;
+    match packets.foreign_link {
+        _ if renderer.totals().frames > 0 => Ok(()),
         Some((link, offset)) => {
             Err(CliError::input(format!("packets of link type {link} are not understood"))
                 .at(format!("capture file, offset {offset}"))
                 .hint("capture on an Ethernet or loopback interface, or on `any`"))
         }
-        None if renderer.totals().frames == 0 => Err(CliError::input(
-            "no iWARP connection in the capture",
+        None => Err(CliError::input(
+            "neither an iWARP connection nor a packet of RoCE v2 in the capture",
         )
         .at("decode --pcap")
-        .because("a connection is recognised by its MPA start-up; the capture may begin after it")
-        .hint("start the capture before the connection")),
-        None => Ok(()),
+        .because(
+            "a connection of iWARP is recognised by its MPA start-up or the CRC of an FPDU, a packet of RoCE by UDP port 4791",
+        )
+        .hint("start the capture before the connection, with its port and all octets (tcpdump -s 0)")),
+    }
+}
+
+fn open(path: &Path) -> CliResult<Box<dyn Read>> {
+    if path == Path::new(STDIN) {
+        return Ok(Box::new(stdin()));
+    }
+    let wrong = |why: String| {
+        CliError::input(format!("cannot read {}: {why}", path.display())).at("decode --pcap")
+    };
+    let file = File::open(path).map_err(|e| wrong(e.to_string()))?;
+    if file.metadata().is_ok_and(|data| data.is_dir()) {
+        return Err(wrong("it is a directory".into()).hint("name the file of a capture in it"));
+    }
+    Ok(Box::new(file))
+}
+
+/// What the packets of a capture have shown.
+#[derive(Default)]
+struct Packets {
+    number: u64,
+    connections: Connections,
+    fragments: Fragments,
+    /// The first packet of a link type that is not understood: the type, and the offset in the file.
+    foreign_link: Option<(u16, u64)>,
+}
+
+impl Packets {
+    fn take(&mut self, packet: &Packet, renderer: &mut Renderer<'_>) -> CliResult<()> {
+        self.number += 1;
+        let stamp = Stamp { number: self.number, time: packet.time };
+        if self.number == 1 {
+            renderer.starts_at(stamp);
+        }
+        if !packet::link_known(packet.link) {
+            self.foreign_link.get_or_insert((packet.link, packet.offset));
+            renderer.unknown();
+            return Ok(());
+        }
+        match packet::parse(packet.link, &packet.data, packet.wire_len) {
+            Some(part) if part.fragment.is_some() => match self.fragments.push(&part) {
+                Some(whole) => self.transport(&whole.packet(), stamp, renderer),
+                None => Ok(()),
+            },
+            Some(whole) => self.transport(&whole, stamp, renderer),
+            None => Ok(()),
+        }
+    }
+
+    fn transport(
+        &mut self,
+        packet: &IpPacket<'_>,
+        stamp: Stamp,
+        renderer: &mut Renderer<'_>,
+    ) -> CliResult<()> {
+        match packet::transport(packet) {
+            Some(Transport::Segment(segment)) => self.connections.push(&segment, stamp, renderer),
+            Some(Transport::Datagram(datagram)) => roce::datagram(&datagram, stamp, renderer),
+            None => Ok(()),
+        }
     }
 }
 

@@ -92,7 +92,7 @@ fn tshark(file: &Path, args: &[&str]) -> String {
 /// Runs the demo on a `lo` of the given MTU and lets tshark judge.
 fn demo_decodes(mtu: &str) {
     let name = format!("capture at MTU {mtu}");
-    for tool in ["tcpdump", "tshark", "ip"] {
+    for tool in ["tcpdump", "tshark", "editcap", "ip"] {
         if !have(tool) {
             return skip(&name, &format!("{tool} is not installed (scripts/setup installs it)"));
         }
@@ -139,7 +139,30 @@ fn demo_decodes(mtu: &str) {
     let crcs = tshark(&pcap, &["-Y", "iwarp_mpa.fpdu", "-V"]);
     let (good, bad) = (crcs.matches("Good CRC32").count(), crcs.matches("Bad CRC32").count());
     assert!(good > 70 && bad == 0, "{good} good and {bad} bad CRCs");
+    let all = tshark(&pcap, &["-Y", "iwarp_mpa.fpdu", "-T", "fields", "-e", "frame.number"]);
+    let all: Vec<_> = all.lines().collect();
+    for lost in [&all[10..11], &all[20..23], &[all[1], all[30], all[50]]] {
+        lost_packets_are_passed(&pcap, lost);
+    }
     std::fs::remove_dir_all(&dir).expect("clean up");
+}
+
+/// `warpline decode` reads at least the FPDUs that tshark reads of a capture without these packets.
+fn lost_packets_are_passed(whole: &Path, lost: &[&str]) {
+    let file = whole.with_extension("lost.pcap");
+    let mut editcap = Command::new("editcap");
+    let status = editcap.args([whole, &file]).args(lost).status().expect("editcap runs");
+    assert!(status.success());
+    let lengths = tshark(&file, &["-T", "fields", "-e", "iwarp_mpa.ulpdulength"]);
+    let fpdus = lengths.split(['\n', ',']).filter(|length| !length.is_empty()).count();
+    let mut decode = Command::new(env!("CARGO_BIN_EXE_warpline"));
+    let output = decode.args(["decode", "-b", "--pcap"]).arg(&file).output().expect("decode runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().expect("a last line");
+    // A request and a reply.
+    let frames = text.lines().filter(|line| line.starts_with('#')).count() - 2;
+    assert!(frames >= fpdus && fpdus > 50, "{frames} of {fpdus} FPDUs: {last}");
+    assert!(last.contains(", 0 broken requirements; ") && last.contains("not captured"), "{last}");
 }
 
 fn count(file: &Path, filter: &str) -> usize {

@@ -1,5 +1,5 @@
 //! Reads capture files: classic pcap (both byte orders, micro- and nanoseconds) and pcapng
-//! (sections, interfaces, enhanced and simple packets). Streaming: one packet in memory at a time.
+//! (sections, interfaces, enhanced, simple and obsolete packets). Streaming: one packet in memory at a time.
 //!
 //! The file is untrusted: every length is bounded before memory is reserved for it, and every error
 //! names the offset in the file.
@@ -14,14 +14,16 @@ const MAX_PACKET: u32 = 1 << 20;
 /// One captured packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Packet {
-    /// Offset of its record in the file.
+    /// Offset in the file.
     pub(super) offset: u64,
     /// LINKTYPE_ value of its interface.
     pub(super) link: u16,
+    /// When it was captured.
+    pub(super) time: Option<u64>,
     /// The octets that were captured.
     pub(super) data: Vec<u8>,
-    /// Some octets were not captured (snap length).
-    pub(super) cut: bool,
+    /// Octets on the wire; more than `data` with a snap length.
+    pub(super) wire_len: usize,
 }
 
 /// A capture file being read.
@@ -31,8 +33,33 @@ pub(super) struct Capture<R> {
 }
 
 enum Format {
-    Pcap { big: bool, link: u16 },
-    Ng { big: bool, links: Vec<u16> },
+    Pcap { big: bool, link: u16, nanoseconds: bool },
+    Ng { big: bool, interfaces: Vec<Interface> },
+}
+
+/// An interface of a pcapng section.
+struct Interface {
+    link: u16,
+    /// Octets captured of a packet at most; 0: all.
+    snap_len: u32,
+    clock: Clock,
+}
+
+/// Units of time stamps.
+#[derive(Clone, Copy)]
+struct Clock {
+    per_second: u64,
+    /// Seconds to add.
+    offset: i64,
+}
+
+impl Clock {
+    /// Nanoseconds since 1970 of a time stamp.
+    fn nanoseconds(self, stamp: u64) -> Option<u64> {
+        const SECOND: i128 = 1_000_000_000;
+        let time = i128::from(stamp) * SECOND / i128::from(self.per_second);
+        u64::try_from(time + i128::from(self.offset) * SECOND).ok()
+    }
 }
 
 /// Counts octets, so that errors have an offset.
@@ -75,6 +102,36 @@ impl<R: Read> Source<R> {
     }
 }
 
+/// The file begins like no capture.
+fn no_capture(magic: [u8; 4]) -> CliError {
+    let packed = match magic {
+        [0x1f, 0x8b, ..] => Some(("gzip", "zcat")),
+        [0x28, 0xb5, 0x2f, 0xfd] => Some(("zstd", "zstdcat")),
+        [0xfd, b'7', b'z', b'X'] => Some(("xz", "xzcat")),
+        [b'B', b'Z', b'h', _] => Some(("bzip2", "bzcat")),
+        [0x04, 0x22, 0x4d, 0x18] => Some(("lz4", "lz4cat")),
+        _ => None,
+    };
+    let error = match packed {
+        Some((name, unpack)) => CliError::input(format!("the capture is compressed ({name})"))
+            .hint(format!("unpack it first: {unpack} FILE | warpline decode --pcap -")),
+        None if magic
+            .iter()
+            .all(|octet| octet.is_ascii_graphic() || octet.is_ascii_whitespace()) =>
+        {
+            CliError::input("the file is text and no capture")
+                .hint("hexadecimal digits are read by: warpline decode --hex - < FILE")
+        }
+        None => {
+            let seen = u32::from_be_bytes(magic);
+            CliError::input(format!("magic number {seen:#010x} is neither pcap nor pcapng")).hint(
+                "convert it with `editcap -F pcap FILE NEW`, or capture with `tcpdump -w FILE`",
+            )
+        }
+    };
+    error.at("capture file, offset 0")
+}
+
 fn malformed(offset: u64, what: String) -> CliError {
     CliError::input(what)
         .at(format!("capture file, offset {offset}"))
@@ -94,6 +151,7 @@ fn u32_at(data: &[u8], at: usize, big: bool) -> u32 {
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
+const OBSOLETE: u32 = 2;
 const SIMPLE: u32 = 3;
 const ENHANCED: u32 = 6;
 
@@ -104,19 +162,15 @@ impl<R: Read> Capture<R> {
         let mut magic = [0; 4];
         source.fill(&mut magic, "the magic number")?;
         let format = match magic {
-            [0xa1, 0xb2, 0xc3, 0xd4] | [0xa1, 0xb2, 0x3c, 0x4d] => open_pcap(&mut source, true)?,
-            [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => open_pcap(&mut source, false)?,
+            [0xa1, 0xb2, 0xc3, 0xd4] => open_pcap(&mut source, true, false)?,
+            [0xa1, 0xb2, 0x3c, 0x4d] => open_pcap(&mut source, true, true)?,
+            [0xd4, 0xc3, 0xb2, 0xa1] => open_pcap(&mut source, false, false)?,
+            [0x4d, 0x3c, 0xb2, 0xa1] => open_pcap(&mut source, false, true)?,
             [0x0a, 0x0d, 0x0d, 0x0a] => {
                 let big = open_section(&mut source)?;
-                Format::Ng { big, links: Vec::new() }
+                Format::Ng { big, interfaces: Vec::new() }
             }
-            other => {
-                let seen = u32::from_be_bytes(other);
-                return Err(malformed(
-                    0,
-                    format!("magic number {seen:#010x} is neither pcap nor pcapng"),
-                ));
-            }
+            other => return Err(no_capture(other)),
         };
         Ok(Self { source, format })
     }
@@ -124,12 +178,12 @@ impl<R: Read> Capture<R> {
     /// Next packet; `None` at the end of the file.
     pub(super) fn next_packet(&mut self) -> CliResult<Option<Packet>> {
         match self.format {
-            Format::Pcap { big, link } => self.next_pcap(big, link),
+            Format::Pcap { big, link, nanoseconds } => self.next_pcap(big, link, nanoseconds),
             Format::Ng { .. } => self.next_ng(),
         }
     }
 
-    fn next_pcap(&mut self, big: bool, link: u16) -> CliResult<Option<Packet>> {
+    fn next_pcap(&mut self, big: bool, link: u16, nanoseconds: bool) -> CliResult<Option<Packet>> {
         let offset = self.source.offset;
         let mut head = [0; 16];
         if !self.source.try_fill(&mut head, "a packet header")? {
@@ -138,12 +192,16 @@ impl<R: Read> Capture<R> {
         let (captured, original) = (u32_at(&head, 8, big), u32_at(&head, 12, big));
         check_packet_len(offset, captured)?;
         let data = self.source.take(captured, "a packet")?;
-        Ok(Some(Packet { offset, link, data, cut: captured < original }))
+        let (seconds, fraction) = (u64::from(u32_at(&head, 0, big)), u32_at(&head, 4, big));
+        let unit = if nanoseconds { 1 } else { 1000 };
+        let time = Some(seconds * 1_000_000_000 + u64::from(fraction) * unit);
+        let wire_len = original.max(captured) as usize;
+        Ok(Some(Packet { offset, link, time, data, wire_len }))
     }
 
     fn next_ng(&mut self) -> CliResult<Option<Packet>> {
         loop {
-            let Format::Ng { big, ref mut links } = self.format else { return Ok(None) };
+            let Format::Ng { big, ref mut interfaces } = self.format else { return Ok(None) };
             let offset = self.source.offset;
             let mut head = [0; 4];
             if !self.source.try_fill(&mut head, "a block type")? {
@@ -152,14 +210,21 @@ impl<R: Read> Capture<R> {
             let kind = u32_at(&head, 0, big);
             if kind == SECTION {
                 let big = open_section(&mut self.source)?;
-                self.format = Format::Ng { big, links: Vec::new() };
+                self.format = Format::Ng { big, interfaces: Vec::new() };
                 continue;
             }
             let body = read_block(&mut self.source, offset, big)?;
             match kind {
-                INTERFACE if body.len() >= 8 => links.push(u16_at(&body, 0, big)),
-                ENHANCED => return enhanced(offset, &body, big, links).map(Some),
-                SIMPLE => return simple(offset, &body, big, links).map(Some),
+                INTERFACE if body.len() >= 8 => interfaces.push(interface(&body, big)),
+                ENHANCED => return enhanced(offset, &body, big, interfaces).map(Some),
+                SIMPLE => return simple(offset, &body, big, interfaces).map(Some),
+                // The interface is 16 bits wide, and a count of drops follows.
+                OBSOLETE if body.len() >= 4 => {
+                    let number = u32::from(u16_at(&body, 0, big));
+                    let number = if big { number.to_be_bytes() } else { number.to_le_bytes() };
+                    let body = [&number, &body[4..]].concat();
+                    return enhanced(offset, &body, big, interfaces).map(Some);
+                }
                 INTERFACE => return Err(malformed(offset, "interface block too short".into())),
                 _ => {}
             }
@@ -167,11 +232,11 @@ impl<R: Read> Capture<R> {
     }
 }
 
-fn open_pcap<R: Read>(source: &mut Source<R>, big: bool) -> CliResult<Format> {
+fn open_pcap<R: Read>(source: &mut Source<R>, big: bool, nanoseconds: bool) -> CliResult<Format> {
     let mut head = [0; 20];
     source.fill(&mut head, "the file header")?;
     // The upper half of the word carries FCS flags.
-    Ok(Format::Pcap { big, link: u32_at(&head, 16, big) as u16 })
+    Ok(Format::Pcap { big, link: u32_at(&head, 16, big) as u16, nanoseconds })
 }
 
 /// Reads a section header after its type; returns the byte order.
@@ -212,12 +277,37 @@ fn read_block<R: Read>(source: &mut Source<R>, offset: u64, big: bool) -> CliRes
     Ok(body)
 }
 
-fn enhanced(offset: u64, body: &[u8], big: bool, links: &[u16]) -> CliResult<Packet> {
+/// An interface block of 8 octets at least; options that are damaged are left out.
+fn interface(body: &[u8], big: bool) -> Interface {
+    const RESOLUTION: u16 = 9;
+    const OFFSET: u16 = 14;
+    let mut clock = Clock { per_second: 1_000_000, offset: 0 };
+    let mut options = &body[8..];
+    while options.len() >= 4 {
+        let (code, len) = (u16_at(options, 0, big), usize::from(u16_at(options, 2, big)));
+        let Some(value) = options.get(4..4 + len) else { break };
+        match (code, value) {
+            (0, _) => break,
+            (RESOLUTION, [power @ 0..=19]) => clock.per_second = 10_u64.pow(u32::from(*power)),
+            (RESOLUTION, [power @ 0x80..=0xbf]) => clock.per_second = 1 << (power & 0x3f),
+            (OFFSET, value) if len == 8 => {
+                let word = |at| u64::from(u32_at(value, at, big));
+                let (high, low) = if big { (word(0), word(4)) } else { (word(4), word(0)) };
+                clock.offset = (high << 32 | low) as i64;
+            }
+            _ => {}
+        }
+        options = options.get(4 + len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Interface { link: u16_at(body, 0, big), snap_len: u32_at(body, 4, big), clock }
+}
+
+fn enhanced(offset: u64, body: &[u8], big: bool, interfaces: &[Interface]) -> CliResult<Packet> {
     if body.len() < 20 {
         return Err(malformed(offset, "packet block too short".into()));
     }
     let interface = u32_at(body, 0, big);
-    let Some(&link) = links.get(interface as usize) else {
+    let Some(&Interface { link, clock, .. }) = interfaces.get(interface as usize) else {
         return Err(malformed(
             offset,
             format!("packet of interface {interface}, which is not described"),
@@ -228,17 +318,22 @@ fn enhanced(offset: u64, body: &[u8], big: bool, links: &[u16]) -> CliResult<Pac
     let Some(data) = body.get(20..20 + captured as usize) else {
         return Err(malformed(offset, format!("packet of {captured} octets in a smaller block")));
     };
-    Ok(Packet { offset, link, data: data.to_vec(), cut: captured < original })
+    let stamp = u64::from(u32_at(body, 4, big)) << 32 | u64::from(u32_at(body, 8, big));
+    let wire_len = original.max(captured) as usize;
+    let time = clock.nanoseconds(stamp);
+    Ok(Packet { offset, link, time, data: data.to_vec(), wire_len })
 }
 
-fn simple(offset: u64, body: &[u8], big: bool, links: &[u16]) -> CliResult<Packet> {
-    let (Some(&link), true) = (links.first(), body.len() >= 4) else {
+fn simple(offset: u64, body: &[u8], big: bool, interfaces: &[Interface]) -> CliResult<Packet> {
+    let (Some(&Interface { link, snap_len, .. }), true) = (interfaces.first(), body.len() >= 4)
+    else {
         return Err(malformed(offset, "simple packet block without interface or length".into()));
     };
-    let original = u32_at(body, 0, big) as usize;
-    let captured = original.min(body.len() - 4);
+    let wire_len = u32_at(body, 0, big) as usize;
+    let snap_len = if snap_len == 0 { usize::MAX } else { snap_len as usize };
+    let captured = wire_len.min(snap_len).min(body.len() - 4);
     let data = body[4..4 + captured].to_vec();
-    Ok(Packet { offset, link, data, cut: captured < original })
+    Ok(Packet { offset, link, time: None, data, wire_len })
 }
 
 fn check_packet_len(offset: u64, captured: u32) -> CliResult<()> {
@@ -311,7 +406,13 @@ mod tests {
             assert_eq!(packets.len(), 2);
             assert_eq!(
                 packets[0],
-                Packet { offset: 24, link: 1, data: b"one".to_vec(), cut: false }
+                Packet {
+                    offset: 24,
+                    link: 1,
+                    time: Some(1_000_002_000),
+                    data: b"one".to_vec(),
+                    wire_len: 3
+                }
             );
         }
     }
@@ -320,14 +421,69 @@ mod tests {
     fn pcapng_skips_unknown_blocks() {
         let packets = all(&ng(b"hello")).unwrap();
         assert_eq!(packets.len(), 1);
-        assert_eq!((packets[0].link, packets[0].cut), (113, true));
-        assert_eq!(packets[0].data, b"hello");
+        assert_eq!((packets[0].link, packets[0].wire_len), (113, 6));
+        assert_eq!((packets[0].data.as_slice(), packets[0].time), (&b"hello"[..], Some(0)));
+    }
+
+    /// A section of one interface with options, and a block of this kind.
+    fn ng_with(big: bool, interface: &[u32], kind: u32, words: &[u32], data: &[u8]) -> Vec<u8> {
+        let word = |v: &u32| if big { v.to_be_bytes() } else { v.to_le_bytes() };
+        let block = |kind: u32, body: Vec<u8>| {
+            let len = (body.len().next_multiple_of(4) + 12) as u32;
+            let mut block = [word(&kind), word(&len)].concat();
+            block.extend(body);
+            block.resize(len as usize - 4, 0);
+            block.extend(word(&len));
+            block
+        };
+        let octets = |words: &[u32]| words.iter().flat_map(word).collect::<Vec<_>>();
+        let version = if big { 0x0001_0000 } else { 1 };
+        [
+            block(SECTION, octets(&[0x1a2b_3c4d, version, u32::MAX, u32::MAX])),
+            block(INTERFACE, octets(interface)),
+            block(kind, [octets(words), data.to_vec()].concat()),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn interfaces_have_their_own_clock_and_snap_length() {
+        // Link type 1 in the first half of a word; option 9 of one octet; an offset of 5 s.
+        let big = [0x0001_0000, 0, 0x0009_0001, 0x0900_0000, 0x000e_0008, 0, 5, 0];
+        let little = [1, 0, 0x0001_0009, 0x83, 0x0008_000e, 5, 0, 0];
+        for (big, interface, time) in [(true, big, 5_000_000_016), (false, little, 7_000_000_000)] {
+            let words = [0, 0, 16, 3, 9];
+            let packet =
+                all(&ng_with(big, &interface, ENHANCED, &words, b"abc")).unwrap().remove(0);
+            assert_eq!((packet.time, packet.wire_len), (Some(time), 9), "{big}");
+            assert_eq!(packet.data, b"abc");
+        }
+        let interface = [1, 5];
+        let packet = all(&ng_with(false, &interface, SIMPLE, &[9], b"abcde")).unwrap().remove(0);
+        assert_eq!((packet.time, packet.wire_len, packet.data.len()), (None, 9, 5));
+        let words = [0, 0, 16_000, 3, 9];
+        let packet = all(&ng_with(false, &interface, OBSOLETE, &words, b"abc")).unwrap().remove(0);
+        assert_eq!((packet.time, packet.data.as_slice()), (Some(16_000_000), &b"abc"[..]));
+    }
+
+    #[test]
+    fn other_files_are_named() {
+        for (magic, name) in [
+            (&b"\x1f\x8b\x08\0"[..], "gzip"),
+            (b"\x28\xb5\x2f\xfd", "zstd"),
+            (b"\xfd7zX", "xz"),
+            (b"0012", "text"),
+            (b"\0asm", "0x0061736d"),
+        ] {
+            let error = all(magic).unwrap_err().render(80);
+            assert!(error.contains(name), "{error}");
+        }
     }
 
     #[test]
     fn damage_is_located() {
         let error = all(b"not a capture").unwrap_err().render(80);
-        assert!(error.contains("offset 0"), "{error}");
+        assert!(error.contains("offset 0") && error.contains("text"), "{error}");
         let file = pcap(&[b"one"], false);
         let error = all(&file[..file.len() - 1]).unwrap_err().render(80);
         assert!(error.contains("offset 40") && error.contains("ends inside"), "{error}");

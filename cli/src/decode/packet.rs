@@ -14,8 +14,6 @@ pub(super) struct Segment<'a> {
     /// Sequence number of the first octet of `payload` (of the SYN, if there is one).
     pub(super) seq: u32,
     pub(super) syn: bool,
-    pub(super) fin: bool,
-    pub(super) rst: bool,
     pub(super) payload: &'a [u8],
     /// Octets of payload on the wire; more than `payload` if the capture was truncated.
     pub(super) wire_len: usize,
@@ -40,6 +38,25 @@ pub(super) enum Transport<'a> {
     Datagram(Datagram<'a>),
 }
 
+/// An IP packet, or a fragment of one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct IpPacket<'a> {
+    pub(super) header: Ip,
+    pub(super) protocol: u8,
+    pub(super) payload: &'a [u8],
+    /// Octets of payload on the wire.
+    pub(super) wire_len: usize,
+    pub(super) fragment: Option<Fragment>,
+}
+
+/// Which part of a packet a fragment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fragment {
+    pub(super) id: u32,
+    pub(super) offset: usize,
+    pub(super) more: bool,
+}
+
 fn be16(data: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*data.get(at)?, *data.get(at + 1)?]))
 }
@@ -53,128 +70,146 @@ pub(super) fn link_known(link: u16) -> bool {
     matches!(link, 0 | 1 | 12 | 14 | 101 | 108 | 113 | 228 | 229 | 276)
 }
 
-/// The segment or datagram in a packet of link type `link`.
-pub(super) fn parse(link: u16, data: &[u8]) -> Option<Transport<'_>> {
+/// The IP packet in a packet of link type `link` that had `wire_len` octets.
+pub(super) fn parse(link: u16, data: &[u8], wire_len: usize) -> Option<IpPacket<'_>> {
     let ip = match link {
         // NULL and LOOP: address family; redundant, as the IP version says it
         0 | 108 => data.get(4..)?,
-        1 => ethernet(data, 12)?,
+        1 => network(be16(data, 12)?, data.get(14..)?)?,
         12 | 14 | 101 | 228 | 229 => data,
         // SLL: protocol at 14; SLL2: protocol at 0
-        113 => ethernet(data, 14)?,
-        276 if matches!(be16(data, 0)?, 0x0800 | 0x86dd) => data.get(20..)?,
+        113 => network(be16(data, 14)?, data.get(16..)?)?,
+        276 => network(be16(data, 0)?, data.get(20..)?)?,
         _ => return None,
     };
+    let wire_len = wire_len.saturating_sub(data.len() - ip.len());
     match ip.first()? >> 4 {
-        4 => ipv4(ip),
-        6 => ipv6(ip),
+        4 => ipv4(ip, wire_len),
+        6 => ipv6(ip, wire_len),
         _ => None,
     }
 }
 
-/// Skips to the IP header, the EtherType being at `at`.
-fn ethernet(data: &[u8], mut at: usize) -> Option<&[u8]> {
-    while matches!(be16(data, at)?, 0x8100 | 0x88a8) {
-        at += 4;
+/// The IP packet behind an EtherType and VLAN tags.
+fn network(mut kind: u16, mut rest: &[u8]) -> Option<&[u8]> {
+    while matches!(kind, 0x8100 | 0x88a8 | 0x9100) {
+        kind = be16(rest, 2)?;
+        rest = rest.get(4..)?;
     }
-    match be16(data, at)? {
-        0x0800 | 0x86dd => data.get(at + 2..),
-        _ => None,
-    }
+    matches!(kind, 0x0800 | 0x86dd).then_some(rest)
 }
 
-fn ipv4(ip: &[u8]) -> Option<Transport<'_>> {
-    let header = usize::from(ip[0] & 15) * 4;
+fn ipv4(ip: &[u8], wire_len: usize) -> Option<IpPacket<'_>> {
+    let header_len = usize::from(ip[0] & 15) * 4;
     // With segmentation offload the total length may be 0: the rest of the packet then.
     let total = match usize::from(be16(ip, 2)?) {
-        0 => ip.len(),
+        0 => wire_len,
         n => n,
     };
-    let flags = be16(ip, 6)?;
-    if header < 20 || flags & 0x3fff != 0 {
+    if header_len < 20 {
         return None;
     }
-    let source: [u8; 4] = ip.get(12..16)?.try_into().ok()?;
-    let destination: [u8; 4] = ip.get(16..20)?.try_into().ok()?;
-    let header_of =
-        Ip::V4 { source, destination, id: be16(ip, 4)?, dont_fragment: flags & 0x4000 != 0 };
-    let (source, destination) = (Ipv4Addr::from(source), Ipv4Addr::from(destination));
-    let (rest, len) = (ip.get(header..)?, total.checked_sub(header)?);
-    transport(*ip.get(9)?, header_of, source.into(), destination.into(), rest, len)
-}
-
-fn ipv6(ip: &[u8]) -> Option<Transport<'_>> {
-    let source: [u8; 16] = ip.get(8..24)?.try_into().ok()?;
-    let destination: [u8; 16] = ip.get(24..40)?.try_into().ok()?;
-    let total = match usize::from(be16(ip, 4)?) {
-        0 => ip.len() - 40,
-        n => n,
+    let (id, flags) = (be16(ip, 4)?, be16(ip, 6)?);
+    let header = Ip::V4 {
+        source: ip.get(12..16)?.try_into().ok()?,
+        destination: ip.get(16..20)?.try_into().ok()?,
+        id,
+        dont_fragment: flags & 0x4000 != 0,
     };
-    let (mut next, mut at) = (*ip.get(6)?, 40);
-    // Hop-by-hop, routing and destination options; a fragment is not TCP that we can read.
-    while matches!(next, 0 | 43 | 60) {
-        next = *ip.get(at)?;
-        at += (usize::from(*ip.get(at + 1)?) + 1) * 8;
-    }
-    let header = Ip::V6 { source, destination };
-    let (source, destination) = (Ipv6Addr::from(source), Ipv6Addr::from(destination));
-    let (rest, len) = (ip.get(at..)?, (total + 40).checked_sub(at)?);
-    transport(next, header, source.into(), destination.into(), rest, len)
+    let (more, offset) = (flags & 0x2000 != 0, usize::from(flags & 0x1fff) * 8);
+    let fragment = (more || offset > 0).then_some(Fragment { id: id.into(), offset, more });
+    packet(header, *ip.get(9)?, ip.get(header_len..)?, total.checked_sub(header_len)?, fragment)
 }
 
-fn transport(
-    protocol: u8,
+fn ipv6(ip: &[u8], wire_len: usize) -> Option<IpPacket<'_>> {
+    let header = Ip::V6 {
+        source: ip.get(8..24)?.try_into().ok()?,
+        destination: ip.get(24..40)?.try_into().ok()?,
+    };
+    let total = match usize::from(be16(ip, 4)?) {
+        0 => wire_len,
+        n => n + 40,
+    };
+    let (mut next, mut at, mut fragment) = (*ip.get(6)?, 40, None);
+    // Hop-by-hop, routing, fragment, authentication and destination options, mobility, HIP, shim6.
+    while matches!(next, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140) {
+        let units = usize::from(*ip.get(at + 1)?);
+        let len = match next {
+            44 => {
+                let word = be16(ip, at + 2)?;
+                let (more, offset) = (word & 1 != 0, usize::from(word & 0xfff8));
+                fragment = (more || offset > 0).then_some(Fragment {
+                    id: be32(ip, at + 4)?,
+                    offset,
+                    more,
+                });
+                8
+            }
+            51 => (units + 2) * 4,
+            _ => (units + 1) * 8,
+        };
+        next = *ip.get(at)?;
+        at += len;
+        // What follows is the packet's, and only its first fragment has it.
+        if fragment.is_some() {
+            break;
+        }
+    }
+    packet(header, next, ip.get(at..)?, total.checked_sub(at)?, fragment)
+}
+
+/// Ethernet pads short packets: the IP length counts.
+fn packet(
     header: Ip,
-    source: IpAddr,
-    destination: IpAddr,
+    protocol: u8,
     rest: &[u8],
-    len: usize,
-) -> Option<Transport<'_>> {
-    match protocol {
-        6 => tcp(source, destination, rest, len).map(Transport::Segment),
-        17 => udp(header, source, destination, rest, len).map(Transport::Datagram),
+    wire_len: usize,
+    fragment: Option<Fragment>,
+) -> Option<IpPacket<'_>> {
+    let payload = &rest[..rest.len().min(wire_len)];
+    Some(IpPacket { header, protocol, payload, wire_len, fragment })
+}
+
+/// The segment or datagram of a whole packet.
+pub(super) fn transport<'a>(packet: &IpPacket<'a>) -> Option<Transport<'a>> {
+    let (source, destination): (IpAddr, IpAddr) = match packet.header {
+        Ip::V4 { source, destination, .. } => {
+            (Ipv4Addr::from(source).into(), Ipv4Addr::from(destination).into())
+        }
+        Ip::V6 { source, destination } => {
+            (Ipv6Addr::from(source).into(), Ipv6Addr::from(destination).into())
+        }
+    };
+    let octets = packet.payload;
+    let ports = || Some((be16(octets, 0)?, be16(octets, 2)?));
+    let (source_port, destination_port) = ports()?;
+    let from = SocketAddr::new(source, source_port);
+    let to = SocketAddr::new(destination, destination_port);
+    match packet.protocol {
+        6 => tcp(from, to, octets, packet.wire_len).map(Transport::Segment),
+        17 if destination_port == UDP_PORT => {
+            let (payload, wire_len) = (octets.get(8..)?, packet.wire_len.checked_sub(8)?);
+            let ip = packet.header;
+            Some(Transport::Datagram(Datagram { from, to, ip, payload, wire_len }))
+        }
         _ => None,
     }
 }
 
-fn udp(
-    ip: Ip,
-    source: IpAddr,
-    destination: IpAddr,
-    udp: &[u8],
-    wire: usize,
-) -> Option<Datagram<'_>> {
-    const HEADER: usize = 8;
-    let to = SocketAddr::new(destination, be16(udp, 2)?);
-    let wire_len = wire.checked_sub(HEADER)?;
-    let rest = udp.get(HEADER..)?;
-    (to.port() == UDP_PORT).then_some(Datagram {
-        from: SocketAddr::new(source, be16(udp, 0)?),
-        to,
-        ip,
-        payload: &rest[..rest.len().min(wire_len)],
-        wire_len,
-    })
-}
-
-fn tcp(source: IpAddr, destination: IpAddr, tcp: &[u8], wire: usize) -> Option<Segment<'_>> {
+fn tcp(from: SocketAddr, to: SocketAddr, tcp: &[u8], wire_len: usize) -> Option<Segment<'_>> {
     let header = usize::from(tcp.get(12)? >> 4) * 4;
     let flags = *tcp.get(13)?;
     if header < 20 {
         return None;
     }
-    let wire_len = wire.checked_sub(header)?;
-    let rest = tcp.get(header..)?;
     Some(Segment {
-        from: SocketAddr::new(source, be16(tcp, 0)?),
-        to: SocketAddr::new(destination, be16(tcp, 2)?),
+        from,
+        to,
         seq: be32(tcp, 4)?,
         syn: flags & 2 != 0,
-        fin: flags & 1 != 0,
-        rst: flags & 4 != 0,
-        // Ethernet pads short frames: the IP length counts.
-        payload: &rest[..rest.len().min(wire_len)],
-        wire_len,
+        // A header with options may be cut, too.
+        payload: tcp.get(header..).unwrap_or_default(),
+        wire_len: wire_len.checked_sub(header)?,
     })
 }
 
@@ -219,7 +254,7 @@ pub(super) mod tests {
     }
 
     pub(in crate::decode) fn segment(link: u16, data: &[u8]) -> Option<Segment<'_>> {
-        match parse(link, data)? {
+        match transport(&parse(link, data, data.len())?)? {
             Transport::Segment(segment) => Some(segment),
             Transport::Datagram(_) => None,
         }
@@ -241,8 +276,11 @@ pub(super) mod tests {
             .collect::<Vec<_>>();
         let cooked = [0u8; 14].iter().copied().chain([8, 0]).chain(ip.clone()).collect::<Vec<_>>();
         let cooked2 = [8u8, 0].iter().copied().chain([0; 18]).chain(ip.clone()).collect::<Vec<_>>();
+        let vlan2 = [0x81u8, 0].iter().copied().chain([0; 18]).chain([0, 5, 8, 0]);
+        let vlan2 = vlan2.chain(ip.clone()).collect::<Vec<_>>();
         let null = [2u8, 0, 0, 0].iter().copied().chain(ip.clone()).collect::<Vec<_>>();
-        for (link, data) in [(1, &vlan), (113, &cooked), (276, &cooked2), (0, &null)] {
+        for (link, data) in [(1, &vlan), (113, &cooked), (276, &cooked2), (276, &vlan2), (0, &null)]
+        {
             assert_eq!(segment(link, data).unwrap(), plain, "link type {link}");
         }
     }
@@ -260,14 +298,14 @@ pub(super) mod tests {
         for ip in [ipv4_packet((1, 2), 3, 2, b"abc"), ipv6_packet(b"xy")] {
             for end in 0..=ip.len() {
                 for link in 0..300 {
-                    let _ = parse(link, &ip[..end]);
+                    let _ = segment(link, &ip[..end]);
                 }
             }
             for at in 0..ip.len() {
                 for value in 0..=255 {
                     let mut bad = ip.clone();
                     bad[at] = value;
-                    let _ = parse(101, &bad);
+                    let _ = segment(101, &bad);
                 }
             }
         }

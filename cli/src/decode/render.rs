@@ -56,11 +56,50 @@ pub(super) struct Violation {
 /// Octets of a value that are shown.
 const SHOWN: usize = 32;
 
+/// A packet of a capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stamp {
+    /// Its number in the file, from 1 on.
+    pub(super) number: u64,
+    /// Nanoseconds since 1970, if the file says.
+    pub(super) time: Option<u64>,
+}
+
+/// Where a frame comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+    /// The packet that ends the frame.
+    pub(super) packet: Stamp,
+}
+
 /// What was explained.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Totals {
     pub(super) frames: u64,
     pub(super) violations: u64,
+    /// Octets of connections and packets that were not captured.
+    pub(super) missing: u64,
+    /// Octets that were captured, and belong to no frame that was explained.
+    pub(super) skipped: u64,
+    /// Packets that were not understood.
+    pub(super) unknown: u64,
+}
+
+impl Totals {
+    /// What was not explained, after a semicolon.
+    fn gaps(&self) -> String {
+        let Self { missing, skipped, unknown, .. } = *self;
+        let parts = [
+            (missing, count(missing, "octet") + " not captured"),
+            (skipped, count(skipped, "octet") + " skipped"),
+            (unknown, count(unknown, "packet") + " not understood"),
+        ];
+        let parts: Vec<_> =
+            parts.into_iter().filter(|(n, _)| *n > 0).map(|(_, text)| text).collect();
+        if parts.is_empty() { String::new() } else { format!("; {}", parts.join(", ")) }
+    }
 }
 
 /// Writes frames.
@@ -68,32 +107,54 @@ pub(super) struct Renderer<'a> {
     out: &'a mut dyn Write,
     json: bool,
     brief: bool,
+    /// Time of the first packet of the file.
+    first: Option<u64>,
     totals: Totals,
 }
 
 impl<'a> Renderer<'a> {
     pub(super) fn new(out: &'a mut dyn Write, json: bool, brief: bool) -> Self {
-        Self { out, json, brief, totals: Totals::default() }
+        Self { out, json, brief, first: None, totals: Totals::default() }
     }
 
     pub(super) fn totals(&self) -> Totals {
         self.totals
     }
 
+    /// Times are shown since this packet.
+    pub(super) fn starts_at(&mut self, packet: Stamp) {
+        self.first = packet.time;
+    }
+
+    /// Counts octets that were not captured.
+    pub(super) fn missing(&mut self, octets: u64) {
+        self.totals.missing += octets;
+    }
+
+    /// Counts octets that were captured and are not explained.
+    pub(super) fn skipped(&mut self, octets: u64) {
+        self.totals.skipped += octets;
+    }
+
+    /// Counts a packet that is not understood.
+    pub(super) fn unknown(&mut self) {
+        self.totals.unknown += 1;
+    }
+
     /// One frame of a direction whose explained octets begin at position `base` of its stream.
     pub(super) fn frame(
         &mut self,
-        ends: Option<(SocketAddr, SocketAddr)>,
+        origin: Option<Origin>,
         base: u64,
         frame: &Frame,
     ) -> CliResult<()> {
         self.totals.frames += 1;
         self.totals.violations += frame.violations().count() as u64;
         if self.json {
-            writeln!(self.out, "{}", frame_json(self.totals.frames, ends, base, frame))?;
+            writeln!(self.out, "{}", frame_json(self.totals.frames, origin, base, frame))?;
             return Ok(());
         }
-        let who = ends.map_or_else(String::new, |(from, to)| format!("{from} > {to}  "));
+        let who = origin.map_or_else(String::new, |origin| self.origin_text(&origin));
         let at = base + frame.offset as u64;
         let length = match frame.full_length {
             full if full > frame.length => format!("{} of {full} octets", frame.length),
@@ -110,6 +171,16 @@ impl<'a> Renderer<'a> {
         Ok(())
     }
 
+    fn origin_text(&self, Origin { from, to, packet }: &Origin) -> String {
+        let time = packet.time.zip(self.first).map(|(time, first)| {
+            let since = i128::from(time) - i128::from(first);
+            let sign = if since < 0 { "-" } else { "" };
+            let since = since.unsigned_abs() / 1000;
+            format!(", {sign}{}.{:06} s", since / 1_000_000, since % 1_000_000)
+        });
+        format!("packet {}{}  {from} > {to}  ", packet.number, time.unwrap_or_default())
+    }
+
     /// Something about a direction that is not a frame.
     pub(super) fn note(
         &mut self,
@@ -124,13 +195,21 @@ impl<'a> Renderer<'a> {
         Ok(())
     }
 
-    /// Writes and returns the counts; as JSON they are only returned.
+    /// Writes and returns the counts; as JSON only those of what was not explained are written.
     pub(super) fn finish(self) -> CliResult<Totals> {
-        let Totals { frames, violations } = self.totals;
+        let Totals { frames, violations, missing, skipped, unknown } = self.totals;
+        let gaps = self.totals.gaps();
         if !self.json {
             let (frames, broken) =
                 (count(frames, "frame"), count(violations, "broken requirement"));
-            writeln!(self.out, "{frames}, {broken}")?;
+            writeln!(self.out, "{frames}, {broken}{gaps}")?;
+        } else if !gaps.is_empty() {
+            let gaps = json!({
+                "octets_not_captured": missing,
+                "octets_skipped": skipped,
+                "packets_not_understood": unknown,
+            });
+            writeln!(self.out, "{gaps}")?;
         }
         self.out.flush()?;
         Ok(self.totals)
@@ -180,12 +259,7 @@ fn violation_text(violation: &Violation) -> String {
     format!("[{requirement}] {text}; {consequence}")
 }
 
-fn frame_json(
-    number: u64,
-    ends: Option<(SocketAddr, SocketAddr)>,
-    base: u64,
-    frame: &Frame,
-) -> Json {
+fn frame_json(number: u64, origin: Option<Origin>, base: u64, frame: &Frame) -> Json {
     let mut object = json!({
         "frame": number,
         "what": frame.what,
@@ -194,9 +268,13 @@ fn frame_json(
         "full_length": frame.full_length,
         "fields": frame.fields.iter().map(|f| field_json(base, f)).collect::<Vec<_>>(),
     });
-    if let Some((from, to)) = ends {
+    if let Some(Origin { from, to, packet }) = origin {
         object["from"] = from.to_string().into();
         object["to"] = to.to_string().into();
+        object["packet"] = packet.number.into();
+        // As text: a number of JSON does not hold nanoseconds since 1970.
+        object["time"] =
+            packet.time.map(|t| format!("{}.{:09}", t / 1_000_000_000, t % 1_000_000_000)).into();
     }
     object
 }

@@ -109,8 +109,12 @@ fn a_capture_is_put_in_order() {
     assert!(out.contains("MPA Request") && out.contains("MPA Reply"), "{out}");
     assert!(out.contains("127.0.0.1:40000 > 127.0.0.1:7174"), "{out}");
     assert!(out.contains("4 frames, 0 broken requirements"), "{out}");
+    assert!(out.contains("#3  packet 5, 0.000000 s"), "{out}");
     let brief = run(&["decode", "-b", "--pcap", file.path()]);
     assert_eq!(text(&brief.stdout).lines().count(), 5);
+    let json = run(&["decode", "--json", "--pcap", file.path()]);
+    let frame: Value = serde_json::from_str(text(&json.stdout).lines().next().unwrap()).unwrap();
+    assert_eq!((&frame["packet"], &frame["time"]), (&3.into(), &"1.000000000".into()));
 }
 
 #[test]
@@ -138,7 +142,7 @@ fn a_packet_of_roce_is_explained_from_a_string() {
     let output = run(&["decode", "--roce", "--hex", read]);
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{out}");
-    for word in ["RDMA Read Request", "PSN", "42", "0x00001234", "DMALen", "1024"] {
+    for word in ["RC RDMA Read Request", "PSN", "42", "0x00001234", "DMALen", "1024"] {
         assert!(out.contains(word), "{word}: {out}");
     }
 }
@@ -148,7 +152,9 @@ fn damaged_captures_are_located() {
     let whole = capture();
     for (name, content, expected) in [
         ("empty", &[][..], "offset 0"),
-        ("text", b"hello, world".as_slice(), "neither pcap nor pcapng"),
+        ("text", b"hello, world".as_slice(), "text and no capture"),
+        ("packed", b"\x1f\x8b\x08\0".as_slice(), "zcat FILE | warpline decode --pcap -"),
+        ("other", b"\0\0\0\0".as_slice(), "neither pcap nor pcapng"),
         ("short", &whole[..whole.len() - 3], "ends inside a packet"),
     ] {
         let file = TempFile::new(name, content);
@@ -157,8 +163,61 @@ fn damaged_captures_are_located() {
         let err = text(&output.stderr);
         assert!(err.contains(expected) && err.contains("offset"), "{name}: {err}");
     }
-    let output = run(&["decode", "--pcap", "/nowhere"]);
+    for (path, expected) in [("/nowhere", "No such file"), ("/", "it is a directory")] {
+        let output = run(&["decode", "--pcap", path]);
+        assert_eq!(output.status.code(), Some(3));
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    }
+}
+
+// What comes before the damage is explained.
+#[test]
+fn a_capture_that_ends_early_is_explained_as_far_as_it_goes() {
+    let whole = capture();
+    let file = TempFile::new("early.pcap", &whole[..whole.len() - 3]);
+    let output = run(&["decode", "-b", "--pcap", file.path()]);
     assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stdout).contains("3 frames, 0 broken"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn packets_of_a_cut_capture_are_shown_as_far_as_they_go() {
+    let mut packets = file(&[congestion_notification()]);
+    // 20 octets of it were captured behind 28 of IP and UDP.
+    packets[32..36].copy_from_slice(&48_u32.to_le_bytes());
+    packets.truncate(40 + 48);
+    let file = TempFile::new("cut.pcap", &packets);
+    let output = run(&["decode", "--pcap", file.path()]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{out}");
+    assert!(out.contains("Congestion Notification, 20 of 32 octets"), "{out}");
+    assert!(out.ends_with("1 frame, 0 broken requirements; 12 octets not captured\n"), "{out}");
+}
+
+// The first fragment has the headers of UDP and RoCE, the second the end of the packet.
+#[test]
+fn fragments_of_ip_are_put_together() {
+    let whole = congestion_notification();
+    let fragment = |flags: u16, from: usize, to: usize| {
+        let mut ip = [&whole[..20], &whole[20 + from..20 + to]].concat();
+        ip[2..4].copy_from_slice(&((20 + to - from) as u16).to_be_bytes());
+        ip[6..8].copy_from_slice(&(flags | (from / 8) as u16).to_be_bytes());
+        ip
+    };
+    let file = TempFile::new("parts.pcap", &file(&[fragment(0, 24, 40), fragment(0x2000, 0, 24)]));
+    let output = run(&["decode", "-b", "--pcap", file.path()]);
+    let out = text(&output.stdout);
+    assert!(out.contains("packet 2, 0.000000 s  10.0.17.1:0 > 10.0.18.1:4791"), "{out}");
+    assert!(out.contains("Congestion Notification, 32 octets"), "{out}");
+}
+
+#[test]
+fn a_capture_without_either_protocol_names_both() {
+    let file = TempFile::new("none.pcap", &file(&[packet((1, 2), 3, 2, &[])]));
+    let output = run(&["decode", "--pcap", file.path()]);
+    assert_eq!(output.status.code(), Some(3));
+    let error = text(&output.stderr);
+    assert!(error.contains("iWARP") && error.contains("RoCE"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use roce_proto::cm::mad::Mad;
 use roce_proto::cm::message::Message;
-use roce_proto::decode::explain;
+use roce_proto::decode::{explain, explain_front};
 use roce_proto::psn::Psn;
 use roce_proto::rc::{
     Access, AccessError, AtomicOp, Delivered, Host, Mtu, Post, Qp, RcConfig, SendOp, Transmit,
@@ -26,6 +26,7 @@ const RESOURCES: u8 = 2;
 pub fn run(input: &[u8]) {
     let ([mtu, window, kinds], mut packets) = set_up(input);
     let _ = explain(packets, None);
+    let _ = explain_front(packets, packets.len() + usize::from(kinds));
     let _ = Mad::parse(packets).map(|mad| Message::parse(&mad));
     let config = RcConfig {
         destination: 0x11,

@@ -17,7 +17,7 @@ use crate::cm;
 use crate::icrc::{Crc32, Envelope, Ip, identify, of_datagram};
 use crate::wire::aeth::{Syndrome, rnr_time};
 use crate::wire::bth::{Opcode, Operation};
-use crate::wire::packet::{Headers, Packet};
+use crate::wire::packet::{CNP_RESERVED, Headers, Packet};
 use crate::wire::{ICRC_LEN, WireError};
 
 /// How to judge the invariant CRC.
@@ -125,14 +125,9 @@ pub fn explain(datagram: &[u8], seal: Option<Seal<'_>>) -> Frame {
                 WireError::Truncated { need, .. } => need,
                 _ => datagram.len(),
             };
-            let requirement = match error {
-                WireError::Version(_) => "ROCE-04",
-                WireError::Opcode(_) => "ROCE-05",
-                _ => "ROCE-01",
-            };
-            fields.violation(requirement, error.to_string());
+            fields.violation(broken(error).unwrap_or("ROCE-01"), error.to_string());
             fields.octets(Layer::Ulp, "Rest", usize::MAX);
-            return frame("undecodable", full, fields);
+            return frame(UNDECODABLE, full, fields);
         }
     };
     extended_headers(&mut fields, &packet.headers);
@@ -142,11 +137,48 @@ pub fn explain(datagram: &[u8], seal: Option<Seal<'_>>) -> Frame {
     frame(&what, datagram.len(), fields)
 }
 
+/// Explains the front of a packet of `full` octets, the rest of which was not captured: only what the captured
+/// octets show is judged.
+pub fn explain_front(front: &[u8], full: usize) -> Frame {
+    let mut fields = Fields::new(front);
+    base_header(&mut fields);
+    let what = match Headers::parse(front) {
+        Ok((headers, at)) => {
+            extended_headers(&mut fields, &headers);
+            let behind = usize::from(headers.bth.pad) + ICRC_LEN;
+            fields.octets(Layer::Ulp, "Payload", full.saturating_sub(at + behind));
+            headers.bth.opcode.to_string()
+        }
+        Err(error) => {
+            if let Some(requirement) = broken(error) {
+                fields.violation(requirement, error.to_string());
+            }
+            Opcode::parse(front.first().copied().unwrap_or(u8::MAX))
+                .map_or_else(|_| UNDECODABLE.into(), |opcode| opcode.to_string())
+        }
+    };
+    fields.octets(Layer::Ulp, "Rest", usize::MAX);
+    Frame { what, length: front.len(), full_length: full, fields: fields.finish() }
+}
+
+/// The requirement that an error breaks, unless octets are missing.
+const fn broken(error: WireError) -> Option<&'static str> {
+    match error {
+        WireError::Truncated { .. } => None,
+        WireError::Version(_) => Some("ROCE-04"),
+        WireError::Opcode(_) => Some("ROCE-05"),
+        _ => Some("ROCE-01"),
+    }
+}
+
+/// The kind of a packet whose headers cannot be read.
+const UNDECODABLE: &str = "undecodable";
+
 fn base_header(fields: &mut Fields<'_>) {
     const BTH: Layer = Layer::Bth;
     if let Some(code) = fields.hex(BTH, "OpCode", 1) {
         fields.note(match Opcode::parse(code as u8) {
-            Ok(opcode) => opcode.name().into(),
+            Ok(opcode) => opcode.to_string(),
             Err(_) => "unknown".into(),
         });
     }
@@ -203,6 +235,10 @@ fn extended_headers(fields: &mut Fields<'_>, headers: &Headers) {
         fields.hex(EXT, "R_Key", 4);
         fields.note("to be invalidated".into());
     }
+    if headers.bth.opcode == Opcode::Cnp {
+        // [ROCE-10]
+        fields.octets(EXT, "Reserved", CNP_RESERVED);
+    }
 }
 
 fn syndrome(syndrome: Syndrome) -> String {
@@ -225,7 +261,7 @@ fn payload(fields: &mut Fields<'_>, packet: &Packet<'_>) -> String {
         return message::explain(fields, &mad);
     }
     fields.octets(Layer::Ulp, "Payload", packet.payload.len());
-    bth.opcode.name().into()
+    bth.opcode.to_string()
 }
 
 fn invariant_crc(fields: &mut Fields<'_>, datagram: &[u8], seal: Option<Seal<'_>>) {

@@ -16,6 +16,17 @@ pub enum Service {
     Ud,
 }
 
+impl Service {
+    /// Its short name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        }
+    }
+}
+
 /// Where a packet is in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
@@ -119,12 +130,16 @@ impl Opcode {
             }
         }
     }
+}
 
-    /// Its name, as tools print it.
-    pub const fn name(self) -> &'static str {
+impl core::fmt::Display for Opcode {
+    /// Service and operation, as tools print them: `RC Send Only`.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Cnp => "Congestion Notification",
-            Self::Transport(_, operation) => operation.name(),
+            Self::Cnp => f.write_str("Congestion Notification"),
+            Self::Transport(service, operation) => {
+                write!(f, "{} {}", service.name(), operation.name())
+            }
         }
     }
 }

@@ -78,7 +78,7 @@ const fn layout(opcode: Opcode) -> Layout {
 }
 
 /// Octets of a congestion notification after its BTH, all zero (InfiniBand annex A17).
-const CNP_RESERVED: usize = 16;
+pub(crate) const CNP_RESERVED: usize = 16;
 
 /// Most octets that the headers of a packet take.
 pub const MAX_HEADERS: usize = Bth::LEN + AtomicEth::LEN;

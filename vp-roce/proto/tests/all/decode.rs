@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use roce_proto::cm::addresses::{Addresses, Pair};
 use roce_proto::cm::message::{ConnectionIds, Message, Private, RejectReason, Rejected};
 use roce_proto::cm::{QKEY, QPN};
-use roce_proto::decode::{Frame, Seal, explain};
+use roce_proto::decode::{Frame, Seal, Value, explain, explain_front};
 use roce_proto::icrc::{Ip, of_datagram};
 use roce_proto::psn::Psn;
 use roce_proto::ud::Outgoing;
@@ -85,6 +85,36 @@ fn violations_are_named_with_their_requirement() {
     assert_eq!((frame.what.as_str(), violations(&frame)[0].0), ("undecodable", "ROCE-04"));
     let frame = explain(&[0x0c, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], None);
     assert_eq!((frame.full_length, violations(&frame)[0].0), (32, "ROCE-01"));
+}
+
+// [ROCE-10]
+#[test]
+fn a_congestion_notification_has_reserved_octets_before_its_crc() {
+    let mut octets = vec![0x81, 0, 0xff, 0xff, 0x40, 0, 1, 0x18, 0, 0, 0, 0];
+    octets.extend([0; 16]);
+    octets.extend([0x82, 0xfd, 0, 0x2a]);
+    let frame = explain(&octets, None);
+    let last: Vec<_> = frame.fields.iter().rev().map(|f| (f.name, f.offset, f.length)).collect();
+    assert_eq!(last[..2], [("ICRC", 28, 4), ("Reserved", 12, 16)]);
+    assert_eq!(frame.fields.last().unwrap().value, Value::Hex(0x82fd_002a, 8));
+}
+
+// What was not captured is neither shown nor judged.
+#[test]
+fn the_front_of_a_packet_is_explained() {
+    let whole = sealed(&Message::Req(req()));
+    for len in 0..whole.len() {
+        let frame = explain_front(&whole[..len], whole.len());
+        assert_eq!((frame.length, frame.full_length), (len, whole.len()));
+        assert_eq!(violations(&frame), [], "{len}");
+        assert!(frame.fields.iter().all(|field| field.name != "ICRC"), "{len}");
+    }
+    let frame = explain_front(&whole[..40], whole.len());
+    assert_eq!(frame.what, "UD Send Only");
+    assert_eq!(frame.fields.last().map(|f| (f.name, f.length)), Some(("Payload", 20)));
+    let mut wrong = whole;
+    wrong[1] = 5;
+    assert_eq!(violations(&explain_front(&wrong[..40], wrong.len()))[0].0, "ROCE-04");
 }
 
 #[test]
