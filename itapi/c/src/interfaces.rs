@@ -44,9 +44,21 @@ pub(crate) unsafe extern "C" fn it_interface_list(
     }
 }
 
+fn fits(name: &str) -> bool {
+    let fits = name.len() < NAME_SIZE;
+    if !fits {
+        tracing::warn!(
+            "it_interface_list leaves out {name}: names have up to {} octets",
+            NAME_SIZE - 1
+        );
+    }
+    fits
+}
+
 fn interfaces_of(ual: &Ual) -> Vec<it_interface_t> {
     let usable = ual.providers().into_iter().filter_map(|provider| provider.devices.ok());
-    let named = usable.flatten().map(|device| {
+    // A name that is cut would open nothing.
+    let named = usable.flatten().filter(|device| fits(&device.name)).map(|device| {
         let mut interface = it_interface_t {
             major_version: 2,
             minor_version: 1,
@@ -54,8 +66,11 @@ fn interfaces_of(ual: &Ual) -> Vec<it_interface_t> {
             ..it_interface_t::zeroed()
         };
         // The last octet stays NUL.
-        let octets = device.name.bytes().take(NAME_SIZE - 1);
-        interface.name.iter_mut().zip(octets).for_each(|(to, from)| *to = from as c_char);
+        interface
+            .name
+            .iter_mut()
+            .zip(device.name.bytes())
+            .for_each(|(to, from)| *to = from as c_char);
         interface
     });
     named.collect()

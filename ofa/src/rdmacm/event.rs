@@ -33,9 +33,8 @@ pub(super) struct Service {
 
 impl Conn {
     /// The reply of a service.
-    pub(super) fn of_service(mut data: Vec<u8>, service: Service) -> Self {
-        data.truncate(MAX_DATA);
-        Self { data, service: Some(service), ..Self::default() }
+    pub(super) fn of_service(data: Vec<u8>, service: Service) -> Self {
+        Self { data: fitting(data), service: Some(service), ..Self::default() }
     }
 }
 
@@ -108,13 +107,24 @@ pub(super) fn requested(request: &ConnRequest) -> Conn {
     conn(request.private_data.clone(), request.peer_ird_ord)
 }
 
-fn conn(mut data: Vec<u8>, peer_ird_ord: Option<(u16, u16)>) -> Conn {
+/// Private data, cut to what `private_data_len` can tell.
+fn fitting(mut data: Vec<u8>) -> Vec<u8> {
+    if data.len() > MAX_DATA {
+        let len = data.len();
+        tracing::warn!(
+            "private data is cut: the peer sent {len} octets, an event tells {MAX_DATA}"
+        );
+    }
     data.truncate(MAX_DATA);
+    data
+}
+
+fn conn(data: Vec<u8>, peer_ird_ord: Option<(u16, u16)>) -> Conn {
     let (ird, ord) = peer_ird_ord.unwrap_or((UNTOLD_READS, UNTOLD_READS));
     // 255 would mean "as many as possible" if it is passed back.
     let reads = |reads: u16| reads.min(u16::from(RDMA_MAX_RESP_RES) - 1) as u8;
     let (responder_resources, initiator_depth) = (reads(ord), reads(ird));
-    Conn { data, responder_resources, initiator_depth, service: None }
+    Conn { data: fitting(data), responder_resources, initiator_depth, service: None }
 }
 
 /// The name of an event (rdma_event_str(3)).

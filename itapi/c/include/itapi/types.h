@@ -99,7 +99,11 @@ typedef void (*it_evd_callback_rtn_t)(IN it_evd_handle_t evd_handle, IN void *ar
 #define IT_THRESHOLD_DISABLE 0
 /** No hard high watermark. 0 means the same here. */
 #define IT_HARD_HI_WATERMARK_DISABLE ((size_t)-1)
-/** Octets of private data in an event, and the most that a call takes. */
+/**
+ * Octets of private data in an event, and the most that a call takes. An event does not tell how many the peer sent: octets
+ * behind them are 0, so that data whose length varies has to contain it. A peer with another interface may send up to 512
+ * octets; what does not fit is cut, and a warning names both numbers (itw_log_callback(), or standard error).
+ */
 #ifdef ITAPI_ZRL_EXTENSIONS
 #define IT_MAX_PRIV_DATA 64
 #else

@@ -51,6 +51,13 @@ impl Cookie for crate::types::zrl::it_dto_cookie_t {
 
 /// The private data, cut to the room in an event, and whether there is any.
 fn private<const N: usize>(data: &[u8]) -> ([u8; N], it_boolean_t) {
+    if data.len() > N {
+        // The structure has no member that could say so.
+        let len = data.len();
+        tracing::warn!(
+            "private data is cut: the peer sent {len} octets, an event has room for {N}"
+        );
+    }
     let mut out = [0; N];
     out.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
     (out, if data.is_empty() { IT_FALSE } else { IT_TRUE })
