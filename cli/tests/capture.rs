@@ -92,15 +92,14 @@ fn tshark(file: &Path, args: &[&str]) -> String {
 /// Runs the demo on a `lo` of the given MTU and lets tshark judge.
 fn demo_decodes(mtu: &str) {
     let name = format!("capture at MTU {mtu}");
-    for tool in ["tcpdump", "tshark", "editcap", "ip"] {
+    let tools =
+        [("tcpdump", "tcpdump"), ("tshark", "tshark"), ("editcap", "tshark"), ("ip", "iproute2")];
+    for (tool, package) in tools {
         if !have(tool) {
-            return skip(&name, &format!("{tool} is not installed (scripts/setup installs it)"));
+            return skip(&name, warpline_skip::missing(package));
         }
     }
-    let netns = match Netns::new() {
-        Ok(netns) => netns,
-        Err(why) => return skip(&name, &format!("no network namespace: {why}")),
-    };
+    let Ok(netns) = Netns::new() else { return skip(&name, warpline_skip::NO_NAMESPACES) };
     netns.exec(&["ip", "link", "set", "lo", "mtu", mtu]).expect("lo takes the MTU");
     let dir = std::env::temp_dir().join(format!("warpline-capture-{}-{mtu}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("temporary directory");

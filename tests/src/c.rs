@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use warpline_artifacts::libraries;
 /// The root of the tree.
 pub use warpline_artifacts::root;
+use warpline_skip::{Reason, missing};
 
 /// Warnings that are errors.
 const STRICT: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
@@ -59,7 +60,7 @@ pub struct Kit {
 
 impl Kit {
     /// Installs the library below the target directory, under `name`; `Err`: which tool is missing.
-    pub fn install(name: &str) -> Result<Self, String> {
+    pub fn install(name: &str) -> Result<Self, Reason> {
         for tool in ["gcc", "g++", "pkg-config"] {
             present(tool)?;
         }
@@ -138,7 +139,7 @@ impl Kit {
     }
 
     /// The same under valgrind, which fails on errors and on memory that is lost.
-    pub fn checked_command(&self, program: &Path) -> Result<Command, String> {
+    pub fn checked_command(&self, program: &Path) -> Result<Command, Reason> {
         present("valgrind")?;
         let mut command = self.command(Path::new("valgrind"));
         command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
@@ -149,11 +150,10 @@ impl Kit {
     }
 }
 
-fn present(tool: &str) -> Result<(), String> {
-    match Command::new(tool).arg("--version").output() {
-        Ok(_) => Ok(()),
-        Err(e) => Err(format!("{tool}: {e}; scripts/setup installs it")),
-    }
+/// Debian's package has the tool's name.
+fn present(tool: &str) -> Result<(), Reason> {
+    let started = Command::new(tool).arg("--version").output();
+    started.map(drop).map_err(|_| missing(tool))
 }
 
 /// Runs a command that must succeed; returns its output.

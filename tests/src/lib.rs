@@ -9,7 +9,7 @@ pub mod raw;
 pub mod target;
 pub mod vectors;
 
-pub use warpline_skip::skip;
+pub use warpline_skip::{Reason, skip};
 
 /// Octets of this process in memory (VmRSS).
 pub fn rss() -> u64 {

@@ -22,7 +22,7 @@ const HOST_ORDER: &str = "ITAPI_IANA_PORT_HOST_BYTE_ORDER";
 
 /// The installation, or `None` after reporting what is missing.
 fn kit(test: &str) -> Option<&'static Kit> {
-    static KIT: OnceLock<Result<Kit, String>> = OnceLock::new();
+    static KIT: OnceLock<Result<Kit, warpline_tests::Reason>> = OnceLock::new();
     let kit = KIT.get_or_init(|| Kit::install("c-programs"));
     kit.as_ref().map_err(|reason| skip(test, reason)).ok()
 }

@@ -49,7 +49,7 @@ fn over_roce(test: &str) {
     let alone = ["--map-root-user", "--net"];
     let can = Command::new("unshare").args(alone).arg("true").output();
     if !can.is_ok_and(|output| output.status.success()) {
-        return skip(test, "no network namespaces here (unshare --map-root-user --net)");
+        return skip(test, warpline_skip::NO_NAMESPACES);
     }
     let mut command = Command::new("unshare");
     command.args(alone).args(["sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);

@@ -30,18 +30,15 @@ struct Lab {
 impl Lab {
     /// Two hosts and a server on the second; `None` after a visible skip.
     fn new(test: &str) -> Option<Self> {
-        for tool in ["ip", "nft"] {
+        for (tool, package) in [("ip", "iproute2"), ("nft", "nftables")] {
             if !have(tool) {
-                skip(test, &format!("{tool} is not installed (scripts/setup installs it)"));
+                skip(test, warpline_skip::missing(package));
                 return None;
             }
         }
-        let (client, server) = match Netns::pair(1500) {
-            Ok(pair) => pair,
-            Err(why) => {
-                skip(test, &format!("no network namespaces: {why}"));
-                return None;
-            }
+        let Ok((client, server)) = Netns::pair(1500) else {
+            skip(test, warpline_skip::NO_NAMESPACES);
+            return None;
         };
         let name = format!("warpline-half-open-{}-{test}.toml", std::process::id());
         let config = std::env::temp_dir().join(name);

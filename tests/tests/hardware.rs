@@ -62,7 +62,7 @@ fn over_roce(kit: &Kit, program: &Path) {
     let alone = ["--map-root-user", "--net"];
     let can = Command::new("unshare").args(alone).arg("true").output();
     if !can.is_ok_and(|output| output.status.success()) {
-        return skip("datagrams from C over RoCE", "no network namespaces here");
+        return skip("datagrams from C over RoCE", warpline_skip::NO_NAMESPACES);
     }
     let mut command = kit.command(Path::new("unshare"));
     command.args(alone).args(["sh", "-c", "ip link set lo up && exec \"$0\" vp_roce"]).arg(program);

@@ -58,15 +58,16 @@ fn windows(trace: &str) -> (Vec<u32>, u32) {
 #[test]
 fn pollers_make_no_system_call() {
     if !have("strace") {
-        return skip(TEST, "strace is not installed (scripts/setup installs it)");
+        return skip(TEST, warpline_skip::missing("strace"));
     }
     if std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1) {
-        return skip(TEST, "on one processor each message takes a time slice of both pollers");
+        return skip(TEST, "one processor: each message takes a time slice of both pollers");
     }
     // Where ptrace is forbidden strace starts all the same.
     let tried = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).output().unwrap();
     if !tried.status.success() {
-        return skip(TEST, &String::from_utf8_lossy(&tried.stderr));
+        eprintln!("{}", String::from_utf8_lossy(&tried.stderr));
+        return skip(TEST, "strace may not trace here");
     }
     let directory = std::env::temp_dir();
     let file = |end: &str| directory.join(format!("warpline-calls-{}-{end}", std::process::id()));

@@ -46,7 +46,7 @@ struct Program {
 }
 
 fn rig(test: &str) -> Option<&'static Rig> {
-    static RIG: OnceLock<Result<Rig, String>> = OnceLock::new();
+    static RIG: OnceLock<Result<Rig, warpline_tests::Reason>> = OnceLock::new();
     let rig = RIG.get_or_init(|| {
         let kit = Kit::install("c-memory")?;
         let allocator = kit.home().join("failing_malloc.so");

@@ -95,7 +95,7 @@ fn an_application_in_rust_uses_vendor_calls() {
             used_from_rust(&library, "vendor_loop", "");
             used_from_rust(&library, "vendor_loop", "wrap = [\"trace\", \"stats\"]");
         }
-        None => skip("vendor calls of a provider in C", "no C compiler"),
+        None => skip("vendor calls of a provider in C", warpline_skip::missing("gcc")),
     }
     used_from_rust(&of_rust(), "vendor_mirror", "");
     std::fs::remove_dir_all(dir).unwrap();

@@ -31,7 +31,7 @@ fn why_not(verbs: PathBuf) -> String {
 #[test]
 fn a_library_of_our_own_is_refused_by_its_marker() {
     let Some(own) = library("own", "warpline_own_library") else {
-        return skip("a library of our own in place of rdma-core's", "no C compiler");
+        return skip("a library of our own in place of rdma-core's", warpline_skip::missing("gcc"));
     };
     let why = why_not(own);
     assert!(why.contains("Warpline's own library"), "{why}");

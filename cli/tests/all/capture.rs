@@ -104,10 +104,7 @@ fn frames(file: &Path) -> Vec<Frame> {
 #[test]
 fn tshark_dissects_captures_of_both_carriers() {
     if !have("tshark") {
-        return skip(
-            "captures of processes",
-            "tshark is not installed (scripts/setup installs it)",
-        );
+        return skip("captures of processes", warpline_skip::missing("tshark"));
     }
     let runtime = Runtime::new();
     for local in ["off", "require"] {

@@ -52,7 +52,7 @@ fn a_file_goes_by_roce() {
     };
     let try_it = namespace().args(["ip", "link", "set", "lo", "up"]).output();
     if !try_it.is_ok_and(|output| output.status.success()) {
-        return warpline_skip::skip("a_file_goes_by_roce", "no network namespaces here");
+        return warpline_skip::skip("a_file_goes_by_roce", warpline_skip::NO_NAMESPACES);
     }
     let file = TempFile::new("roce", &noise(1_000_003));
     let (script, program) = ("ip link set lo up && exec \"$@\"", env!("CARGO_BIN_EXE_warpline"));

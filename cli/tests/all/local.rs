@@ -129,9 +129,8 @@ impl Drop for Directory {
 #[test]
 fn network_namespaces_meet_in_a_directory() {
     let name = "network_namespaces_meet_in_a_directory";
-    let (here, there) = match Netns::pair(1500) {
-        Ok(pair) => pair,
-        Err(why) => return warpline_tests::skip(name, &format!("no network namespaces: {why}")),
+    let Ok((here, there)) = Netns::pair(1500) else {
+        return warpline_skip::skip(name, warpline_skip::NO_NAMESPACES);
     };
     let directory = std::env::temp_dir().join(format!("wl-meet-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();

@@ -25,7 +25,7 @@ impl Mounted {
         if mount.status().is_ok_and(|status| status.success()) {
             return Some(Self(runtime));
         }
-        skip(test, "only root mounts a file system");
+        skip(test, warpline_skip::NOT_ROOT);
         None
     }
 }

@@ -117,7 +117,7 @@ fn a_program_in_c_gets_the_rule_that_refuses_it() {
 #[test]
 fn rping_and_its_user_get_the_rule_that_refuses_it() {
     let Some(rping) = libraries::find("rping") else {
-        return skip("a rule that refuses rping", "package rdmacm-utils is missing");
+        return skip("a rule that refuses rping", warpline_skip::missing("rdmacm-utils"));
     };
     let (libraries, port) = (Libraries::build(), free_port());
     let start = |side: &str, rules: &str| {

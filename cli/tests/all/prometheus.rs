@@ -88,7 +88,7 @@ impl Prometheus {
 fn prometheus_has_the_series_of_the_alerts_and_of_the_dashboard() {
     let test = "prometheus";
     if !["prometheus", "promtool"].into_iter().all(warpline_tests::netns::have) {
-        return warpline_skip::skip(test, "Debian's prometheus is not installed (scripts/setup)");
+        return warpline_skip::skip(test, warpline_skip::missing("prometheus"));
     }
     promtool(&["check", "rules"], &documented("alerts.yml"));
     let runtime = Runtime::new();

@@ -49,7 +49,10 @@ fn remove(library: &Path) {
 #[test]
 fn the_example_vendors_provider_passes() {
     let Some(library) = variant("good", &[]) else {
-        return warpline_skip::skip("the_example_vendors_provider_passes", "no C compiler");
+        return warpline_skip::skip(
+            "the_example_vendors_provider_passes",
+            warpline_skip::missing("gcc"),
+        );
     };
     let path = library.to_str().unwrap();
     let output = warpline(&["provider", "check", path], "");
@@ -204,7 +207,10 @@ fn each_broken_variant_is_named() {
     // Some wait long for what never comes.
     side_by_side(4, &variants, |(n, (changes, exit, expected))| {
         let Some(library) = variant(&format!("broken-{n}"), changes) else {
-            return warpline_skip::skip("each_broken_variant_is_named", "no C compiler");
+            return warpline_skip::skip(
+                "each_broken_variant_is_named",
+                warpline_skip::missing("gcc"),
+            );
         };
         let output = warpline(&["provider", "check", library.to_str().unwrap()], "");
         let printed = text(&output.stdout) + &text(&output.stderr);
@@ -261,7 +267,7 @@ fn a_file_that_is_no_library_is_named() {
 #[test]
 fn manifests_name_libraries() {
     let Some(library) = variant("manifest", &[]) else {
-        return warpline_skip::skip("manifests_name_libraries", "no C compiler");
+        return warpline_skip::skip("manifests_name_libraries", warpline_skip::missing("gcc"));
     };
     let dir = scratch("manifests");
     let manifest = |file: &str, name: &str, place: &str| {
@@ -299,7 +305,7 @@ fn devices_as_nobody(program: &Path, path: &Path) -> Option<String> {
 fn a_setuid_program_ignores_libraries_of_its_environment() {
     const TEST: &str = "a_setuid_program_ignores_libraries_of_its_environment";
     let Some(library) = variant("setuid", &[]) else {
-        return warpline_skip::skip(TEST, "no C compiler");
+        return warpline_skip::skip(TEST, warpline_skip::missing("gcc"));
     };
     let program = library.with_file_name("warpline");
     std::fs::copy(env!("CARGO_BIN_EXE_warpline"), &program).unwrap();
@@ -312,7 +318,7 @@ fn a_setuid_program_ignores_libraries_of_its_environment() {
     remove(&library);
     match plain {
         Some(true) => assert_eq!(more_rights, Some(false)),
-        _ => warpline_skip::skip(TEST, "a program of another user cannot be run here"),
+        _ => warpline_skip::skip(TEST, warpline_skip::NOT_ROOT),
     }
 }
 
@@ -335,7 +341,7 @@ fn devices_wrapped(dir: &Path, wrap: &[&str]) -> String {
 #[test]
 fn layers_wrap_by_policy() {
     let Some(library) = layer("layer") else {
-        return warpline_skip::skip("layers_wrap_by_policy", "no C compiler");
+        return warpline_skip::skip("layers_wrap_by_policy", warpline_skip::missing("gcc"));
     };
     let dir = library.parent().unwrap();
     let layer = |arguments: &str| format!("layer:{}{arguments}", library.display());
@@ -362,7 +368,10 @@ fn layers_wrap_by_policy() {
 #[test]
 fn a_layer_is_checked_around_a_provider() {
     let Some(library) = layer("checked-layer") else {
-        return warpline_skip::skip("a_layer_is_checked_around_a_provider", "no C compiler");
+        return warpline_skip::skip(
+            "a_layer_is_checked_around_a_provider",
+            warpline_skip::missing("gcc"),
+        );
     };
     let output = warpline(&["provider", "check", library.to_str().unwrap()], "");
     let printed = text(&output.stdout) + &text(&output.stderr);
@@ -378,7 +387,7 @@ fn a_layer_is_checked_around_a_provider() {
 fn a_layer_is_checked_around_the_provider_that_is_named() {
     const TEST: &str = "a_layer_is_checked_around_the_provider_that_is_named";
     let (Some(layer), Some(inner)) = (layer("over-layer"), variant("over-inner", &[])) else {
-        return warpline_skip::skip(TEST, "no C compiler");
+        return warpline_skip::skip(TEST, warpline_skip::missing("gcc"));
     };
     let check = |library: &Path, over: &str, path: &str| {
         let library = library.to_str().unwrap();
@@ -415,7 +424,7 @@ fn a_check_prints_each_case_and_ends_at_its_limit() {
     let Some(library) = variant("limit", &changes) else {
         return warpline_skip::skip(
             "a_check_prints_each_case_and_ends_at_its_limit",
-            "no C compiler",
+            warpline_skip::missing("gcc"),
         );
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
@@ -436,7 +445,10 @@ fn a_check_prints_each_case_and_ends_at_its_limit() {
 #[test]
 fn a_disabled_provider_is_listed_as_such() {
     let Some(library) = variant("disabled", &[(ONCE, DIES)]) else {
-        return warpline_skip::skip("a_disabled_provider_is_listed_as_such", "no C compiler");
+        return warpline_skip::skip(
+            "a_disabled_provider_is_listed_as_such",
+            warpline_skip::missing("gcc"),
+        );
     };
     let file = library.with_file_name("warpline.toml");
     std::fs::write(&file, "[providers]\ndisabled = [\"vendor_loop\"]\n").unwrap();
@@ -456,7 +468,10 @@ fn a_disabled_provider_is_listed_as_such() {
 #[test]
 fn a_provider_is_configured_by_its_own_table() {
     let Some(library) = variant("settings", &[]) else {
-        return warpline_skip::skip("a_provider_is_configured_by_its_own_table", "no C compiler");
+        return warpline_skip::skip(
+            "a_provider_is_configured_by_its_own_table",
+            warpline_skip::missing("gcc"),
+        );
     };
     let file = library.with_file_name("warpline.toml");
     let devices = |keys: &str| {
@@ -494,7 +509,7 @@ fn a_layer_that_crashes_is_named() {
     std::fs::write(dir.join("crash.c"), source).unwrap();
     let library = dir.join("libcrash.so");
     if c(&dir, &headers(), &library).is_none() {
-        return warpline_skip::skip("a_layer_that_crashes_is_named", "no C compiler");
+        return warpline_skip::skip("a_layer_that_crashes_is_named", warpline_skip::missing("gcc"));
     }
     let printed = devices_wrapped(&dir, &[&format!("layer:{}", library.display())]);
     assert!(printed.contains("killed by signal 6 (abort) while loading the library"), "{printed}");
@@ -515,7 +530,7 @@ fn each_place(test: &str, what: &str, expected: &str) {
         let (first, rest) = place.split_at(4);
         let changed = format!("{first}{what}\n{first}{rest}");
         let Some(library) = variant(&format!("{test}-{number}"), &[(place, &changed)]) else {
-            return warpline_skip::skip(test, "no C compiler");
+            return warpline_skip::skip(test, warpline_skip::missing("gcc"));
         };
         let path = library.to_str().unwrap();
         let output = warpline(&["devices", "--limit", "5"], path);

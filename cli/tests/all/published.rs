@@ -138,7 +138,7 @@ fn counts_of_perf_are_those_of_stat_at_both_ends() {
 #[test]
 fn a_verbs_program_is_shown() {
     let Some(rping) = libraries::find("rping") else {
-        return skip("stat of rping", "package rdmacm-utils is missing");
+        return skip("stat of rping", warpline_skip::missing("rdmacm-utils"));
     };
     let (runtime, libraries, port) = (Runtime::new(), Libraries::build(), free_port());
     let rping = |side: &str| {
@@ -211,7 +211,7 @@ fn a_program_with_more_rights_than_its_user_does_not_publish() {
     std::fs::create_dir_all(&runtime).unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_warpline"), &program).unwrap();
     if chown(&program, Some(NOBODY), None).is_err() {
-        return skip("state page of a setuid program", "only root gives a file away");
+        return skip("state page of a setuid program", warpline_skip::NOT_ROOT);
     }
     chown(&runtime, Some(NOBODY), None).unwrap();
     let mode = |mode| {
@@ -235,7 +235,7 @@ fn another_user_is_refused_and_root_is_not() {
     std::fs::copy(env!("CARGO_BIN_EXE_warpline"), &program).unwrap();
     // Each publishes in its own directory there.
     if chown(&program, Some(NOBODY), None).is_err() {
-        return skip("state of another user", "only root becomes another user");
+        return skip("state of another user", warpline_skip::NOT_ROOT);
     }
     std::fs::set_permissions(&open.0, std::fs::Permissions::from_mode(0o1777)).unwrap();
     let by = |user: u32, arguments: &[&str]| {
@@ -275,7 +275,7 @@ fn another_user_is_refused_and_root_is_not() {
         let octets = output.map(|output| String::from_utf8(output.stdout).unwrap());
         match octets {
             Ok(octets) => assert_eq!(octets.trim() != "0" && !octets.is_empty(), is_told),
-            Err(_) => return skip("a request of another user", "python3 is missing"),
+            Err(_) => return skip("a request of another user", warpline_skip::missing("python3")),
         }
     }
     let server = serves(NOBODY);

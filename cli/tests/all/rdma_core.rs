@@ -43,14 +43,11 @@ impl Unpacked {
     fn new(test: &str) -> Option<Self> {
         let has_module = Command::new(PYTHON).args(["-c", "import pyverbs.device"]).output();
         if !has_module.is_ok_and(|output| output.status.success()) {
-            skip(test, "package python3-pyverbs is not installed");
+            skip(test, warpline_skip::missing("python3-pyverbs"));
             return None;
         }
         if !Path::new(TESTS).is_dir() {
-            skip(
-                test,
-                "package python3-pyverbs was installed without its documents, which have the tests",
-            );
+            skip(test, "python3-pyverbs was installed without its documents, which have the tests");
             return None;
         }
         let name = format!("rdma-core-{test}-{}", std::process::id());

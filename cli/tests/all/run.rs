@@ -50,7 +50,10 @@ fn the_program_finds_the_libraries_first() {
 #[test]
 fn verbs_are_traced_counted_and_disturbed() {
     if libraries::find("ibv_devinfo").is_none() {
-        return skip("warpline run --trace, --stats, --fault", "package ibverbs-utils is missing");
+        return skip(
+            "warpline run --trace, --stats, --fault",
+            warpline_skip::missing("ibverbs-utils"),
+        );
     }
     let trace = TempFile::new("verbs-trace", b"of an earlier run");
     let file = trace.path();
@@ -87,7 +90,7 @@ fn obstacles_are_reported_before_a_program_starts() {
     ];
     for (name, flag, options, expected) in cases {
         let Some(path) = program(name, &[flag]) else {
-            skip(&format!("warpline run of a {name} program"), "cc cannot build it");
+            skip(&format!("warpline run of a {name} program"), warpline_skip::missing("gcc"));
             continue;
         };
         let (status, error) = printed(options, &[path.to_str().unwrap()]);
@@ -101,10 +104,10 @@ fn obstacles_are_reported_before_a_program_starts() {
 #[test]
 fn a_setuid_program_is_reported_not_to_load_the_libraries() {
     let Some(path) = program("setuid", &[]) else {
-        return skip("warpline run of a setuid program", "cc cannot build it");
+        return skip("warpline run of a setuid program", warpline_skip::missing("gcc"));
     };
     if chown(&path, Some(65_534), None).is_err() {
-        return skip("warpline run of a setuid program", "only root gives a file away");
+        return skip("warpline run of a setuid program", warpline_skip::NOT_ROOT);
     }
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
     let (status, error) = printed(&[], &[path.to_str().unwrap()]);
@@ -124,7 +127,7 @@ fn adapters_that_the_program_will_not_see_are_named() {
         command.output()
     };
     if !beside(&["true"]).is_ok_and(|output| output.status.success()) {
-        return skip("warpline run beside adapters", "no user and mount namespaces here");
+        return skip("warpline run beside adapters", warpline_skip::NO_NAMESPACES);
     }
     let output = beside(&[env!("CARGO_BIN_EXE_warpline"), "run", "--", "true"]).unwrap();
     let error = text(&output.stderr);
@@ -250,7 +253,7 @@ fn with_roce_the_device_is_a_channel_adapter_with_a_gid_for_each_address() {
 #[test]
 fn ucx_runs_on_roce() {
     if libraries::find("ucx_perftest").is_none() {
-        return skip("UCX on RoCE", "package ucx-utils is not installed");
+        return skip("UCX on RoCE", warpline_skip::missing("ucx-utils"));
     }
     Libraries::build();
     for test in ["tag_lat", "ucp_put_bw", "ucp_get", "ucp_fadd"] {
@@ -289,7 +292,7 @@ fn mpi_over_ucx_runs_on_roce() {
     for [package, compiler, launcher] in MPIS {
         let words: Vec<_> = launcher.split(' ').collect();
         if [compiler, words[0]].iter().any(|name| libraries::find(name).is_none()) {
-            skip(&format!("{} over UCX", words[0]), &format!("package {package} is not installed"));
+            skip(&format!("{} over UCX", words[0]), warpline_skip::missing(package));
             continue;
         }
         let program = run::compile(compiler, "mpi.c", &[]).unwrap();
@@ -301,7 +304,8 @@ fn mpi_over_ucx_runs_on_roce() {
             let status = ranks.wait(HANG);
             let printed = ranks.printed();
             assert!(
-                status.is_some_and(|it| it.success()) && printed.contains("2 ranks: ring"),
+                status.is_some_and(|it| it.success())
+                    && printed.contains("2 ranks: ring"),
                 "{launcher}, {transports}: {status:?}\n{printed}"
             );
         }

@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 
 use warpline_tests::c::{Kit, Language};
-use warpline_tests::skip;
+use warpline_tests::{Reason, skip};
 
 use crate::program::Program;
 use crate::{rust, scenes};
 
 /// The installed library, or what is missing.
-static KIT: LazyLock<Result<Kit, String>> = LazyLock::new(|| Kit::install("examples-in-c"));
+static KIT: LazyLock<Result<Kit, Reason>> = LazyLock::new(|| Kit::install("examples-in-c"));
 
 /// Compiles an example under a unique name; `None`, after reporting it, if something is missing.
 fn compile(name: &str, test: &str) -> Option<Program> {

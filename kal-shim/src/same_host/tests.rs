@@ -315,7 +315,7 @@ fn another_user_is_not_the_peer() {
         return;
     }
     if !rustix::process::geteuid().is_root() {
-        return warpline_skip::skip("another_user_is_not_the_peer", "not root");
+        return warpline_skip::skip("another_user_is_not_the_peer", warpline_skip::NOT_ROOT);
     }
     let other = |what: &str, connection: Connection| {
         use std::io::{BufRead, BufReader};

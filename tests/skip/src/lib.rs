@@ -1,60 +1,105 @@
-//! Reports tests that cannot run here, at once and again at the end of the whole run.
+//! Reports tests that cannot run here.
 //!
-//! Test programs are separate processes, so the list is a file: `WARPLINE_SKIPS`, or `warpline-skips.txt` in
-//! the target directory. Each line has the process id of the runner (the parent of every test program), so that
-//! lists of earlier or concurrent runs do not mix. The test target `zz_skips` of `warpline-tests` prints it and
-//! is the last that cargo runs, by package name and then by target name. Documentation examples would come
-//! later, so they run as the test `doc_examples` instead; `spec arrows` asserts both.
+//! Such a test returns, which Rust's test harness takes for success. Cargo starts test programs by `scripts/runner`,
+//! which counts these tests as ignored: it names a file, and each line of it is a test, the reason, and the remedy.
+//! The test target `zz_skips` of `warpline-tests` prints all of a run and is the last that cargo runs, by package name
+//! and then by target name. Documentation examples would come later, so they run as the test `doc_examples` instead;
+//! `spec arrows` asserts both.
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::process::parent_id;
-use std::path::PathBuf;
 
-/// Environment variable with the runner's process id, for a child of a test program.
-pub const RUN: &str = "WARPLINE_SKIPS_RUN";
+/// What Debian packages are installed by, and the options that include more.
+const SETUP: &str = include_str!("../../../scripts/setup");
 
-/// Path of the list of skipped tests.
-pub fn file() -> PathBuf {
-    std::env::var_os("WARPLINE_SKIPS").map_or_else(
-        || {
-            let exe = std::env::current_exe().unwrap_or_default();
-            // target/PROFILE/deps/test-HASH -> target
-            let target = exe.ancestors().nth(3).map(PathBuf::from).unwrap_or_default();
-            target.join("warpline-skips.txt")
-        },
-        PathBuf::from,
-    )
+/// Why a test cannot run here. Tests with the same reason are one line of the summary.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reason {
+    /// What is missing.
+    what: Cow<'static, str>,
+    /// What to do about it; empty: nothing that is known.
+    remedy: Cow<'static, str>,
 }
 
-/// Reports that `test` cannot run here and why; the caller returns right after.
-pub fn skip(test: &str, reason: &str) {
-    eprintln!("SKIPPED: {test}: {reason}");
-    let reason = reason.trim().replace('\n', "; ");
-    let line = format!("{}\t{test}: {reason}\n", run());
-    if let Ok(mut f) = std::fs::OpenOptions::new().create(true).append(true).open(file()) {
-        // A lost line only shortens the summary; the line above was printed.
-        let _ = f.write_all(line.as_bytes());
+/// Another user's process or a device of the machine is needed.
+pub const NOT_ROOT: Reason =
+    Reason { what: Cow::Borrowed("not root"), remedy: Cow::Borrowed("run as root") };
+
+/// Hosts of a test are network namespaces.
+pub const NO_NAMESPACES: Reason = Reason {
+    what: Cow::Borrowed("no network namespaces can be made here"),
+    remedy: Cow::Borrowed("run as root, or where user namespaces are allowed"),
+};
+
+/// A Debian package is not installed.
+pub fn missing(package: &str) -> Reason {
+    let remedy = setup(package).unwrap_or_else(|| format!("apt-get install {package}"));
+    Reason { what: format!("{package} is not installed").into(), remedy: remedy.into() }
+}
+
+/// The command that installs a package: its lists are `packages=(…)` and, for `--mpi`, `mpi_packages=(…)`.
+fn setup(package: &str) -> Option<String> {
+    let mut lists = SETUP.lines().filter_map(|line| {
+        line.split_once("packages=(").or_else(|| line.split_once("packages+=("))
+    });
+    let (list, _) = lists.find(|(_, words)| words.split([')', ' ']).any(|word| word == package))?;
+    let option = list.strip_suffix('_').map(|list| format!(" --{list}"));
+    Some(format!("scripts/setup{}", option.unwrap_or_default()))
+}
+
+impl From<&str> for Reason {
+    fn from(what: &str) -> Self {
+        what.to_owned().into()
     }
 }
 
-/// The skipped tests of this run, sorted: `test: reason`.
-pub fn of_this_run() -> BTreeSet<String> {
-    let text = std::fs::read_to_string(file()).unwrap_or_default();
-    of_run(run(), &text)
+impl From<String> for Reason {
+    fn from(what: String) -> Self {
+        Self { what: what.into(), remedy: Cow::Borrowed("") }
+    }
 }
 
-/// The runner's process id. A test program that runs itself again passes it to that child.
-pub fn run() -> u32 {
-    let named = std::env::var(RUN).ok().and_then(|id| id.parse().ok());
-    named.unwrap_or_else(parent_id)
+impl From<&String> for Reason {
+    fn from(what: &String) -> Self {
+        what.clone().into()
+    }
 }
 
-fn of_run(run: u32, text: &str) -> BTreeSet<String> {
-    let lines = text.lines().filter_map(|l| l.split_once('\t'));
-    lines.filter(|(id, _)| *id == run.to_string()).map(|(_, skip)| skip.to_owned()).collect()
+impl From<&Self> for Reason {
+    fn from(reason: &Self) -> Self {
+        reason.clone()
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, remedy } = self;
+        write!(f, "{what}{}{remedy}", if remedy.is_empty() { "" } else { "; " })
+    }
+}
+
+/// Reports that `what`, this test or a part of it, cannot run here and why; the caller returns right after.
+pub fn skip(what: &str, reason: impl Into<Reason>) {
+    let reason = reason.into();
+    eprintln!("SKIPPED: {what}: {reason}");
+    // Absent: the test program was not started by cargo.
+    let Some(file) = std::env::var_os("WARPLINE_SKIPPED") else { return };
+    // The harness names the thread of a test, unless the test is the only thread.
+    let thread = std::thread::current();
+    let test = thread.name().filter(|name| *name != "main").unwrap_or(what);
+    let fields = [test, &reason.what, &reason.remedy].map(field);
+    if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(file) {
+        // A lost line only shortens the summary; the line above was printed.
+        let _ = file.write_all((fields.join("\t") + "\n").as_bytes());
+    }
+}
+
+fn field(text: &str) -> String {
+    text.trim().replace(['\n', '\t'], " ")
 }
 
 #[cfg(test)]
@@ -62,9 +107,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_runs_are_separate_and_lines_do_not_repeat() {
-        let text = "7\ta: no tool\n8\tb: no root\n7\ta: no tool\nbroken line\n77\tc: x\n";
-        assert_eq!(of_run(7, text).into_iter().collect::<Vec<_>>(), ["a: no tool"]);
-        assert!(of_run(9, text).is_empty());
+    fn the_remedy_for_a_package_is_the_option_that_installs_it() {
+        let of = |package| missing(package).to_string();
+        assert_eq!(of("rdmacm-utils"), "rdmacm-utils is not installed; scripts/setup");
+        assert_eq!(of("tshark"), "tshark is not installed; scripts/setup");
+        assert_eq!(of("valgrind"), "valgrind is not installed; scripts/setup");
+        assert_eq!(of("mpich"), "mpich is not installed; scripts/setup --mpi");
+        assert_eq!(of("tgt"), "tgt is not installed; scripts/setup --iser");
+        assert_eq!(of("no-such"), "no-such is not installed; apt-get install no-such");
     }
 }

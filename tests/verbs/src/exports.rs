@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use warpline_skip::Reason;
+
 /// An exported symbol.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Export {
@@ -16,10 +18,10 @@ pub struct Export {
 }
 
 /// All defined dynamic symbols of a library except those of version nodes; `Err`: why they cannot be read.
-pub fn of(library: &Path) -> Result<BTreeSet<Export>, String> {
+pub fn of(library: &Path) -> Result<BTreeSet<Export>, Reason> {
     let mut readelf = Command::new("readelf");
     readelf.args(["--dyn-syms", "--wide"]).arg(library);
-    let read = readelf.output().map_err(|e| format!("readelf: {e}; scripts/setup installs it"))?;
+    let read = readelf.output().map_err(|_| warpline_skip::missing("binutils"))?;
     assert!(read.status.success(), "{readelf:?}: {}", String::from_utf8_lossy(&read.stderr));
     let text = String::from_utf8_lossy(&read.stdout).into_owned();
     Ok(text.lines().filter_map(line).collect())

@@ -49,7 +49,7 @@ pub fn is_installed(line: &str, package: &str, test: &str) -> bool {
     let name = line.split(' ').next().unwrap();
     let is = find(name).is_some();
     if !is {
-        skip(&format!("{test} {name}"), &format!("package {package} is not installed"));
+        skip(&format!("{test} {name}"), warpline_skip::missing(package));
     }
     is
 }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use warpline_skip::Reason;
+
 use crate::process::{Process, free_port, is_listening};
 use crate::programs::Program;
 use crate::{Libraries, libraries};
@@ -19,7 +21,7 @@ pub enum Seen {
     /// It failed, with its output.
     Fails(String),
     /// It could not be tried.
-    Missing(String),
+    Missing(Reason),
 }
 
 /// Runs it once.
@@ -30,7 +32,7 @@ pub fn once(libraries: &Libraries, program: &Program) -> Seen {
     let compiler = program.source.iter().map(|(compiler, _)| compiler.as_str());
     let no_header = program.header.iter().any(|header| !Path::new(header).exists());
     if no_header || names.chain(compiler).any(|name| libraries::find(name).is_none()) {
-        return Seen::Missing(format!("package {} is not installed", program.package));
+        return Seen::Missing(warpline_skip::missing(&program.package));
     }
     let compile = |(compiler, source): &(String, String)| compile(compiler, source, &program.links);
     let compiled = program.source.as_ref().map(compile);

@@ -111,12 +111,12 @@ fn programs_run_in_the_image_of_the_dockerfile() {
     for (program, package) in programs.iter().zip(["ibverbs-utils", "rdmacm-utils", "perftest"]) {
         assert!(image.packages.iter().any(|name| name == package), "{package} is in the image");
         if libraries::find(program).is_none() {
-            return skip(WHAT, &format!("package {package} is not installed"));
+            return skip(WHAT, warpline_skip::missing(package));
         }
     }
     let unshare = Command::new("unshare").args(["--map-root-user", "true"]).output();
     if !unshare.is_ok_and(|output| output.status.success()) {
-        return skip(WHAT, "no user namespaces here (unshare --map-root-user)");
+        return skip(WHAT, warpline_skip::NO_NAMESPACES);
     }
     let root = Root(std::env::temp_dir().join(format!("verbs-container-{}", std::process::id())));
     image.build(&root.0, &programs);

@@ -28,7 +28,7 @@ fn exactly_what_is_listed_is_exported() {
     for library in Library::ALL {
         let all = match exports::of(&libraries.file(library)) {
             Ok(all) => all,
-            Err(why) => return skip("exports of the verbs libraries", &why),
+            Err(why) => return skip("exports of the verbs libraries", why),
         };
         let (own, others): (BTreeSet<_>, BTreeSet<_>) =
             all.into_iter().partition(|export| export.node.as_deref() == OWN);
@@ -42,12 +42,15 @@ fn all_symbols_of_rdma_core_are_exported() {
     let table = SymbolTable::own().unwrap();
     for library in Library::ALL {
         let Some(stock) = libraries::stock(library) else {
-            let reason = format!("no {}; scripts/setup installs it", library.soname());
-            return skip("comparison with rdma-core's exports", &reason);
+            let package = match library {
+                Library::Ibverbs => "libibverbs-dev",
+                Library::Rdmacm => "librdmacm-dev",
+            };
+            return skip("comparison with rdma-core's exports", warpline_skip::missing(package));
         };
         let stock = match exports::of(&stock) {
             Ok(stock) => stock,
-            Err(why) => return skip("comparison with rdma-core's exports", &why),
+            Err(why) => return skip("comparison with rdma-core's exports", why),
         };
         let missing: Vec<_> = stock.difference(&listed(&table, library)).cloned().collect();
         // Later releases of rdma-core may export more.
@@ -67,7 +70,9 @@ fn only_libraries_of_the_system_are_needed() {
     let libraries = Libraries::build();
     for library in Library::ALL {
         let read = Command::new("readelf").arg("-d").arg(libraries.file(library)).output();
-        let Ok(read) = read else { return skip("what the verbs libraries need", "no readelf") };
+        let Ok(read) = read else {
+            return skip("what the verbs libraries need", warpline_skip::missing("binutils"));
+        };
         let text = String::from_utf8_lossy(&read.stdout).into_owned();
         assert!(text.contains(&format!("soname: [{}]", library.soname())), "{text}");
         assert!(text.contains("NODELETE"), "{text}");

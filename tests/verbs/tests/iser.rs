@@ -17,10 +17,10 @@ const INITIATOR: &str = "iqn.2026-01.test:initiator";
 
 #[test]
 fn an_initiator_finds_the_disk_of_a_target() {
-    let tools = ["tgtd", "tgtadm", "iscsi-inq", "iscsi-readcapacity16"];
-    if let Some(tool) = tools.iter().find(|tool| libraries::find(tool).is_none()) {
-        skip("iSER on the verbs libraries", &format!("no {tool}: packages tgt and libiscsi-bin"));
-        return;
+    for (tool, package) in [("tgtd", "tgt"), ("iscsi-inq", "libiscsi-bin")] {
+        if libraries::find(tool).is_none() {
+            return skip("iSER on the verbs libraries", warpline_skip::missing(package));
+        }
     }
     let libraries = Libraries::build();
     let home = std::env::temp_dir().join(format!("warpline-iser-{}", std::process::id()));

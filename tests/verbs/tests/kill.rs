@@ -128,9 +128,9 @@ fn serves(left: &mut Process, next: impl Fn() -> Result<Process, String>) -> Res
 /// After a kill, the port is free and the devices can be listed.
 #[test]
 fn devices_and_port_are_free_after_a_kill() {
-    for name in ["rping", "ibv_devices"] {
+    for (name, package) in [("rping", "rdmacm-utils"), ("ibv_devices", "ibverbs-utils")] {
         if libraries::find(name).is_none() {
-            return skip("what a killed process leaves", &format!("there is no {name}"));
+            return skip("what a killed process leaves", warpline_skip::missing(package));
         }
     }
     let libraries = Libraries::build();

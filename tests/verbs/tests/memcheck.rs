@@ -99,8 +99,7 @@ fn all(programs: &[[&str; 3]], further: &[[&str; 3]], on_roce: bool) {
         let name = client.split(' ').next().unwrap();
         for (program, package) in [("valgrind", "valgrind"), (name, *package)] {
             if libraries::find(program).is_none() {
-                let why = format!("package {package} is not installed");
-                return skip(&format!("{name} under memcheck"), &why);
+                return skip(&format!("{name} under memcheck"), warpline_skip::missing(package));
             }
         }
         pair(&libraries, server, client, on_roce);
@@ -114,7 +113,7 @@ fn ranks_run_under_memcheck() {
         return;
     }
     if libraries::find("valgrind").is_none() {
-        return skip("Open MPI under memcheck", "package valgrind is not installed");
+        return skip("Open MPI under memcheck", warpline_skip::missing("valgrind"));
     }
     let two = |program: &programs::Program| program.name == "Open MPI over libfabric, 2 ranks";
     let mut mpi = programs::all().into_iter().find(two).unwrap();
@@ -123,7 +122,7 @@ fn ranks_run_under_memcheck() {
     match run::once(&Libraries::build(), &mpi) {
         Seen::Works => {}
         Seen::Fails(why) => panic!("{why}"),
-        Seen::Missing(why) => skip("Open MPI under memcheck", &why),
+        Seen::Missing(why) => skip("Open MPI under memcheck", why),
     }
 }
 

@@ -41,7 +41,10 @@ fn rping(libraries: &Libraries, role: &str, port: u16, offset: u16) -> Process {
 #[test]
 fn rdma_listens_on_a_number_that_tcp_has() {
     if libraries::find("rping").is_none() {
-        return skip("ports of rdma_cm beside those of TCP", "package rdmacm-utils is missing");
+        return skip(
+            "ports of rdma_cm beside those of TCP",
+            warpline_skip::missing("rdmacm-utils"),
+        );
     }
     let libraries = Libraries::build();
     let held = taken();

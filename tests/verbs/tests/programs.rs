@@ -1,68 +1,70 @@
-//! Tests of unmodified programs on the verbs libraries: the short ones of `programs.toml`, once each.
+//! Tests of unmodified programs on the verbs libraries: the short ones of `programs.toml`, once each. A test for each row
+//! and package, because a missing package skips the test.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
+use std::collections::BTreeSet;
+
 use verbs_programs::run::{self, Seen};
 use verbs_programs::{Libraries, programs, skip, table};
 
-fn row(number: u32) {
+fn run_all(row: u32, package: &str) {
     let libraries = Libraries::build();
     let mut failed = Vec::new();
-    let programs = programs::all().into_iter();
-    for program in programs.filter(|program| program.row == number && program.is_short) {
+    let programs = programs::all().into_iter().filter(|program| program.is_short);
+    for program in programs.filter(|program| program.row == row && program.package == package) {
         match run::once(&libraries, &program) {
             Seen::Works => {}
-            Seen::Missing(why) => skip(&format!("{} on the verbs libraries", program.name), &why),
+            Seen::Missing(why) => skip(&format!("{} on the verbs libraries", program.name), why),
             Seen::Fails(why) => failed.push(format!("{}: {why}", program.name)),
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
 
-#[test]
-fn devices_are_listed() {
-    row(1);
+macro_rules! tests {
+    ($($name:ident: $row:literal of $package:literal,)*) => {
+        const TESTED: &[(u32, &str)] = &[$(($row, $package)),*];
+        $(#[test]
+        fn $name() {
+            run_all($row, $package);
+        })*
+    };
+}
+
+tests! {
+    devices_are_listed: 1 of "ibverbs-utils",
+    calls_that_iwarp_does_not_serve_are_refused: 1 of "librdmacm-dev",
+    programs_of_rdma_cm_run: 2 of "rdmacm-utils",
+    perftest_runs: 3 of "perftest",
+    qperf_runs: 3 of "qperf",
+    fio_runs: 3 of "fio",
+    libfabric_runs: 4 of "libfabric-bin",
+    open_mpi_runs: 4 of "libopenmpi-dev",
+    pingpong_programs_run: 5 of "ibverbs-utils",
+    perftest_without_rdma_cm_runs: 5 of "perftest",
+    qperf_without_rdma_cm_runs: 5 of "qperf",
+    a_ring_by_dlopen_runs: 5 of "libibverbs-dev",
+    librpma_runs: 6 of "librpma-dev",
+    devices_are_listed_on_roce: 7 of "ibverbs-utils",
+    programs_of_rdma_cm_run_on_roce: 7 of "rdmacm-utils",
+    perftest_runs_on_roce: 7 of "perftest",
+    qperf_runs_on_roce: 7 of "qperf",
+    libfabric_runs_on_roce: 7 of "libfabric-bin",
+    pingpong_programs_run_on_roce: 8 of "ibverbs-utils",
+    perftest_without_rdma_cm_runs_on_roce: 8 of "perftest",
+    pingpong_by_datagrams_runs_on_roce: 9 of "ibverbs-utils",
+    perftest_by_datagrams_runs_on_roce: 9 of "perftest",
 }
 
 #[test]
-fn programs_of_rdma_cm_run() {
-    row(2);
-}
-
-#[test]
-fn performance_tests_run() {
-    row(3);
-}
-
-#[test]
-fn libfabric_runs() {
-    row(4);
-}
-
-#[test]
-fn programs_without_rdma_cm_run() {
-    row(5);
-}
-
-#[test]
-fn programs_of_third_parties_libraries_run() {
-    row(6);
-}
-
-#[test]
-fn programs_of_rdma_cm_run_on_roce() {
-    row(7);
-}
-
-#[test]
-fn programs_without_rdma_cm_run_on_roce() {
-    row(8);
-}
-
-#[test]
-fn programs_of_datagrams_run_on_roce() {
-    row(9);
+fn each_short_program_has_a_test() {
+    let programs = programs::all();
+    let short = programs.iter().filter(|program| program.is_short);
+    let listed: BTreeSet<_> =
+        short.map(|program| (program.row, program.package.as_str())).collect();
+    assert_eq!(listed, TESTED.iter().copied().collect());
 }
 
 #[test]

@@ -15,8 +15,10 @@ const CLIENT: &str = "rping -c -a {address} -p {port} -C 20 -S 60000 -V";
 fn packets_are_sent_one_by_one_where_the_kernel_does_not_cut() {
     for (name, package) in [("rping", "rdmacm-utils"), ("cc", "gcc")] {
         if libraries::find(name).is_none() {
-            let why = format!("package {package} is not installed");
-            return skip("RoCE without segmentation by the kernel", &why);
+            return skip(
+                "RoCE without segmentation by the kernel",
+                warpline_skip::missing(package),
+            );
         }
     }
     let libraries = Libraries::build();

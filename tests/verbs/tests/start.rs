@@ -12,40 +12,45 @@ use verbs_programs::{Libraries, libraries, skip};
 use vp_api::Provider;
 use vp_verbs::{Machine, Verbs};
 
-/// Package, and programs that print their usage.
-const PROGRAMS: &[(&str, &[&str])] = &[
-    ("ibverbs-utils", &["ibv_devinfo", "ibv_rc_pingpong", "ibv_srq_pingpong", "ibv_uc_pingpong"]),
-    ("ibverbs-utils", &["ibv_ud_pingpong", "ibv_xsrq_pingpong", "ibv_devices", "ibv_asyncwatch"]),
-    ("rdmacm-utils", &["rping", "ucmatose", "cmtime", "udaddy", "udpong", "mckey"]),
-    ("rdmacm-utils", &["rdma_client", "rdma_server", "rdma_xclient", "rdma_xserver"]),
-    ("rdmacm-utils", &["rstream", "riostream", "rcopy"]),
-    ("perftest", &["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw"]),
-    ("perftest", &["ib_read_lat", "ib_atomic_bw", "ib_atomic_lat", "raw_ethernet_bw"]),
-    ("perftest", &["raw_ethernet_lat", "raw_ethernet_burst_lat", "raw_ethernet_fs_rate"]),
-    ("qperf", &["qperf"]),
-    ("fio", &["fio"]),
-    ("libfabric-bin", &["fi_info", "fi_pingpong"]),
-    ("ucx-utils", &["ucx_info", "ucx_perftest"]),
-    ("tgt", &["tgtd"]),
-    ("libiscsi-bin", &["iscsi-inq", "iscsi-ls", "iscsi-perf", "iscsi-readcapacity16", "iscsi-swp"]),
-];
-
 /// Messages of the loader about a missing symbol or version.
 const LOADER: [&str; 4] =
     ["symbol lookup error", "version `", "undefined symbol", "error while loading"];
 
-#[test]
-fn programs_start_with_every_symbol_bound() {
+/// Programs of a package, which print their usage.
+fn all_start(package: &str, programs: &[&str]) {
     let libraries = Libraries::build();
-    for (package, programs) in PROGRAMS {
-        for program in *programs {
-            let Some(path) = libraries::find(program) else {
-                skip(&format!("{program} starts"), &format!("package {package} is not installed"));
-                continue;
-            };
-            starts(&libraries, &path);
-        }
+    for program in programs {
+        let Some(path) = libraries::find(program) else {
+            return skip(&format!("{program} starts"), warpline_skip::missing(package));
+        };
+        starts(&libraries, &path);
     }
+}
+
+macro_rules! start {
+    ($($name:ident: $package:literal $programs:expr,)*) => {
+        $(#[test]
+        fn $name() {
+            all_start($package, &$programs);
+        })*
+    };
+}
+
+start! {
+    utilities_of_libibverbs_start: "ibverbs-utils" ["ibv_devinfo", "ibv_rc_pingpong", "ibv_srq_pingpong",
+        "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_xsrq_pingpong", "ibv_devices", "ibv_asyncwatch"],
+    utilities_of_librdmacm_start: "rdmacm-utils" ["rping", "ucmatose", "cmtime", "udaddy", "udpong", "mckey",
+        "rdma_client", "rdma_server", "rdma_xclient", "rdma_xserver", "rstream", "riostream", "rcopy"],
+    perftest_starts: "perftest" ["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw",
+        "ib_read_lat", "ib_atomic_bw", "ib_atomic_lat", "raw_ethernet_bw", "raw_ethernet_lat",
+        "raw_ethernet_burst_lat", "raw_ethernet_fs_rate"],
+    qperf_starts: "qperf" ["qperf"],
+    fio_starts: "fio" ["fio"],
+    libfabric_starts: "libfabric-bin" ["fi_info", "fi_pingpong"],
+    ucx_starts: "ucx-utils" ["ucx_info", "ucx_perftest"],
+    an_iscsi_target_starts: "tgt" ["tgtd"],
+    iscsi_initiators_start: "libiscsi-bin" ["iscsi-inq", "iscsi-ls", "iscsi-perf", "iscsi-readcapacity16",
+        "iscsi-swp"],
 }
 
 fn starts(libraries: &Libraries, program: &Path) {
@@ -75,7 +80,7 @@ fn compiled(name: &str) -> Option<PathBuf> {
 #[test]
 fn a_program_that_loads_the_libraries_finds_each_version() {
     let Some(program) = compiled("dlvsym") else {
-        return skip("dlopen and dlvsym of the verbs libraries", "no C compiler");
+        return skip("dlopen and dlvsym of the verbs libraries", warpline_skip::missing("gcc"));
     };
     let libraries = Libraries::build();
     let output = libraries.command(&program).output().unwrap();
@@ -86,7 +91,7 @@ fn a_program_that_loads_the_libraries_finds_each_version() {
 #[test]
 fn devices_of_several_providers_are_in_one_list() {
     if libraries::find("ibv_devices").is_none() {
-        return skip("devices of several providers", "package ibverbs-utils is not installed");
+        return skip("devices of several providers", warpline_skip::missing("ibverbs-utils"));
     }
     let home = std::env::current_exe().unwrap();
     let home = home.with_file_name(format!("providers-{}", std::process::id()));
@@ -100,7 +105,7 @@ fn devices_of_several_providers_are_in_one_list() {
     cc.arg(libraries::root().join("vp-api/include")).arg("-o").arg(&library).args(sources);
     match cc.status() {
         Ok(status) => assert!(status.success(), "{cc:?}"),
-        Err(_) => return skip("devices of several providers", "no C compiler"),
+        Err(_) => return skip("devices of several providers", warpline_skip::missing("gcc")),
     }
     let libraries = Libraries::build();
     let listed = |library: &Path| {

@@ -22,10 +22,7 @@ pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--net"]);
     if !command.args(["ip", "link", "set", "lo", "up"]).output().is_ok_and(|o| o.status.success()) {
-        return warpline_skip::skip(
-            test,
-            "no network namespaces here (unshare --map-root-user --net)",
-        );
+        return warpline_skip::skip(test, warpline_skip::NO_NAMESPACES);
     }
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--net", "sh", "-c", script]);
@@ -49,7 +46,7 @@ pub(crate) fn beside_strangers(test: &str, body: impl FnOnce()) {
     let mut command = Command::new("unshare");
     let can = command.args(["--net", "setpriv"]).args(STRANGE).arg("true").output();
     if !can.is_ok_and(|output| output.status.success()) {
-        return warpline_skip::skip(test, "needs root, to run a process as another user");
+        return warpline_skip::skip(test, warpline_skip::NOT_ROOT);
     }
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);

@@ -146,7 +146,7 @@ fn enumerations() -> Vec<Fact> {
 fn declarations_agree_with_the_headers() {
     const TEST: &str = "layout of rdma-core's structures";
     if !std::path::Path::new("/usr/include/rdma/rdma_cma.h").exists() {
-        return warpline_skip::skip(TEST, "install libibverbs-dev and librdmacm-dev");
+        return warpline_skip::skip(TEST, warpline_skip::missing("libibverbs-dev"));
     }
     let facts: Vec<Fact> = structures().into_iter().chain(enumerations()).collect();
     let mut source = String::from("#include <stddef.h>\n#include <rdma/rdma_cma.h>\n");
@@ -159,7 +159,7 @@ fn declarations_agree_with_the_headers() {
     let compiled = Command::new("cc").args(["-std=c11", "-fsyntax-only"]).arg(&file).output();
     std::fs::remove_file(&file).unwrap();
     let Ok(compiled) = compiled else {
-        return warpline_skip::skip(TEST, "there is no C compiler");
+        return warpline_skip::skip(TEST, warpline_skip::missing("gcc"));
     };
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
 }

@@ -100,7 +100,7 @@ fn facts() -> Vec<Fact> {
 fn whole_structures_agree_with_the_headers() {
     const TEST: &str = "whole structures of libibverbs";
     if !std::path::Path::new("/usr/include/infiniband/verbs.h").exists() {
-        return warpline_skip::skip(TEST, "install libibverbs-dev");
+        return warpline_skip::skip(TEST, warpline_skip::missing("libibverbs-dev"));
     }
     let mut source = String::from("#include <stddef.h>\n#include <infiniband/verbs.h>\n");
     for (n, (text, value)) in facts().iter().enumerate() {
@@ -112,7 +112,7 @@ fn whole_structures_agree_with_the_headers() {
     let compiled = Command::new("cc").args(["-std=c11", "-fsyntax-only"]).arg(&file).output();
     std::fs::remove_file(&file).unwrap();
     let Ok(compiled) = compiled else {
-        return warpline_skip::skip(TEST, "there is no C compiler");
+        return warpline_skip::skip(TEST, warpline_skip::missing("gcc"));
     };
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
 }

@@ -41,7 +41,7 @@ fn the_suite_passes_over_iwarp() {
     let provider = Fake::new().provider();
     let devices = provider.devices().unwrap();
     if devices.iter().all(|d| d.ports.iter().all(|p| !p.addresses.iter().any(IpAddr::is_ipv6))) {
-        return warpline_skip::skip("the suite over fakeiw0", "the host has no address of IPv6");
+        return warpline_skip::skip("the suite over fakeiw0", "the host has no IPv6");
     }
     drop(provider);
     passes("fakeiw0");

@@ -98,7 +98,7 @@ fn another_user_at_a_name_gets_nothing() {
         return is_told();
     }
     if !rustix::process::geteuid().is_root() {
-        return warpline_skip::skip(NAME, "not root");
+        return warpline_skip::skip(NAME, warpline_skip::NOT_ROOT);
     }
     let mut stranger = Stranger::start();
     let (side, near) = (Side::new(policy()), Side::new(policy()));

@@ -102,7 +102,9 @@ impl Post {
 /// Plays `play` with this wrapper alone, and with the ABI on either side of it.
 fn in_every_place(test: &str, wrapper: &str, play: impl Fn(&Post)) {
     play(&Post::new(&[wrapper.to_owned()]));
-    let Some(library) = layer(test) else { return warpline_skip::skip(test, "no C compiler") };
+    let Some(library) = layer(test) else {
+        return warpline_skip::skip(test, warpline_skip::missing("gcc"));
+    };
     let border = format!("layer:{}", library.display());
     play(&Post::new(&[border.clone(), wrapper.to_owned()]));
     play(&Post::new(&[wrapper.to_owned(), border]));

@@ -89,7 +89,10 @@ pub(crate) fn layer_of(test: &str, sources: &str) -> Option<PathBuf> {
 #[test]
 fn softrdma_in_a_layer_between_wrappers() {
     let Some(library) = layer("layer") else {
-        return warpline_skip::skip("softrdma_in_a_layer_between_wrappers", "no C compiler");
+        return warpline_skip::skip(
+            "softrdma_in_a_layer_between_wrappers",
+            warpline_skip::missing("gcc"),
+        );
     };
     let layer = import::Layer::load(&library).unwrap();
     let refused = layer.wrap(softrdma(), "refuse").err().unwrap();
@@ -122,7 +125,7 @@ fn a_vendors_library_of_c() {
     let dir = build::scratch("vendor-c");
     let library = dir.join("libvendor_loop.so");
     let Some(()) = build::c(&build::vendor_c(), &build::headers(), &library) else {
-        return warpline_skip::skip("a_vendors_library_of_c", "no C compiler");
+        return warpline_skip::skip("a_vendors_library_of_c", warpline_skip::missing("gcc"));
     };
     library_passes("vendor_loop as a library", &library);
     std::fs::remove_dir_all(dir).unwrap();
@@ -135,7 +138,10 @@ fn a_library_built_with_the_first_header() {
     let library = dir.join("libvendor_loop.so");
     let headers = build::root().join("vp-api/suite/fixtures/1.0");
     let Some(()) = build::c(&build::vendor_c(), &headers, &library) else {
-        return warpline_skip::skip("a_library_built_with_the_first_header", "no C compiler");
+        return warpline_skip::skip(
+            "a_library_built_with_the_first_header",
+            warpline_skip::missing("gcc"),
+        );
     };
     library_passes("vendor_loop of header 1.0", &library);
     std::fs::remove_dir_all(dir).unwrap();

@@ -115,7 +115,9 @@ fn params(data: &[u8]) -> NativeParams {
 /// Plays `play` with this wrapper alone, and with the ABI on either side of it.
 fn in_every_place(test: &str, wrapper: &str, play: impl Fn(&Pair)) {
     play(&Pair::new(&[wrapper.to_owned()]));
-    let Some(library) = layer(test) else { return warpline_skip::skip(test, "no C compiler") };
+    let Some(library) = layer(test) else {
+        return warpline_skip::skip(test, warpline_skip::missing("gcc"));
+    };
     let border = format!("layer:{}", library.display());
     play(&Pair::new(&[border.clone(), wrapper.to_owned()]));
     play(&Pair::new(&[wrapper.to_owned(), border]));

@@ -71,7 +71,9 @@ fn in_every_place(test: &str, wrapper: &str, play: impl Fn(&Ends)) {
         return;
     }
     play(&Ends::new(&[wrapper.to_owned()]));
-    let Some(library) = layer(test) else { return warpline_skip::skip(test, "no C compiler") };
+    let Some(library) = layer(test) else {
+        return warpline_skip::skip(test, warpline_skip::missing("gcc"));
+    };
     let border = format!("layer:{}", library.display());
     play(&Ends::new(&[border.clone(), wrapper.to_owned()]));
     play(&Ends::new(&[wrapper.to_owned(), border]));
@@ -149,7 +151,7 @@ fn bring_up_crosses_an_implementation_in_c() {
         return;
     }
     let Some(library) = layer_of(TEST, "paths") else {
-        return warpline_skip::skip(TEST, "no C compiler");
+        return warpline_skip::skip(TEST, warpline_skip::missing("gcc"));
     };
     let ends = Ends::new(&[format!("layer:{}", library.display())]);
     let refused = |done: VpResult<()>, status, detail: &str| {

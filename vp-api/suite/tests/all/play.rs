@@ -1,6 +1,5 @@
-//! Playing the suite: failures fail the test, and skipped cases are reported once per form.
+//! Playing the suite: failures fail the test. Cases of what the provider does not offer are only counted.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vp_api::Provider;
@@ -9,22 +8,18 @@ use warpline_provider::{Reporter, Suite, Summary, Verdict};
 #[derive(Default)]
 struct Verdicts {
     failed: Vec<String>,
-    /// How many cases were skipped for each reason.
-    skipped: BTreeMap<String, u32>,
 }
 
 impl Reporter for Verdicts {
     fn begins(&mut self, _: &str) {}
     fn ended(&mut self, case: &str, verdict: &Verdict) {
-        match verdict {
-            Verdict::Passed => {}
-            Verdict::Skipped(why) => *self.skipped.entry(why.clone()).or_default() += 1,
-            Verdict::Failed(why) => self.failed.push(format!("{case}: {why}")),
+        if let Verdict::Failed(why) = verdict {
+            self.failed.push(format!("{case}: {why}"));
         }
     }
 }
 
-/// Every case passes or is skipped; `form` says what is played.
+/// Every case passes, or is of what the provider does not offer; `form` says what is played.
 pub(crate) fn suite(form: &str, provider: &Arc<dyn Provider>, device: Option<&str>) -> Summary {
     played(form, &Suite::on(device), provider)
 }
@@ -38,11 +33,6 @@ fn played(form: &str, suite: &Suite<'_>, provider: &Arc<dyn Provider>) -> Summar
     let mut verdicts = Verdicts::default();
     let summary = suite.run(provider, &mut verdicts);
     assert!(verdicts.failed.is_empty(), "{form}: {:#?}", verdicts.failed);
-    let reasons = verdicts.skipped.iter().map(|(why, cases)| format!("{cases} x {why}"));
-    let reasons: Vec<_> = reasons.collect();
-    if !reasons.is_empty() {
-        warpline_skip::skip(&format!("provider suite, {form}"), &reasons.join("; "));
-    }
     eprintln!("{form}: {summary:?}");
     summary
 }
