@@ -6,6 +6,7 @@
 //! their ends are in `qp` and `cm`. Numbers are random, so a number is reused only after 2^24 others, on average. A
 //! packet for an unused number is dropped without a reply. A child made by fork(2) has its own engine.
 
+mod attendance;
 mod batch;
 mod drops;
 mod holder;
@@ -38,6 +39,7 @@ use vp_api::{ServiceEvent, VpError, VpResult, VpStatus};
 
 pub(crate) use self::batch::{Batch, with as with_batch};
 pub(crate) use self::drops::{Drops, Reason};
+use self::attendance::Attendance;
 use self::neighbours::{Lock, Share, Slot};
 use self::numbers::Numbers;
 pub(crate) use self::served::Served;
@@ -83,6 +85,7 @@ pub(crate) struct Engine {
     visits: Visits,
     /// Whether the engine's thread watches the sockets, or threads that poll receive.
     progress: Progress,
+    attendance: Attendance,
     /// Held by the thread that receives.
     receiving: Mutex<Box<[u8]>>,
     /// Wakes the engine's thread.
@@ -139,6 +142,7 @@ impl Engine {
             drops: Drops::default(),
             visits: Visits::default(),
             progress: Progress::new(),
+            attendance: Attendance::default(),
             receiving: Mutex::new(vec![0; MAX_OCTETS].into_boxed_slice()),
             bell: Ours::make(|| Ok(eventfd(0, flags)?))?,
         });
@@ -302,7 +306,9 @@ impl Engine {
 
     /// For a thread that polls: receives what has arrived, unless another thread is receiving. Called without locks.
     pub(crate) fn poll(&self) {
-        self.progress.mark_polled();
+        if self.attendance.lasts(self.now()) {
+            self.progress.mark_polled();
+        }
         let _visit = self.visits.begin();
         match self.receiving.try_lock() {
             Ok(receiving) => self.receive(receiving),

@@ -114,7 +114,7 @@ struct Link {
     mtu: u32,
     socket: Arc<Socket>,
     peer: IpAddr,
-    /// The peer is this provider, so that the invariant CRC is checked in full.
+    /// A packet of the peer had this provider's mark, so that the invariant CRC is checked in full.
     ours: bool,
     /// Our id of the exchange whose last message has not arrived. A packet of the peer counts as that message.
     unconfirmed: Option<u32>,
@@ -134,7 +134,6 @@ pub(crate) struct Path {
     pub(crate) number: u32,
     pub(crate) socket: Arc<Socket>,
     pub(crate) peer: IpAddr,
-    pub(crate) ours: bool,
     pub(crate) unconfirmed: Option<u32>,
     pub(crate) probes: bool,
     /// Code of the acknowledge timeout.
@@ -259,7 +258,7 @@ impl RoceQp {
         })?;
         let now = self.engine.now();
         state.in_force = Some(path.in_force());
-        let Path { config, number, socket, peer, ours, unconfirmed, probes, .. } = path;
+        let Path { config, number, socket, peer, unconfirmed, probes, .. } = path;
         let (destination, mtu) = (config.destination, config.mtu.octets());
         let (probing, timer) = (false, None);
         state.link = Some(Link {
@@ -269,7 +268,7 @@ impl RoceQp {
             mtu,
             socket,
             peer,
-            ours,
+            ours: false,
             unconfirmed,
             probes,
             heard: now,
@@ -313,10 +312,13 @@ impl RoceQp {
             self.engine.drops.count(Reason::Stray);
             return None;
         }
-        if !socket.is_whole(arrived, link.ours) {
+        // [IBRC-24]
+        let ours = link.ours || packet.headers.bth.has_own_mark();
+        if !socket.is_whole(arrived, ours) {
             self.engine.drops.count(Reason::Damaged);
             return None;
         }
+        link.ours = ours;
         link.heard = now;
         record.packets_received += 1;
         record.octets_received += packet.payload.len() as u64;

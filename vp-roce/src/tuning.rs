@@ -13,6 +13,11 @@ pub(crate) const RECEIVE_BUFFER: usize = 212_992;
 /// So many empty polls without an arm between them end the event mode of a CQ. As SoftRDMA's.
 pub(crate) const EVENT_MODE_POLLS: u32 = 16;
 
+/// Microseconds between two empty polls after which a program does not poll all the time: it does something else, or
+/// polls its memory. And microseconds for which it must poll, so that the engine's thread leaves the sockets to it.
+pub(crate) const PAUSE_US: u64 = 4;
+pub(crate) const ATTENDED_US: u64 = 50;
+
 /// Milliseconds for which the engine's thread leaves the sockets to threads that poll.
 pub(crate) const BACK_OFF_MS: u64 = 1;
 

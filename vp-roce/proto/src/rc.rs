@@ -29,7 +29,7 @@ use self::requester::Requester;
 use self::responder::Responder;
 pub use self::stats::Stats;
 use crate::psn::Psn;
-use crate::wire::bth::{Bth, DEFAULT_PKEY, Opcode, Operation, Service};
+use crate::wire::bth::{Bth, DEFAULT_PKEY, OWN_MARK, Opcode, Operation, Service};
 use crate::wire::packet::{Extended, Headers, Packet, pad};
 
 /// Path MTU: octets of payload in a packet that does not end its message.
@@ -204,7 +204,7 @@ fn packet(
         migrated: true,
         pad: pad(source.len()),
         pkey: DEFAULT_PKEY,
-        congestion: 0,
+        congestion: OWN_MARK,
         destination: config.destination,
         ack_request: false,
         psn,

@@ -149,7 +149,7 @@ impl ConnectionTable {
             (one.req.retry_count, one.req.rnr_retry_count),
         );
         let id = one.machine.ids().local;
-        let path = one.path(config, qp.ack_timeout(), number, one.req.ca_guid, Some(id));
+        let path = one.path(config, qp.ack_timeout(), number, Some(id));
         qp.begin(path).inspect_err(|_| engine.numbers.release(number))?;
         let (ird, ord) = one.settled;
         let small = |reads: u16| u8::try_from(reads).unwrap_or(u8::MAX);

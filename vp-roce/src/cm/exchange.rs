@@ -123,8 +123,7 @@ impl Exchange {
         let psns = (rep.starting_psn, self.req.starting_psn);
         let retries = (RETRIES, rep.rnr_retry_count);
         let config = wire::config(rep.qpn, mtu, psns, self.settled, &qp, retries);
-        let timeout = qp.ack_timeout();
-        let begun = qp.begin(self.path(config, timeout, number, rep.ca_guid, None));
+        let begun = qp.begin(self.path(config, qp.ack_timeout(), number, None));
         if let Err(error) = begun {
             // A reject is valid in this state.
             let _ = self.machine.reject(RejectReason::NO_RESOURCES, Private::default(), now);
@@ -141,7 +140,6 @@ impl Exchange {
         config: roce_proto::rc::RcConfig,
         ack_timeout: u8,
         number: u32,
-        guid: u64,
         unconfirmed: Option<u32>,
     ) -> Path {
         Path {
@@ -149,7 +147,6 @@ impl Exchange {
             number,
             socket: self.socket.clone(),
             peer: self.peer.ip(),
-            ours: guid == wire::GUID,
             unconfirmed,
             probes: true,
             ack_timeout,

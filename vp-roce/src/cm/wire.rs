@@ -14,8 +14,7 @@ use crate::path;
 use crate::qp::RoceQp;
 use crate::tuning::{ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, RETRIES, RNR_TIMER, WINDOW};
 
-/// The GUID of this provider's adapters. Its first octets ("WARPL") tell a peer that the sender is this provider,
-/// which sends the IPv4 identification 0.
+/// The GUID of this provider's adapters; its first octets are "WARPL".
 pub(super) const GUID: u64 = 0x5741_5250_4c00_0001;
 
 /// The default partition.

@@ -60,13 +60,11 @@ impl Paths for RocePaths {
             window: WINDOW,
             send_depth: qp.init.send_depth,
         };
-        // Whether the peer is this provider is not known.
         let path = Path {
             config,
             number,
             socket,
             peer: to,
-            ours: false,
             unconfirmed: None,
             probes: false,
             ack_timeout: 0,

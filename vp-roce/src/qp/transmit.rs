@@ -1,4 +1,4 @@
-//! Sending: a queue pair's packets, several in one system call between our own ends.
+//! Sending: a queue pair's packets, several in one system call.
 //!
 //! Runs under the QP's lock, with the batch of the thread that posts, receives or serves timers. What the kernel does
 //! not take is lost, and the core repeats it.
@@ -52,7 +52,7 @@ impl RoceQp {
         })
     }
 
-    /// Adds a packet to the batch, with room for the invariant CRC. Only between our own ends several leave together.
+    /// Adds a packet to the batch, with room for the invariant CRC.
     fn build(
         &self,
         batch: &mut Batch,
@@ -65,7 +65,7 @@ impl RoceQp {
         let (headers, payload) = (transmit.headers.emit(), transmit.source.len() as usize);
         let at = headers.as_slice().len();
         let len = at + payload + usize::from(transmit.headers.bth.pad) + CRC;
-        if !batch.takes(len) || !link.ours {
+        if !batch.takes(len) {
             link.send(batch, record).map_err(|TooLong| Unsent::TooLong)?;
         }
         let packet = batch.room(len);

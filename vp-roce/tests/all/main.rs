@@ -12,6 +12,7 @@ mod end;
 mod hostile;
 mod loss;
 mod owed;
+mod own_ends;
 mod paths;
 mod peer;
 mod port;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use kal_os::udp::segments;
 use roce_proto::cm::addresses::{Addresses, Pair};
 use roce_proto::cm::connection::{Connection, Event, Patience};
 use roce_proto::cm::mad::{self, Mad};
@@ -15,7 +16,7 @@ use roce_proto::rc::{
     Access, AccessError, AtomicOp, Delivered, Host, Mtu, Qp, RcConfig, Source, timeout,
 };
 use roce_proto::ud::{self, Outgoing};
-use roce_proto::wire::bth::Opcode;
+use roce_proto::wire::bth::{Bth, Opcode};
 use roce_proto::wire::packet::Packet;
 use warpline_patience::Bound;
 
@@ -107,6 +108,8 @@ pub(crate) struct Peer {
     destination: u32,
     /// Notifications of congestion that arrived.
     pub(crate) reports: u32,
+    /// It is of another implementation: its packets have no mark.
+    pub(crate) is_stranger: bool,
 }
 
 impl Peer {
@@ -135,6 +138,7 @@ impl Peer {
             sent,
             destination,
             reports,
+            is_stranger: false,
         }
     }
 
@@ -153,6 +157,33 @@ impl Peer {
         let len = self.udp.recv(&mut buffer).ok()?;
         let bth = Packet::parse(&buffer[..len]).unwrap().headers.bth;
         (bth.destination == 0x1234).then_some((bth.opcode, bth.psn.get()))
+    }
+
+    /// From now on datagrams arrive as they were sent, several in one call: for [`Peer::together`].
+    pub(crate) fn join(&self) {
+        segments::prepare(&self.udp, false).unwrap();
+    }
+
+    /// The next datagrams that arrive in one call, with their traffic class and whether every invariant CRC is correct.
+    pub(crate) fn together(&self) -> (Vec<Vec<u8>>, u8, bool) {
+        let mut buffer = vec![0; segments::MAX_OCTETS];
+        let bound = Bound::new("datagrams");
+        let received = loop {
+            bound.check();
+            match segments::receive(&self.udp, &mut buffer) {
+                Ok(received) => break received,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        let all = buffer[..received.len].chunks(received.segment).map(<[u8]>::to_vec);
+        let all: Vec<Vec<u8>> = all.collect();
+        let (source, destination) = (self.there.octets(), self.here.octets());
+        let whole = (0..).zip(&all).all(|(id, datagram)| {
+            let ip = Ip::V4 { source, destination, id, dont_fragment: true };
+            let envelope = Envelope { ip, source_port: PORT, destination_port: PORT };
+            of_datagram(crc32, &envelope, datagram).as_ref() == datagram.last_chunk()
+        });
+        (all, received.class, whole)
     }
 
     /// Reports congestion to the provider.
@@ -310,6 +341,9 @@ impl Peer {
             all.push((datagram, transmit.source != Source::None));
         }
         for (mut datagram, has_data) in all {
+            if self.is_stranger {
+                datagram[Bth::CONGESTION_AT] = 0;
+            }
             self.seal(&mut datagram);
             if !self.random.chance(self.lost) {
                 self.raw(&datagram);

@@ -10,7 +10,7 @@
 
 use super::{RcConfig, Transmit};
 use crate::psn::Psn;
-use crate::wire::bth::{Bth, DEFAULT_PKEY, Opcode};
+use crate::wire::bth::{Bth, DEFAULT_PKEY, OWN_MARK, Opcode};
 use crate::wire::packet::{Extended, Headers};
 
 /// Microseconds between two notifications.
@@ -89,7 +89,7 @@ impl Notifier {
             migrated: true,
             pad: 0,
             pkey: DEFAULT_PKEY,
-            congestion: BECN,
+            congestion: BECN | OWN_MARK,
             destination: config.destination,
             ack_request: false,
             psn: Psn::default(),

@@ -244,6 +244,11 @@ const fn code(operation: Operation) -> u8 {
 /// The partition key on RoCE: the default partition, full member.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
+/// The reserved bits beside FECN and BECN in packets of reliable connections of this implementation, by which its ends
+/// recognise each other. Receivers ignore these bits, and the invariant CRC does not cover them (InfiniBand volume 1,
+/// 9.2; annex A17).
+pub const OWN_MARK: u8 = 0b10_1101;
+
 /// The base transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bth {
@@ -272,6 +277,11 @@ impl Bth {
     pub const LEN: usize = 12;
     /// Offset of the octet that the invariant CRC does not cover.
     pub const CONGESTION_AT: usize = 4;
+
+    /// Whether the sender is this implementation, or claims to be.
+    pub const fn has_own_mark(&self) -> bool {
+        self.congestion & 0x3f == OWN_MARK
+    }
 
     /// Reads a header; refuses unknown opcodes and versions.
     pub fn parse(octets: &[u8]) -> Result<Self, WireError> {
