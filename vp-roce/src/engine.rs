@@ -37,9 +37,9 @@ use roce_proto::wire::packet::Packet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vp_api::{ServiceEvent, VpError, VpResult, VpStatus};
 
+use self::attendance::Attendance;
 pub(crate) use self::batch::{Batch, with as with_batch};
 pub(crate) use self::drops::{Drops, Reason};
-use self::attendance::Attendance;
 use self::neighbours::{Lock, Share, Slot};
 use self::numbers::Numbers;
 pub(crate) use self::served::Served;
@@ -321,12 +321,16 @@ impl Engine {
         let mut touched = Touched::default();
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         for socket in sockets.iter() {
-            let mut calls = 0;
+            let (mut calls, mut crowded) = (0, false);
             while calls < RECEIVE_BUDGET
                 && let Some(together) = socket.receive(&mut buffer)
             {
                 calls += 1;
-                for arrived in together.each() {
+                // Senders are told to slow down before packets are lost.
+                if calls == 2 {
+                    crowded = socket.is_crowded();
+                }
+                for arrived in together.each(crowded) {
                     self.dispatch(socket, &arrived, &mut touched);
                 }
             }

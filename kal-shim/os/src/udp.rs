@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, AsRawFd};
 /// linux/udp.h
 const UDP_NO_CHECK6_RX: libc::c_int = 102;
 
-/// linux/sock_diag.h: numbers that `SO_MEMINFO` has, and the one of drops.
+/// linux/sock_diag.h: numbers that `SO_MEMINFO` has, the first two being those of the receive buffer, and the one of
+/// drops.
 const SK_MEMINFO_VARS: usize = 9;
 const SK_MEMINFO_DROPS: usize = 8;
 
@@ -23,16 +24,29 @@ pub fn accept_zero_checksum(socket: impl AsFd) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How many datagrams the kernel has dropped at this socket since it was made, modulo 2^32: its receive buffer was full,
-/// or a checksum was wrong (sock_diag(7), `SK_MEMINFO_DROPS`).
-pub fn drops(socket: impl AsFd) -> io::Result<u32> {
+/// What a socket's receive buffer holds, and what it lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Buffered {
+    /// Octets that are taken, with what the kernel adds to each datagram.
+    pub taken: u32,
+    /// Octets that may be.
+    pub most: u32,
+    /// Datagrams that were dropped since the socket was made, modulo 2^32: the buffer was full, or a checksum was wrong.
+    pub dropped: u32,
+}
+
+/// The state of a socket's receive buffer (sock_diag(7), `SO_MEMINFO`; of Linux 4.12).
+pub fn buffered(socket: impl AsFd) -> io::Result<Buffered> {
     let mut words = [0u32; SK_MEMINFO_VARS];
     let mut len = size_of_val(&words) as libc::socklen_t;
     let (fd, place) = (socket.as_fd().as_raw_fd(), words.as_mut_ptr().cast());
     // SAFETY: the descriptor is open while `socket` is borrowed; `place` has `len` octets, and any octets are valid there.
     let result =
         unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, place, &raw mut len) };
-    if result == 0 { Ok(words[SK_MEMINFO_DROPS]) } else { Err(io::Error::last_os_error()) }
+    match result {
+        0 => Ok(Buffered { taken: words[0], most: words[1], dropped: words[SK_MEMINFO_DROPS] }),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// An instruction of a classic BPF program (linux/filter.h).

@@ -119,7 +119,9 @@ pub struct RcConfig {
     pub initiator_depth: u8,
     /// RDMA Reads and atomics of the peer at once; 0: none is served.
     pub responder_resources: u8,
-    /// Most packets outstanding, responses to Reads included: as many as receive buffers hold. Congestion makes it smaller.
+    /// Most packets outstanding, responses to Reads included: as many as receive buffers hold. A message of one packet
+    /// counts as two, since alone it takes twice its octets there. A connection begins with half, and congestion makes
+    /// it smaller.
     pub window: u16,
     /// Most send requests that are posted and not completed.
     pub send_depth: u32,

@@ -12,7 +12,7 @@ use vp_api::NativeParams;
 
 use crate::path;
 use crate::qp::RoceQp;
-use crate::tuning::{ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, RETRIES, RNR_TIMER, WINDOW};
+use crate::tuning::{ACK_TIMEOUT, CM_RESPONSE, CM_RETRIES, RETRIES, RNR_TIMER, window};
 
 /// The GUID of this provider's adapters; its first octets are "WARPL".
 pub(super) const GUID: u64 = 0x5741_5250_4c00_0001;
@@ -111,7 +111,7 @@ pub(super) fn config(
         min_rnr_timer: RNR_TIMER,
         initiator_depth: small(reads.1),
         responder_resources: small(reads.0),
-        window: WINDOW,
+        window: window(mtu),
         // One more, for the probe.
         send_depth: qp.send_depth() + 1,
     }

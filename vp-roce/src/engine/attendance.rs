@@ -41,7 +41,8 @@ mod tests {
         let attendance = Attendance::default();
         let start = 1_000;
         assert!(!attendance.lasts(start));
-        let polls = |from: u64| (from..from + ATTENDED_US).filter(|at| attendance.lasts(*at)).count();
+        let polls =
+            |from: u64| (from..from + ATTENDED_US).filter(|at| attendance.lasts(*at)).count();
         assert_eq!(polls(start), 0);
         assert!(attendance.lasts(start + ATTENDED_US));
         // After a pause they begin anew.

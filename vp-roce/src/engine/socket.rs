@@ -62,14 +62,16 @@ pub(crate) struct Arrived<'a> {
     pub(crate) datagram: &'a [u8],
     /// TOS or traffic class.
     pub(crate) class: u8,
+    /// It waited in a receive buffer that is more than half full.
+    crowded: bool,
     /// Its place among those that arrived together.
     index: u16,
 }
 
 impl Arrived<'_> {
-    /// A router on its way was congested (RFC 3168).
+    /// A router on its way was congested (RFC 3168), or the receive buffer here.
     pub(crate) fn is_marked(&self) -> bool {
-        self.class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED
+        self.crowded || self.class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED
     }
 }
 
@@ -80,11 +82,12 @@ pub(crate) struct Together<'a> {
 }
 
 impl<'a> Together<'a> {
-    /// Each of them.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Arrived<'a>> {
+    /// Each of them. `crowded`: they waited in a receive buffer that is more than half full.
+    pub(crate) fn each(&self, crowded: bool) -> impl Iterator<Item = Arrived<'a>> {
         let Received { from, class, segment, .. } = self.received;
         let datagrams = self.octets.chunks(segment.max(1));
-        (0..).zip(datagrams).map(move |(index, datagram)| Arrived { from, datagram, class, index })
+        let arrived = move |(index, datagram)| Arrived { from, datagram, class, crowded, index };
+        (0..).zip(datagrams).map(arrived)
     }
 }
 
@@ -168,7 +171,7 @@ impl Socket {
     fn of(group: Vec<Ours<RoceFds, OwnedFd>>, local: IpAddr, slot: &Slot) -> io::Result<Self> {
         let own = &group[usize::from(slot.index)];
         let udp = Descriptors::make::<RoceFds, _>(|| Ok(UdpSocket::from(own.try_clone()?)))?;
-        let overruns = AtomicU32::new(kal_os::udp::drops(&udp).unwrap_or(0));
+        let overruns = AtomicU32::new(kal_os::udp::buffered(&udp).map_or(0, |it| it.dropped));
         let socket = Self { group, udp, local, sequence: AtomicU32::new(0), overruns };
         // Packets for the slot's earlier owner.
         let mut octets = [0; 1];
@@ -255,8 +258,13 @@ impl Socket {
     /// How many packets the kernel has dropped since the last call, which had no room. One thread at a time calls it.
     pub(super) fn new_overruns(&self) -> u32 {
         // Linux before 4.12 does not say.
-        let Ok(now) = kal_os::udp::drops(&self.udp) else { return 0 };
-        now.wrapping_sub(self.overruns.swap(now, Ordering::Relaxed))
+        let Ok(now) = kal_os::udp::buffered(&self.udp) else { return 0 };
+        now.dropped.wrapping_sub(self.overruns.swap(now.dropped, Ordering::Relaxed))
+    }
+
+    /// Whether the receive buffer is more than half full: more than one connection may fill.
+    pub(super) fn is_crowded(&self) -> bool {
+        kal_os::udp::buffered(&self.udp).is_ok_and(|now| now.taken > now.most / 2)
     }
 
     /// The next datagrams, if any have arrived.

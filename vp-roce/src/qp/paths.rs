@@ -16,7 +16,7 @@ use super::{Path, RoceQp, State};
 use crate::engine::{Engine, PORT};
 use crate::path::{self, mtu_of_local};
 use crate::rnic::QpEntry;
-use crate::tuning::{ACK_TIMEOUT, WINDOW};
+use crate::tuning::{ACK_TIMEOUT, window};
 
 /// The bring-up by path of an RNIC.
 pub(crate) struct RocePaths {
@@ -57,7 +57,7 @@ impl Paths for RocePaths {
             min_rnr_timer: peer.min_rnr_timer,
             initiator_depth: 0,
             responder_resources,
-            window: WINDOW,
+            window: window(mtu),
             send_depth: qp.init.send_depth,
         };
         let path = Path {

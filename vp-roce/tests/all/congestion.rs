@@ -56,7 +56,7 @@ fn a_marked_packet_is_reported_to_its_sender() {
 
 /// Numbers of packets with data that arrive before one is repeated: the window.
 fn window(end: &End, peer: &mut Peer) -> usize {
-    const LEN: usize = 65_536;
+    const LEN: usize = 262_144;
     let op = Operation::Send { solicited: false, invalidate: None };
     end.post(1, op, end.sge(0, LEN));
     let mut seen = BTreeSet::new();
@@ -72,7 +72,7 @@ fn window(end: &End, peer: &mut Peer) -> usize {
 fn a_report_halves_the_window() {
     alone("congestion::a_report_halves_the_window", || {
         let [whole, half] = [3, 4].map(|host| {
-            let end = End::new(65_536);
+            let end = End::new(262_144);
             let (mut peer, private) = connected(&end, host);
             if host == 4 {
                 peer.report();

@@ -3,7 +3,7 @@
 //!
 //! A receiver of a marked packet (ECN, RFC 3168: congestion experienced) notifies the sender, at most once in
 //! [`INTERVAL_US`]. A notification halves the window, once for all packets that are outstanding; each window of
-//! acknowledged packets adds one packet, up to the window of the connection.
+//! acknowledged packets adds one packet, up to the window of the connection, of which half is there at the beginning.
 //!
 //! Owner of the state: the queue pair. The responses to a Read are bounded by the window of the requester, so a marked
 //! response shrinks the window of the end that receives it, too.
@@ -33,7 +33,7 @@ pub(super) struct Window {
 impl Window {
     pub(super) fn new(most: u16) -> Self {
         let most = most.max(1);
-        Self { now: most, most, acknowledged: 0, shrunk_at: None }
+        Self { now: most.div_ceil(2), most, acknowledged: 0, shrunk_at: None }
     }
 
     pub(super) const fn packets(&self) -> u32 {
@@ -106,7 +106,7 @@ mod tests {
     // [IBRC-22]
     #[test]
     fn a_window_halves_once_for_what_is_outstanding_and_grows_by_one() {
-        let mut window = Window::new(24);
+        let mut window = Window::new(48);
         window.shrink(Psn::new(0), Psn::new(24));
         window.shrink(Psn::new(5), Psn::new(24));
         assert_eq!(window.packets(), 12);
@@ -117,7 +117,7 @@ mod tests {
         window.grow(1);
         assert_eq!(window.packets(), 7);
         (0..10_000).for_each(|_| window.grow(1));
-        assert_eq!(window.packets(), 24);
+        assert_eq!(window.packets(), 48);
         (0..100).for_each(|at| window.shrink(Psn::new(100 + 30 * at), Psn::new(130 + 30 * at)));
         assert_eq!(window.packets(), 1);
     }

@@ -36,6 +36,8 @@ pub(super) struct Requester {
     /// Number of requests, from the front, that have PSNs.
     started: usize,
     cursor: Cursor,
+    /// Requests of one packet before the cursor.
+    alone: u32,
     /// PSN of the next request that is started.
     next: Psn,
     /// The PSN after the last that was ever sent or requested.
@@ -73,6 +75,7 @@ impl Requester {
             queue,
             started: 0,
             cursor: Cursor::default(),
+            alone: 0,
             next: config.send_psn,
             end: config.send_psn,
             reads: Outstanding::new(config.initiator_depth)?,
@@ -133,11 +136,13 @@ impl Requester {
         let first = if cursor.request == self.started { self.next } else { request.first };
         let psn = first.plus(cursor.packet);
         let window = self.window.packets();
-        let room = window.checked_sub(psn.ahead_of(unacknowledged).unsigned_abs())?;
+        let taken = psn.ahead_of(unacknowledged).unsigned_abs() + self.alone;
+        let room = window.checked_sub(taken)?;
+        let is_alone = request.packets == 1;
         let left = request.packets - cursor.packet;
         let repeated = self.reads.repeated().filter(|_| request.wants_response());
         let count = match (request.post.op, repeated) {
-            _ if room == 0 => return None,
+            _ if room == 0 || (is_alone && room == 1 && taken != 0) => return None,
             (_, Some(last)) => last.next().ahead_of(psn).unsigned_abs(),
             // [IBRC-17]
             _ if request.wants_response() && !self.reads.has_room() => {
@@ -156,6 +161,7 @@ impl Requester {
             self.started += 1;
         }
         let request = *request;
+        self.alone += u32::from(is_alone);
         self.advance(&request, count);
         let last = psn.plus(count - 1);
         if last.next().ahead_of(self.end) > 0 {
@@ -322,6 +328,9 @@ impl Requester {
             && head.is_done()
         {
             let slot = head.post.slot;
+            if head.packets == 1 && self.cursor.request > 0 {
+                self.alone -= 1;
+            }
             self.queue.pop_front();
             self.started -= 1;
             self.stats.requests += 1;
@@ -367,6 +376,7 @@ impl Requester {
     fn go_back(&mut self) {
         let packet = self.queue.front().map_or(0, |head| head.done);
         self.cursor = Cursor { request: 0, packet };
+        self.alone = 0;
         self.reads.go_back();
     }
 
