@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 
-use state_page::place::{Outcome, pages};
+use state_page::place::{Limits, Outcome, pages};
 use state_page::read::Page;
 
 use super::*;
@@ -24,7 +24,11 @@ impl Dir {
             Outcome::Alive(page) => *page,
             other => panic!("{other:?}"),
         };
-        pages(&self.0, user()).unwrap().into_iter().map(|found| alive(found.outcome)).collect()
+        pages(&self.0, user(), None, &mut { Limits::ALL })
+            .unwrap()
+            .into_iter()
+            .map(|found| alive(found.outcome))
+            .collect()
     }
 
     fn names(&self) -> Vec<String> {
