@@ -35,10 +35,12 @@ pub(crate) fn run(args: &StatArgs, out: &mut dyn Write) -> CliResult<()> {
     let mut before = None;
     loop {
         let snapshot = Snapshot::take(args.pid, args.all)?;
-        if snapshot.processes.is_empty() && args.watch.is_none() {
-            return Err(args
-                .pid
-                .map_or_else(|| absent::of_all(&snapshot), |pid| absent::of(pid, &snapshot)));
+        match args.pid {
+            _ if !snapshot.processes.is_empty() || args.watch.is_some() => {}
+            Some(pid) => return Err(absent::of(pid, &snapshot)),
+            // For programs, no process is an empty list.
+            None if args.json || args.openmetrics => {}
+            None => return Err(absent::of_all(&snapshot)),
         }
         print(args, before.as_ref(), &snapshot, out)?;
         let Some(seconds) = args.watch else { return Ok(()) };

@@ -144,9 +144,15 @@ fn the_page_of_a_killed_process_is_removed() {
     assert_eq!(all["processes"].as_array().unwrap().len(), 1);
     server.kill();
     server.code();
-    let (status, _, error) = runtime.run(&["stat", "--json"]);
+    let (status, _, error) = runtime.run(&["stat"]);
     assert_eq!(status, Some(1));
     assert!(error.contains("no process publishes anything") && error.contains("  try"), "{error}");
+    let none = json!({ "processes": [], "troubles": [] });
+    assert_eq!(runtime.json(&["stat", "--json"]), none);
+    let (status, metrics, error) = runtime.run(&["stat", "--openmetrics"]);
+    assert_eq!((status, error.as_str()), (Some(0), ""));
+    assert!(metrics.lines().all(|line| line.starts_with('#')), "{metrics}");
+    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
     let left: Vec<_> = std::fs::read_dir(runtime.0.join("warpline")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
