@@ -34,6 +34,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 pub(crate) use args::ConformArgs;
+use kal_os::Use;
 
 use self::bench::{Bench, Presence};
 use self::case::Case;
@@ -170,7 +171,8 @@ fn open(args: &ConformArgs, out: &mut dyn Write) -> CliResult<Bench> {
         let bench = Bench::listening(address, args.timeout, args.wait).map_err(|error| {
             CliError::new(Exit::Network, format!("cannot listen at {address}: {error}"))
                 .at("conform --listen")
-                .hint("choose another port, or 0 for a free one")
+                .hint_at(&error, &address, Use::Bind)
+                .or_hint("choose another port, or 0 for a free one")
         })?;
         if !args.json {
             writeln!(out, "waiting for the peer at {}", bench.address())?;

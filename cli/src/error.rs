@@ -3,8 +3,10 @@
 //! Owns nothing; used by every command on the main thread. A dead peer is such an error, too.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 
-use itapi::ConnEvent;
+use itapi::{ConnEvent, ConnectionEnd};
+use kal_os::Use;
 use thiserror::Error;
 
 use crate::output;
@@ -29,8 +31,6 @@ pub(crate) enum Exit {
     NoProgram = 127,
 }
 
-/// Precedes the remedy in messages of the layers below.
-const TO_DO: &str = "; to do: ";
 /// Columns before a fact.
 const INDENT: usize = 9;
 
@@ -50,15 +50,10 @@ pub(crate) struct CliError {
 pub(crate) type CliResult<T> = Result<T, CliError>;
 
 impl CliError {
-    /// Splits the remedy off a message of the layers below.
+    /// An error with nothing but what happened.
     pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
-        let mut what = what.into();
-        let remedy = what.find(TO_DO).map(|at| {
-            let remedy = what[at + TO_DO.len()..].to_owned();
-            what.truncate(at);
-            remedy
-        });
-        Self { exit, what, place: None, cause: None, remedy, quiet: false }
+        let what = what.into();
+        Self { exit, what, place: None, cause: None, remedy: None, quiet: false }
     }
 
     /// The error of a failed or broken connection.
@@ -74,6 +69,11 @@ impl CliError {
             ConnEvent::Broken { ends, cause, lost } => {
                 let what = format!("the connection of {} with {} broke", ends.local, ends.remote);
                 Self::new(exit, what).because(format!("{}: {cause}; {lost}", cause.code()))
+            }
+            ConnEvent::Rejected { ends, .. } => {
+                let by = format!("the application at {} rejected the connection", ends.remote);
+                Self::new(exit, format!("cm-rejected: {by} from {}", ends.local))
+                    .or_hint(event.remedy())
             }
             other => Self::new(exit, other.to_string()),
         }
@@ -113,6 +113,20 @@ impl CliError {
     pub(crate) fn hint(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
+    }
+
+    /// What to do about it, unless that is known.
+    pub(crate) fn or_hint<'a>(mut self, remedy: impl Into<Option<&'a str>>) -> Self {
+        if self.remedy.is_none() {
+            self.remedy = remedy.into().map(str::to_owned);
+        }
+        self
+    }
+
+    /// What to do if this host refuses the address.
+    pub(crate) fn hint_at(self, error: &io::Error, address: &SocketAddr, purpose: Use) -> Self {
+        let remedy = kal_os::address_remedy(error, address, purpose);
+        self.or_hint(remedy.or(kal_os::remedy(error)))
     }
 
     /// Input that cannot be read.
@@ -176,7 +190,14 @@ impl From<itapi::Error> for CliError {
                 Self::new(Exit::Usage, why.to_string())
                     .hint("see warpline.toml(5) for each key and its default")
             }
+            itapi::Error::Access(error) => {
+                Self::new(Exit::Network, error.what()).or_hint(error.remedy())
+            }
             itapi::Error::Connection(event) => Self::connection(Exit::Network, event),
+            itapi::Error::Incomplete { end: Some(end), .. } => match &**end {
+                ConnectionEnd::Refused(event) => Self::connection(Exit::Network, event),
+                _ => Self::new(Exit::Network, error.to_string()),
+            },
             _ => Self::new(Exit::Network, error.to_string()),
         }
     }
@@ -231,10 +252,17 @@ mod tests {
     }
 
     #[test]
-    fn the_remedy_is_a_fact_of_its_own() {
+    fn the_remedy_of_the_layer_below_is_a_fact_of_its_own() {
+        let attempt = || "bind to [fe80::1]:7".to_owned();
+        let source = || io::Error::from_raw_os_error(22);
+        let below =
+            itapi::AccessError::Address { attempt: attempt(), source: source(), remedy: "do" };
+        let whole = below.to_string();
         let error =
-            CliError::new(Exit::Network, "cm-x: no; to do: start it").or_at("ping").or_at("y");
-        assert_eq!(error.render(80), "warpline: cm-x: no\n  where  ping\n  try    start it\n");
+            CliError::from(itapi::Error::from(below)).or_at("ping").or_at("y").or_hint("no");
+        let (what, remedy) = whole.rsplit_once("; ").unwrap();
+        let wanted = format!("warpline: {what}\n  where  ping\n  try    {remedy}\n");
+        assert_eq!(error.render(usize::MAX), wanted);
     }
 
     #[test]

@@ -5,8 +5,9 @@
 //! it. Two children share nothing.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -48,13 +49,12 @@ pub(crate) fn run(
     bounds: &Bounds<'_>,
     on_line: &mut dyn FnMut(&Value) -> CliResult<()>,
 ) -> CliResult<Option<Broken>> {
-    let failed = |e| CliError::new(Exit::Internal, format!("cannot run a second process: {e}"));
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    let mut command = program()?;
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
     if !bounds.shows_stderr {
         command.stderr(Stdio::null());
     }
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = command.spawn().map_err(|error| not_started(&error))?;
     let (lines, since) = (lines(&mut child), Instant::now());
     let mut listener = Listener { lines, step: None, since, done: false };
     let mut silence = listener.listen(bounds, on_line);
@@ -65,13 +65,33 @@ pub(crate) fn run(
         // It may have ended meanwhile.
         let _ = child.kill();
     }
-    let status = child.wait().map_err(failed)?;
+    let status = child.wait().map_err(|error| not_started(&error))?;
     let silence = silence?;
     if silence.is_none() && listener.done && status.code().is_some() {
         return Ok(None);
     }
     let step = listener.step.unwrap_or_else(|| "ending the process".to_owned());
     Ok(Some(Broken { step, why: silence.unwrap_or_else(|| ended(status)) }))
+}
+
+/// A command of this program. It is found in /proc.
+pub(crate) fn program() -> CliResult<Command> {
+    std::env::current_exe().map(Command::new).map_err(|error| not_started(&error))
+}
+
+/// The environment does not allow a second process.
+pub(crate) fn not_started(error: &std::io::Error) -> CliError {
+    let failed = CliError::new(Exit::Failed, format!("cannot run a second process: {error}"));
+    match error.kind() {
+        _ if !Path::new("/proc/self/exe").exists() => failed
+            .because("/proc is not mounted, or hides this process")
+            .hint("mount it: `mount -t proc proc /proc`"),
+        ErrorKind::NotFound => failed
+            .because("the program's file was moved or replaced")
+            .hint("start this command again"),
+        ErrorKind::WouldBlock => failed.hint("raise the limit of processes (`ulimit -u`)"),
+        _ => failed.or_hint(kal_os::remedy(error)),
+    }
 }
 
 /// Whether a child that has closed its standard output ends soon: a library may close it and go on.

@@ -115,28 +115,33 @@ pub fn listen_on(socket: impl AsFd, backlog: u32) -> io::Result<()> {
 
 /// Binds to several addresses with one port: the first's, or if that is 0 one that is free at all of
 /// them. No other socket can bind them.
-pub fn bind_all(addresses: &[SocketAddr]) -> io::Result<Vec<Listener>> {
+///
+/// # Errors
+/// The system's, and the address that it refuses.
+pub fn bind_all(addresses: &[SocketAddr]) -> Result<Vec<Listener>, (SocketAddr, io::Error)> {
     // A port that is free at the first address may be taken at another; a few tries find one.
     const TRIES: usize = 32;
     let wanted = addresses.first().map_or(0, SocketAddr::port);
     for _ in 1..TRIES {
         match bind_at(addresses, wanted) {
-            Err(error) if wanted == 0 && error.kind() == io::ErrorKind::AddrInUse => {}
+            Err((_, error)) if wanted == 0 && error.kind() == io::ErrorKind::AddrInUse => {}
             result => return result,
         }
     }
     bind_at(addresses, wanted)
 }
 
-fn bind_at(addresses: &[SocketAddr], wanted: u16) -> io::Result<Vec<Listener>> {
+fn bind_at(
+    addresses: &[SocketAddr],
+    wanted: u16,
+) -> Result<Vec<Listener>, (SocketAddr, io::Error)> {
     let v6_only = addresses.iter().any(SocketAddr::is_ipv4);
     let mut port = wanted;
     let mut bound = Vec::with_capacity(addresses.len());
     for address in addresses {
         let mut address = *address;
         address.set_port(port);
-        let socket = bind_one(address, v6_only)
-            .map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?;
+        let socket = bind_one(address, v6_only).map_err(|error| (address, error))?;
         port = socket.address.port();
         bound.push(socket);
     }
@@ -336,9 +341,8 @@ mod tests {
         let port = listeners[0].address.port();
         assert!(port != 0 && listeners.iter().all(|l| l.address.port() == port));
         let busy = [SocketAddr::from(([127, 0, 0, 1], port))];
-        let error = bind_all(&busy).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        assert!(error.to_string().contains("127.0.0.1"), "{error}");
+        let (address, error) = bind_all(&busy).unwrap_err();
+        assert_eq!((address, error.kind()), (busy[0], io::ErrorKind::AddrInUse));
     }
 
     #[test]

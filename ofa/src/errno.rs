@@ -84,7 +84,7 @@ impl From<ual_cm::Error> for Errno {
         }
         match error {
             Error::Verb { source, .. } => source.status.into(),
-            Error::Os { source, .. } => source.into(),
+            Error::Os { source, .. } | Error::Address { source, .. } => source.into(),
             Error::AddressInUse(_) => Self(libc::EADDRINUSE),
             Error::Denied(_) => Self(libc::EACCES),
             Error::NoRequest | Error::NoServiceRequest => EINVAL,
@@ -108,7 +108,7 @@ impl From<ual::Error> for Errno {
             Error::NoDevice { .. } | Error::Unavailable { .. } => Self(libc::ENODEV),
             Error::InUse { .. } => EBUSY,
             Error::Verb { source, .. } => source.status.into(),
-            Error::Os { source, .. } => source.into(),
+            Error::Os { source, .. } | Error::Address { source, .. } => source.into(),
             Error::AddressInUse(_) => Self(libc::EADDRINUSE),
             Error::Denied(_) => Self(libc::EACCES),
             _ => EINVAL,

@@ -158,6 +158,16 @@ pub enum Error {
         /// Its error.
         source: io::Error,
     },
+    /// This host refuses the address: it is none of its own, lacks its interface, or is not permitted.
+    #[error(fmt = text::address)]
+    Address {
+        /// What was attempted, with the address.
+        attempt: String,
+        /// Its error.
+        source: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The configuration file is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -179,6 +189,9 @@ impl From<ual_cm::Error> for Error {
             ual_cm::Error::Denied(denied) => Self::Denied(denied),
             ual_cm::Error::Verb { attempt, source } => Self::Verb { attempt, source },
             ual_cm::Error::Os { attempt, source } => Self::Os { attempt, source },
+            ual_cm::Error::Address { attempt, source, remedy } => {
+                Self::Address { attempt, source, remedy }
+            }
         }
     }
 }
@@ -198,6 +211,31 @@ impl Error {
     pub(crate) fn os(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let attempt = attempt.into();
         move |source| Self::Os { attempt, source }
+    }
+
+    /// What happened, without [`Error::remedy`], which the text of the error has at its end.
+    pub fn what(&self) -> String {
+        match self {
+            Self::AddressInUse(attempt) => format!("{attempt}: the port is in use"),
+            Self::Os { attempt, source } | Self::Address { attempt, source, .. } => {
+                format!("{attempt}: {source}")
+            }
+            Self::Unavailable { provider, why } => {
+                format!("provider {provider} is not usable: {}", why.reason)
+            }
+            _ => self.to_string(),
+        }
+    }
+
+    /// What to do about it; `None`: the text has no more to say.
+    pub fn remedy(&self) -> Option<&str> {
+        match self {
+            Self::AddressInUse(_) => Some(text::IN_USE),
+            Self::Os { source, .. } => kal_os::remedy(source),
+            Self::Address { remedy, .. } => Some(remedy),
+            Self::Unavailable { why, .. } => Some(&why.remedy),
+            _ => None,
+        }
     }
 
     /// The provider's status, if this is a provider's refusal.
@@ -236,6 +274,7 @@ mod tests {
             ual_cm::Error::Denied(Denied { place: "w.toml:1".into(), why: "no".into() }),
             ual_cm::Error::Verb { attempt, source: verb() },
             ual_cm::Error::Os { attempt: attempt.into(), source: io() },
+            ual_cm::Error::Address { attempt: attempt.into(), source: io(), remedy: "do" },
         ] {
             let text = error.to_string();
             assert_eq!(Error::from(error).to_string(), text);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind};
 use iwarp_proto::wire::rdmap::Opcode;
+use kal_os::Use;
 
 use super::answer;
 use super::frames::{self, FrameSpec};
@@ -156,7 +157,11 @@ impl Bench {
                     // Retry: nothing notifies the tester when the server is started again.
                     std::thread::sleep(AGAIN);
                 }
-                Err(e) => return skip(format!("no TCP connection with {}: {e}", self.address)),
+                Err(e) => {
+                    let remedy = kal_os::address_remedy(&e, &self.address, Use::Connect);
+                    let remedy = remedy.map_or_else(String::new, |remedy| format!("; {remedy}"));
+                    return skip(format!("no TCP connection with {}: {e}{remedy}", self.address));
+                }
             }
         }
     }

@@ -48,7 +48,9 @@ pub(super) fn run(args: &ConformArgs, address: &str, out: &mut dyn Write) -> Cli
     let ia = Ia::builder().policy(|policy| policy.crc = Crc::Off).open()?;
     let target = Arc::new(Target::new(&ia)?);
     let listen = ia.listen_builder(address)?.backlog(64).listen().map_err(|error| {
-        CliError::from(error).at(format!("conform --serve {address}")).hint("choose another port")
+        CliError::from(error)
+            .at(format!("conform --serve {address}"))
+            .or_hint("choose another port")
     })?;
     writeln!(out, "serving a conformance target at {}", listen.address())?;
     out.flush()?;

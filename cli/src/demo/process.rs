@@ -3,13 +3,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
 use super::args::DemoArgs;
 use crate::error::{CliError, CliResult, Exit};
+use crate::second;
 
 /// How long a process whose connection ended may take to end.
 const DEATH: Duration = Duration::from_millis(500);
@@ -29,16 +30,15 @@ impl Peer {
             CliError::new(Exit::Failed, format!("cannot start the second process: {why}"))
                 .at("demo")
         };
-        let program = std::env::current_exe().map_err(|e| refuse(e.to_string()))?;
         let crc = args.crc.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
-        let mut child = Command::new(&program)
+        let mut child = second::program()?
             .args(["demo-peer", "--crc", &crc, "--parent", &std::process::id().to_string()])
             .args(["--address", &args.address.to_string()])
             .args(args.device.iter().map(|device| format!("--device={device}")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|e| refuse(format!("{}: {e}", program.display())))?;
+            .map_err(|error| second::not_started(&error))?;
         let stdout = child.stdout.take().ok_or_else(|| refuse("it has no output".into()))?;
         Ok(Self { child, stdout: BufReader::new(stdout) })
     }

@@ -10,13 +10,14 @@ use serde_json::Value;
 use state_page::place;
 
 use super::Finding;
+use crate::second;
 use crate::stat::pages::{directory, uid};
 
 pub(super) fn findings() -> Vec<Finding> {
     let mut all = vec![configuration(), page_directory()];
     let devices = devices();
     all.extend(providers(&devices));
-    all.extend([memlock(), open_files(), watches()]);
+    all.extend([memlock(limit(Resource::Memlock)), open_files(limit(Resource::Nofile)), watches()]);
     all.extend([buffers("tcp_rmem"), buffers("tcp_wmem"), congestion(), clock(), tracing()]);
     all.extend(addresses(&devices).iter().map(|address| ping(address)));
     all
@@ -57,11 +58,14 @@ fn page_directory() -> Finding {
                 ),
             }
         }
-        Err(why) => Finding::fail(
-            check,
-            format!("{shown} is not used: {why}"),
-            format!("remove it, or as its owner: chmod 700 {shown}"),
-        ),
+        Err(why) => {
+            let remedy = match &why {
+                place::Unusable::Mode(_) => format!("chmod 700 {shown}"),
+                place::Unusable::NoDirectory => format!("rm {shown}"),
+                _ => format!("remove {shown}, or set XDG_RUNTIME_DIR to another directory"),
+            };
+            Finding::fail(check, format!("{shown} is not used: {why}"), remedy)
+        }
     }
 }
 
@@ -86,9 +90,8 @@ fn writable(check: &str, path: &Path, says: String) -> Finding {
 
 /// The output of `warpline devices --json`, which runs providers in other processes.
 fn devices() -> Option<Value> {
-    let command = std::env::current_exe().ok()?;
-    let output =
-        Command::new(command).args(["devices", "--json"]).stdin(Stdio::null()).output().ok()?;
+    let mut command = second::program().ok()?;
+    let output = command.args(["devices", "--json"]).stdin(Stdio::null()).output().ok()?;
     serde_json::from_slice(&output.stdout).ok()
 }
 
@@ -130,33 +133,60 @@ fn limit(of: Resource) -> (Option<u64>, Option<u64>) {
     (limit.current, limit.maximum)
 }
 
-fn memlock() -> Finding {
+/// Octets that programs that pin memory need.
+const PINNED: u64 = 64 << 20;
+/// Descriptors of a process with some thousand connections.
+const FILES: u64 = 4096;
+
+fn memlock(limits: (Option<u64>, Option<u64>)) -> Finding {
     let check = "locked memory";
-    match limit(Resource::Memlock).0 {
+    match limits.0 {
         None => Finding::ok(check, "unlimited"),
-        Some(octets) if octets < 64 << 20 && uid() != 0 => Finding::warn(
+        Some(octets) if octets < PINNED && uid() != 0 => Finding::warn(
             check,
             format!("{octets} octets may be pinned, which few programs that pin get along with"),
-            "ulimit -l unlimited",
+            // ulimit counts in KiB.
+            raise(limits, PINNED, ("-l", 1024), ("memlock", "LimitMEMLOCK")),
         ),
         Some(octets) => Finding::ok(check, format!("{octets} octets may be pinned")),
     }
 }
 
-fn open_files() -> Finding {
+fn open_files(limits: (Option<u64>, Option<u64>)) -> Finding {
     let check = "open files";
-    let (soft, hard) = limit(Resource::Nofile);
-    let printed = |limit: Option<u64>| limit.map_or("unlimited".into(), |limit| limit.to_string());
-    match soft {
-        Some(files) if files < 4096 => Finding::warn(
+    match limits.0 {
+        Some(files) if files < FILES => Finding::warn(
             check,
             format!(
                 "{files}: a process has at most about {} connections",
                 files.saturating_sub(24)
             ),
-            format!("ulimit -n {}", printed(hard)),
+            raise(limits, FILES, ("-n", 1), ("nofile", "LimitNOFILE")),
         ),
-        soft => Finding::ok(check, printed(soft)),
+        soft => Finding::ok(check, soft.map_or("unlimited".into(), |files| files.to_string())),
+    }
+}
+
+/// How to raise a limit to what is needed: within the hard limit, or else that one, too.
+fn raise(
+    (soft, hard): (Option<u64>, Option<u64>),
+    needed: u64,
+    (option, unit): (&str, u64),
+    (item, setting): (&str, &str),
+) -> String {
+    match hard {
+        None => format!("ulimit {option} unlimited"),
+        Some(hard) if hard >= needed => format!("ulimit {option} {}", hard / unit),
+        Some(hard) => {
+            let first = match Some(hard) > soft {
+                true => format!("ulimit {option} {}, and ", hard / unit),
+                false => String::new(),
+            };
+            format!(
+                "{first}raise the hard limit of {hard}: `{item}` in /etc/security/limits.conf, or {setting}= of \
+                 the service"
+            )
+        }
     }
 }
 
@@ -187,17 +217,19 @@ fn buffers(name: &str) -> Finding {
     let Some(sizes) = read(&path) else {
         return Finding::ok(name, "the kernel does not say (another network namespace may)");
     };
-    let parts: Vec<&str> = sizes.split_whitespace().collect();
-    let most: u64 = parts.last().and_then(|most| most.parse().ok()).unwrap_or(0);
-    match most < 4 << 20 {
-        true => Finding::warn(
+    let Some((first, most)) = sizes.trim().rsplit_once(char::is_whitespace) else {
+        return Finding::ok(name, format!("the kernel says {sizes:?}"));
+    };
+    let first = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    match most.parse::<u64>() {
+        Ok(most) if most < 4 << 20 => Finding::warn(
             name,
             format!(
                 "a socket has at most {most} octets: too few for a fast network with a long delay"
             ),
-            format!("sysctl -w net.ipv4.{name}=\"{} 6291456\"", parts[..parts.len() - 1].join(" ")),
+            format!("sysctl -w net.ipv4.{name}=\"{first} 6291456\""),
         ),
-        false => Finding::ok(name, format!("a socket has up to {most} octets")),
+        _ => Finding::ok(name, format!("a socket has up to {most} octets")),
     }
 }
 
@@ -210,17 +242,26 @@ fn congestion() -> Finding {
 
 fn clock() -> Finding {
     let check = "clock source";
-    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    match read(path).as_deref() {
-        Some(slow @ ("hpet" | "acpi_pm" | "jiffies" | "refined-jiffies")) => Finding::warn(
-            check,
-            format!("{slow}: each reading is a system call"),
-            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
-        ),
+    let folder = "/sys/devices/system/clocksource/clocksource0";
+    let others = read(&format!("{folder}/available_clocksource")).unwrap_or_default();
+    match read(&format!("{folder}/current_clocksource")).as_deref() {
+        Some(slow) if SLOW_CLOCKS.contains(&slow) => {
+            let fast = others.split_whitespace().find(|other| !SLOW_CLOCKS.contains(other));
+            let remedy = match fast {
+                Some(fast) => format!("echo {fast} > {folder}/current_clocksource"),
+                None => {
+                    "the kernel offers no other: see why in its log, `dmesg | grep -i tsc`".into()
+                }
+            };
+            Finding::warn(check, format!("{slow}: each reading is a system call"), remedy)
+        }
         Some(fast) => Finding::ok(check, fast),
         None => Finding::ok(check, "the kernel does not say"),
     }
 }
+
+/// Clock sources that a program reads by a system call.
+const SLOW_CLOCKS: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies"];
 
 fn tracing() -> Finding {
     let scope = number("/proc/sys/kernel/yama/ptrace_scope");
@@ -267,7 +308,7 @@ fn ping(address: &str) -> Finding {
 fn try_ping(address: &str) -> Result<String, String> {
     use std::io::{BufRead, BufReader};
     let warpline = || -> Result<Command, String> {
-        let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+        let mut command = second::program().map_err(|error| error.brief())?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
     };
@@ -298,4 +339,24 @@ fn try_ping(address: &str) -> Result<String, String> {
     let _ = server.kill();
     let _ = server.wait();
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_proposed_differs_from_what_is() {
+        let files = |soft, hard| open_files((Some(soft), hard)).remedy;
+        assert_eq!(files(1024, Some(1 << 20)).unwrap(), "ulimit -n 1048576");
+        assert_eq!(files(1024, None).unwrap(), "ulimit -n unlimited");
+        assert_eq!(files(1 << 20, Some(1 << 20)), None);
+        let stuck = files(512, Some(512)).unwrap();
+        assert!(stuck.starts_with("raise the hard limit of 512: `nofile`"), "{stuck}");
+        let partly = files(512, Some(1024)).unwrap();
+        assert!(partly.starts_with("ulimit -n 1024, and raise the hard limit of 1024"), "{partly}");
+        let pinned = |soft, hard| raise((Some(soft), hard), PINNED, ("-l", 1024), ("a", "b"));
+        assert_eq!(pinned(1, Some(64 << 20)), "ulimit -l 65536");
+        assert!(pinned(8 << 20, Some(8 << 20)).starts_with("raise the hard limit of 8388608"));
+    }
 }

@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use kal_os::Use;
+
 use super::Finding;
 use crate::error::{CliError, CliResult, Exit};
 
@@ -43,9 +45,12 @@ pub(super) fn findings(peer: &str, limit: Duration) -> CliResult<Vec<Finding>> {
     };
     let begin = Instant::now();
     if let Err(error) = TcpStream::connect_timeout(&address, limit) {
-        let remedy = match error.kind() {
-            std::io::ErrorKind::ConnectionRefused => "start the server there, or name its port",
-            _ => "see whether the way is open: ip route get, and firewalls at both ends",
+        let remedy = match kal_os::address_remedy(&error, &address, Use::Connect) {
+            Some(remedy) => remedy,
+            None if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                "start the server there, or name its port"
+            }
+            None => "see whether the way is open: ip route get, and firewalls at both ends",
         };
         return Ok(vec![Finding::fail("reach", format!("{address}: {error}"), remedy)]);
     }

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use kal_os::Use;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -86,10 +87,7 @@ impl Control {
             match TcpStream::connect_timeout(&address, GREETING) {
                 Ok(stream) => return Self::greet(stream, address),
                 Err(error) => {
-                    failure = CliError::new(Exit::Network, format!("cannot connect: {error}"))
-                        .at(format!("control connection to {address}"))
-                        .because("no `warpline perf serve` listens there, or a firewall is between")
-                        .hint(format!("`warpline perf serve ADDR:{}` there", address.port()));
+                    failure = unreached(&error, &address);
                 }
             }
         }
@@ -205,6 +203,17 @@ impl Control {
         self.failed(what.into())
             .because("the peer is not `warpline perf serve`, or another version")
             .hint(format!("`warpline perf serve ADDR:{}` there", self.peer.port()))
+    }
+}
+
+fn unreached(error: &std::io::Error, address: &SocketAddr) -> CliError {
+    let failure = CliError::new(Exit::Network, format!("cannot connect: {error}"))
+        .at(format!("control connection to {address}"));
+    match kal_os::address_remedy(error, address, Use::Connect) {
+        Some(remedy) => failure.hint(remedy),
+        None => failure
+            .because("no `warpline perf serve` listens there, or a firewall is between")
+            .hint(format!("`warpline perf serve ADDR:{}` there", address.port())),
     }
 }
 

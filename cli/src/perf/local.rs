@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use ual::vp_api::ConnectionModel;
@@ -19,7 +19,7 @@ use super::plot::{self, Chart};
 use super::report::{Report, charts};
 use super::rounds::{Plan, Session};
 use crate::error::{CliError, CliResult, Exit};
-use crate::signals;
+use crate::{second, signals};
 
 /// Default time of the whole matrix.
 const MATRIX: Duration = Duration::from_secs(80);
@@ -162,8 +162,7 @@ impl Second {
             CliError::new(Exit::Failed, format!("cannot start the second process: {why}"))
                 .at("perf local")
         };
-        let program = std::env::current_exe().map_err(|error| refuse(error.to_string()))?;
-        let mut command = Command::new(program);
+        let mut command = second::program()?;
         let address = SocketAddr::new(address, 0).to_string();
         command.args(["perf", "serve", &address, "--follow"]);
         if let Some(nth) = nth {
@@ -173,7 +172,7 @@ impl Second {
             command.args(["--device", device]);
         }
         let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        let mut child = started.map_err(|error| refuse(error.to_string()))?;
+        let mut child = started.map_err(|error| second::not_started(&error))?;
         let stdout = child.stdout.take();
         let mut this = Self { child, address: String::new() };
         let mut line = String::new();

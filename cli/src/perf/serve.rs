@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
+use kal_os::Use;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use self::service::Service;
@@ -37,7 +38,8 @@ pub(super) fn run(args: &ServeArgs, out: &mut dyn Write) -> CliResult<()> {
     let refuse = |error: std::io::Error| {
         CliError::new(Exit::Network, format!("cannot listen: {error}"))
             .at(format!("perf serve {address}"))
-            .hint("choose another port, or 0 for a free one")
+            .hint_at(&error, &address, Use::Bind)
+            .or_hint("choose another port, or 0 for a free one")
     };
     let listener = TcpListener::bind(address).map_err(refuse)?;
     writeln!(out, "serving measurements at {}", listener.local_addr().map_err(refuse)?)?;

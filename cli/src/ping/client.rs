@@ -226,7 +226,7 @@ impl Pinger {
         reason
             .at(format!("ping {}; the round trip under way is lost", self.peer))
             .or_because("the peer ended")
-            .hint("see the peer's output")
+            .or_hint("see the peer's output")
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) fn run(args: &PingArgs, address: &str, out: &mut dyn Write) -> CliRes
     let listen = ia.listen(address).map_err(|error| {
         CliError::from(error)
             .at(format!("ping --serve {address}"))
-            .hint("choose another port, or 0 for a free one")
+            .or_hint("choose another port, or 0 for a free one")
     })?;
     if args.json {
         writeln!(out, "{}", json!({ "serving": listen.address().to_string() }))?;

@@ -38,8 +38,10 @@ fn resolve(target: &str) -> CliResult<Vec<SocketAddr>> {
             std::io::ErrorKind::InvalidInput => Exit::Usage,
             _ => Exit::Network,
         };
-        CliError::new(exit, error.to_string())
-            .at("ping")
-            .hint("write HOST, HOST:PORT or [IPV6]:PORT")
+        let hint = match exit {
+            Exit::Usage => "write HOST, HOST:PORT or [IPV6]:PORT",
+            _ => "see whether the name is right, and known here: `getent hosts NAME`",
+        };
+        CliError::new(exit, error.to_string()).at("ping").hint(hint)
     })
 }

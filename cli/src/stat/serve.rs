@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use kal_os::Use;
+
 use super::args::StatArgs;
 use super::openmetrics;
 use super::pages::Snapshot;
@@ -19,7 +21,8 @@ pub(super) fn run(args: &StatArgs, address: SocketAddr, out: &mut dyn Write) -> 
     let cannot = |error: std::io::Error| {
         CliError::new(Exit::Network, format!("cannot listen on {address}: {error}"))
             .at("stat --listen")
-            .hint("name another port; 0 picks a free one")
+            .hint_at(&error, &address, Use::Bind)
+            .or_hint("name another port; 0 picks a free one")
     };
     let listener = TcpListener::bind(address).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;

@@ -17,6 +17,7 @@ mod prometheus;
 mod provider;
 mod published;
 mod rdma_core;
+mod refusals;
 mod run;
 mod signals;
 mod stat;

@@ -113,7 +113,7 @@ fn connection_of(ep: u64, cn_est_id: u64, event: &ConnEvent, ia: &Ia) -> Connect
 fn reject_code(event: &ConnEvent) -> it_conn_reject_code_t {
     let ConnEvent::Failed(ConnectError { reason, .. }) = event else { return IT_CN_REJ_OTHER };
     match reason {
-        FailReason::Unreachable(_) => IT_CN_REJ_BAD_PATH,
+        FailReason::Unreachable(_) | FailReason::Host { .. } => IT_CN_REJ_BAD_PATH,
         FailReason::ConnectTimeout(_)
         | FailReason::ReplyTimeout(_)
         | FailReason::RequestTimeout(_) => IT_CN_REJ_TIMEOUT,

@@ -84,7 +84,7 @@ fn status_of(error: &Error, fallback: Status) -> Status {
         Error::Aborted => status::IT_ERR_ABORT,
         Error::CallbackExists => status::IT_ERR_CALLBACK_EXISTS,
         Error::Verb { source, .. } => status_of_verb(source.status, fallback),
-        Error::Os { source, .. } => status_of_os(source),
+        Error::Os { source, .. } | Error::Address { source, .. } => status_of_os(source),
         // The text names the wrong argument; only the entry point knows IT-API's status for it. What
         // the access layer adds later is here, too.
         _ => fallback,

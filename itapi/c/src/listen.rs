@@ -161,7 +161,9 @@ fn listen(
     let listening = if spigot_id == 0 && streams {
         // `[::]` takes IPv4 too; a machine without IPv6 has no such address.
         at(vec![Ipv6Addr::UNSPECIFIED.into()]).or_else(|error| match error {
-            Error::Os { ref source, .. } if is_missing(source) => {
+            Error::Os { ref source, .. } | Error::Address { ref source, .. }
+                if is_missing(source) =>
+            {
                 at(vec![Ipv4Addr::UNSPECIFIED.into()])
             }
             error => Err(error),

@@ -2,7 +2,7 @@
 //! can model ([`sync`]), a futex that threads sleep on ([`Gate`]), a timer with a descriptor ([`Timer`]), threads
 //! ([`spawn`]), the end of the process ([`at_exit`]), which thread watches the sockets ([`progress`]), spinning
 //! before a sleep ([`Spinner`]), files that processes share ([`allocate`]), stopped processes ([`is_stopped`]),
-//! network interfaces ([`interfaces`]), socket options ([`udp`]), advice for exhausted limits ([`remedy`]),
+//! network interfaces ([`interfaces`]), socket options ([`udp`]), advice for errors of a host ([`remedy`]),
 //! descriptors that a forked child must not keep ([`fork`]), and such whose close may wait ([`discard`]).
 //!
 //! Nothing here depends on RDMA or on another of our crates, or has a static: a provider that is loaded
@@ -32,7 +32,7 @@ pub use file::allocate;
 pub use gate::{Gate, Slept};
 pub use interfaces::{Interface, interfaces};
 pub use process::is_stopped;
-pub use remedy::remedy;
+pub use remedy::{Use, address_remedy, remedy};
 pub use spin::{Spin, Spinner};
 pub use thread::{Thread, spawn};
 pub use timer::{Timer, timespec};

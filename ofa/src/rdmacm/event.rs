@@ -91,6 +91,7 @@ fn failed(reason: &FailReason) -> (u32, i32) {
         FailReason::Denied(_) => (RDMA_CM_EVENT_REJECTED, libc::EACCES),
         FailReason::PeerClosed { .. } => (RDMA_CM_EVENT_REJECTED, libc::ECONNRESET),
         FailReason::Unreachable(_)
+        | FailReason::Host { .. }
         | FailReason::ConnectTimeout(_)
         | FailReason::ReplyTimeout(_)
         | FailReason::RequestTimeout(_) => (RDMA_CM_EVENT_UNREACHABLE, libc::ETIMEDOUT),

@@ -6,7 +6,9 @@ pub mod text;
 
 use std::fmt::{self, Formatter};
 use std::io;
+use std::net::SocketAddr;
 
+use kal_os::Use;
 use thiserror::Error;
 use vp_api::{VpError, VpStatus};
 
@@ -74,6 +76,16 @@ pub enum Error {
         /// Why it refused.
         source: io::Error,
     },
+    /// This host refuses the address: it is none of its own, lacks its interface, or is not permitted.
+    #[error(fmt = text::address)]
+    Address {
+        /// What was attempted, with the address.
+        attempt: String,
+        /// Its error.
+        source: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
 }
 
 fn no_request(f: &mut Formatter<'_>) -> fmt::Result {
@@ -106,11 +118,16 @@ impl Error {
         Self::verb(attempt)(VpError::new(VpStatus::Unsupported, why))
     }
 
-    /// A system call's refusal; a port in use gives an error of its own.
-    pub(crate) fn busy_or_os(attempt: String) -> impl FnOnce(io::Error) -> Self {
-        |error| match error.kind() {
-            io::ErrorKind::AddrInUse => Self::AddressInUse(attempt),
-            _ => Self::os(attempt)(error),
+    /// A refusal of an address; a port in use gives an error of its own.
+    pub(crate) fn at(
+        attempt: String,
+        address: SocketAddr,
+        purpose: Use,
+    ) -> impl FnOnce(io::Error) -> Self {
+        move |error| match kal_os::address_remedy(&error, &address, purpose) {
+            _ if error.kind() == io::ErrorKind::AddrInUse => Self::AddressInUse(attempt),
+            Some(remedy) => Self::Address { attempt, source: error, remedy },
+            None => Self::os(attempt)(error),
         }
     }
 

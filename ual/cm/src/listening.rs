@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use kal_os::Use;
 use kal_shim::reactor::Interest;
 use kal_shim::sock::{self, Sharing};
 use vp_api::{Datagrams, NativeCm, VpError, VpStatus};
@@ -34,8 +35,9 @@ impl Cm {
         let any_port = addresses.iter().all(|address| address.port() == 0);
         let (mut addresses, mut sockets) = (addresses.to_vec(), Vec::new());
         if serves != Serves::Datagrams && self.native().is_none() {
-            let attempt = format!("bind to {}", list(&addresses));
-            sockets = sock::bind_all(&addresses).map_err(Error::busy_or_os(attempt))?;
+            sockets = sock::bind_all(&addresses).map_err(|(address, error)| {
+                Error::at(format!("bind to {address}"), address, Use::Bind)(error)
+            })?;
             addresses = sockets.iter().map(|bound| bound.address).collect();
         }
         Ok(Bound { addresses, serves, sockets, any_port })
@@ -52,7 +54,8 @@ impl Cm {
             return Ok(Bound { addresses, serves, sockets: Vec::new(), any_port });
         }
         let attempt = format!("bind to {address}");
-        let socket = sock::bind(address, sharing).map_err(Error::busy_or_os(attempt))?;
+        let socket =
+            sock::bind(address, sharing).map_err(Error::at(attempt, address, Use::Bind))?;
         let addresses = match self.native() {
             Some(_) => everywhere(socket.address, sharing),
             None => vec![socket.address],
@@ -114,7 +117,11 @@ impl Cm {
         let Bound { addresses, sockets, .. } = bound;
         let attempt = || format!("listen on {}", list(&addresses));
         for socket in &sockets {
-            sock::listen_on(&socket.socket, BACKLOG).map_err(Error::busy_or_os(attempt()))?;
+            sock::listen_on(&socket.socket, BACKLOG).map_err(Error::at(
+                attempt(),
+                socket.address,
+                Use::Bind,
+            ))?;
             // Until it knows the token, the table ignores events for it.
             self.sleeper.add(&socket.socket, id.0, Interest::READ).map_err(Error::os(attempt()))?;
         }

@@ -28,6 +28,7 @@ impl FailReason {
             Self::InsufficientIrd { .. } => "cm-ird",
             Self::NoCommonRtr => "cm-rtr",
             Self::Resources(_) => "cm-resources",
+            Self::Host { .. } => "cm-host",
             Self::Native(_) => "cm-native",
             Self::NoLocalStream(_) => "cm-no-local-stream",
             Self::Denied(_) => "cm-denied",
@@ -39,7 +40,9 @@ impl FailReason {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Refused => "start the server, or check the port",
-            Self::Unreachable(_) => "check the address, the route and the firewall",
+            Self::Unreachable(_) => {
+                "check the address, the route (`ip route get`) and the firewall"
+            }
             Self::ConnectTimeout(_) => {
                 "check that the peer runs and that no firewall drops packets"
             }
@@ -64,6 +67,7 @@ impl FailReason {
             Self::InsufficientIrd { .. } => "raise the endpoint's IRD, or lower the peer's ORD",
             Self::NoCommonRtr => "allow `write` and `read` as ready-to-receive kinds on both ends",
             Self::Resources(_) => "free or raise the resource named (descriptors: `ulimit -n`)",
+            Self::Host { remedy, .. } => remedy,
             Self::Native(_) => "see the message of the device's connection manager",
             Self::NoLocalStream(_) => {
                 "set `local = \"auto\"` in the policy for this peer, or correct the cause named; see docs/same-host.md"
@@ -111,6 +115,7 @@ impl fmt::Display for FailReason {
             }
             Self::NoCommonRtr => f.write_str("no ready-to-receive kind that both ends support"),
             Self::Resources(what) | Self::Native(what) => f.write_str(what),
+            Self::Host { why, .. } => write!(f, "this host refuses it: {why}"),
             Self::NoLocalStream(why) => {
                 write!(
                     f,
@@ -236,6 +241,20 @@ impl fmt::Display for Lost {
     }
 }
 
+/// What to do about a rejection.
+const REJECTED: &str = "see that application's log, and the private data of this event";
+
+impl ConnEvent {
+    /// What to do about it; `None`: nothing, or it is not known.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Failed(error) => Some(error.reason.remedy()),
+            Self::Rejected { .. } => Some(REJECTED),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for ConnEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -243,8 +262,7 @@ impl fmt::Display for ConnEvent {
             Self::Rejected { ends, .. } => {
                 write!(
                     f,
-                    "cm-rejected: the application at {} rejected the connection from {}; to do: see \
-                     that application's log, and the private data of this event",
+                    "cm-rejected: the application at {} rejected the connection from {}; to do: {REJECTED}",
                     ends.remote, ends.local
                 )
             }

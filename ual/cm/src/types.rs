@@ -264,6 +264,13 @@ pub enum FailReason {
     NoCommonRtr,
     /// This end lacked resources: descriptors, memory, or the provider refused.
     Resources(String),
+    /// This host refuses the address: it lacks its interface, or its family, or is not permitted.
+    Host {
+        /// The system's error.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// Reported by the provider's own connection manager.
     Native(String),
     /// The policy demands a local stream, and there can be none.

@@ -4,6 +4,9 @@
 use std::fmt::{Display, Formatter, Result};
 use std::io;
 
+/// What to do about a port in use.
+pub const IN_USE: &str = "choose another, or close what uses it";
+
 /// The object was closed before.
 pub fn closed(object: &dyn Display, f: &mut Formatter<'_>) -> Result {
     write!(f, "the {object} is closed already")
@@ -30,7 +33,7 @@ pub fn private_data_too_long(len: &usize, max: &usize, f: &mut Formatter<'_>) ->
 
 /// `attempt`: where, and for what.
 pub fn address_in_use(attempt: &str, f: &mut Formatter<'_>) -> Result {
-    write!(f, "{attempt}: the port is in use; choose another, or close what uses it")
+    write!(f, "{attempt}: the port is in use; {IN_USE}")
 }
 
 /// `place`: where a listener was looked for.
@@ -48,5 +51,13 @@ pub fn socket(why: &str, f: &mut Formatter<'_>) -> Result {
 
 /// A refusal of the operating system.
 pub fn os(attempt: &str, source: &io::Error, f: &mut Formatter<'_>) -> Result {
-    write!(f, "{attempt}: {source}{}", kal_os::remedy(source))
+    match kal_os::remedy(source) {
+        Some(remedy) => address(attempt, source, remedy, f),
+        None => write!(f, "{attempt}: {source}"),
+    }
+}
+
+/// A refusal of an address.
+pub fn address(attempt: &str, source: &io::Error, remedy: &str, f: &mut Formatter<'_>) -> Result {
+    write!(f, "{attempt}: {source}; {remedy}")
 }

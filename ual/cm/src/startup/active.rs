@@ -100,7 +100,9 @@ impl Active {
             Phase::Connecting => match sock::connected(&self.socket) {
                 Ok(()) if sock::peer_addr(&self.socket).is_ok() => Next::Ask,
                 Ok(()) => Next::Wait(Interest::WRITE),
-                Err(error) => Next::Over(Over::Failed(tcp_reason(&error))),
+                Err(error) => {
+                    Next::Over(Over::Failed(tcp_reason(&error, &self.plan.params.remote)))
+                }
             },
             // The socket is not watched: the timer continues it.
             Phase::Refused => Next::Wait(Interest::NONE),

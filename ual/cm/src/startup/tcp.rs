@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use kal_os::Use;
 use kal_shim::sock::{self, KeepAlive, Options};
 
 use crate::error::{Error, Result, check_length};
@@ -36,7 +37,10 @@ pub(crate) fn start(params: &ConnectParams, policy: &Policy) -> Result<Started> 
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
             return Ok(Started::Tcp(Err(error)));
         }
-        Err(error) => return Err(Error::busy_or_os(attempt())(error)),
+        Err(error) => {
+            let local = local_of(params).unwrap_or(unspecified(params));
+            return Err(Error::at(attempt(), local, Use::Bind)(error));
+        }
     };
     start_on(socket, params, attempt)
 }
@@ -143,20 +147,23 @@ pub(crate) fn send_rest(socket: impl AsFd, octets: &[u8], sent: &mut usize) -> i
     Ok(true)
 }
 
-/// The reason of a failed TCP connect.
-pub(crate) fn tcp_reason(error: &io::Error) -> FailReason {
+/// The reason of a failed TCP connect to `remote`.
+pub(crate) fn tcp_reason(error: &io::Error, remote: &SocketAddr) -> FailReason {
     if let Some(denied) = error.get_ref().and_then(|inner| inner.downcast_ref::<Denied>()) {
         return FailReason::Denied(denied.clone());
+    }
+    if let Some(remedy) = kal_os::address_remedy(error, remote, Use::Connect) {
+        return FailReason::Host { why: error.to_string(), remedy };
     }
     match error.kind() {
         io::ErrorKind::ConnectionRefused => FailReason::Refused,
         io::ErrorKind::ConnectionReset => FailReason::PeerClosed { have: 0 },
-        io::ErrorKind::TimedOut => FailReason::Unreachable(error.to_string()),
-        io::ErrorKind::HostUnreachable
-        | io::ErrorKind::NetworkUnreachable
-        | io::ErrorKind::NetworkDown
-        | io::ErrorKind::AddrNotAvailable => FailReason::Unreachable(error.to_string()),
-        _ => FailReason::Resources(format!("TCP connect: {error}")),
+        io::ErrorKind::OutOfMemory => FailReason::Resources(format!("TCP connect: {error}")),
+        _ if kal_os::remedy(error).is_some() => {
+            FailReason::Resources(format!("TCP connect: {error}"))
+        }
+        // No route, no reply, no address or free port to connect from.
+        _ => FailReason::Unreachable(error.to_string()),
     }
 }
 
@@ -166,7 +173,8 @@ mod tests {
 
     #[test]
     fn each_failure_of_tcp_has_its_own_reason() {
-        let of = |kind: io::ErrorKind| tcp_reason(&kind.into());
+        let remote = "[fe80::1]:7".parse().unwrap();
+        let of = |kind: io::ErrorKind| tcp_reason(&kind.into(), &remote);
         assert_eq!(of(io::ErrorKind::ConnectionRefused), FailReason::Refused);
         assert_eq!(of(io::ErrorKind::ConnectionReset), FailReason::PeerClosed { have: 0 });
         for kind in [
@@ -179,5 +187,15 @@ mod tests {
             assert!(matches!(of(kind), FailReason::Unreachable(_)), "{kind}");
         }
         assert!(matches!(of(io::ErrorKind::OutOfMemory), FailReason::Resources(_)));
+        let of = |errno: i32| tcp_reason(&io::Error::from_raw_os_error(errno), &remote);
+        for limit in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS] {
+            assert!(matches!(of(limit), FailReason::Resources(_)), "{limit}");
+        }
+        let of_this_host =
+            [libc::EINVAL, libc::ENODEV, libc::EACCES, libc::EPERM, libc::EAFNOSUPPORT].map(of);
+        let mut remedies: Vec<_> = of_this_host.iter().map(FailReason::remedy).collect();
+        assert!(of_this_host.iter().all(|reason| reason.code() == "cm-host"), "{of_this_host:?}");
+        remedies.dedup();
+        assert_eq!(remedies.len(), 4, "a link-local address lacks its interface: {remedies:?}");
     }
 }

@@ -47,7 +47,12 @@ impl ConnectionTable {
         mut socket: io::Result<OwnedFd>,
     ) {
         while let Err(error) = &socket
-            && plan.use_next_address(&self.policies, &self.rules, &**party, &tcp_reason(error))
+            && plan.use_next_address(
+                &self.policies,
+                &self.rules,
+                &**party,
+                &tcp_reason(error, &plan.params.remote),
+            )
         {
             socket = plan.socket();
         }
@@ -59,7 +64,7 @@ impl ConnectionTable {
                 let local = Node::local(local_of(params).unwrap_or(unspecified(params)));
                 let ends = Ends { local, remote };
                 party.connection().link().ends = Some(ends.clone());
-                return self.fail(party, ends, tcp_reason(&error));
+                return self.fail(party, ends, tcp_reason(&error, &params.remote));
             }
         };
         let local = sock::local_addr(&socket).unwrap_or(unspecified(params));
@@ -174,7 +179,10 @@ impl ConnectionTable {
                 self.reactor.set_timer(token, active.deadline());
                 self.advance_active(token, Box::new(active));
             }
-            Err(error) => self.end_active(token, active, Over::Failed(tcp_reason(&error))),
+            Err(error) => {
+                let reason = tcp_reason(&error, &params.remote);
+                self.end_active(token, active, Over::Failed(reason));
+            }
         }
     }
 
