@@ -53,7 +53,10 @@ pub(super) fn run(args: &PingArgs, address: &str, out: &mut dyn Write) -> CliRes
     });
     loop {
         let request = match listen.request() {
-            Err(_) if signals::caught() => return Ok(clients.wait_for_reports()),
+            Err(_) if signals::caught() => {
+                clients.wait_for_reports();
+                return Ok(());
+            }
             request => request?,
         };
         if clients.table().len() >= MAX_CONNECTIONS {
