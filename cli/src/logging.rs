@@ -1,6 +1,7 @@
 //! Logs and the panic hook. Set up once by `main`; the hook runs on the thread that panics, ends the
 //! process and shows no Rust internals.
 
+use std::env::VarError;
 use std::io::{IsTerminal, Write, stderr};
 
 use tracing_subscriber::EnvFilter;
@@ -18,7 +19,12 @@ pub(crate) fn init() {
     let Log { filter, format } = ual::Config::load().map_or_else(|_| Log::default(), |c| c.log);
     let (source, text) = match std::env::var("RUST_LOG") {
         Ok(text) if !text.is_empty() => ("RUST_LOG", text),
-        _ => ("log.filter", filter.unwrap_or_default()),
+        other => {
+            if let Err(VarError::NotUnicode(_)) = other {
+                let _ = writeln!(stderr(), "warpline: RUST_LOG is ignored: it is not UTF-8");
+            }
+            ("log.filter", filter.unwrap_or_default())
+        }
     };
     let filter = match text.as_str() {
         "" => EnvFilter::new(DEFAULT),

@@ -95,6 +95,9 @@ fn find() -> Result<Devices, Errno> {
                 (false, _) => vec![(device.name.clone(), None)],
             };
             for (mut name, interface) in names {
+                if name.len() > MAX_NAME {
+                    tracing::warn!("a name in C has up to {MAX_NAME} octets; {name} is cut");
+                }
                 while name.len() > MAX_NAME {
                     name.pop();
                 }
@@ -122,7 +125,7 @@ fn by_roce() -> Result<bool, String> {
     match std::env::var(ROCE).as_deref().map(str::trim) {
         Err(_) | Ok("" | "0") => Ok(false),
         Ok("1") => Ok(true),
-        Ok(other) => Err(format!("{ROCE}: `{other}` is neither 0 nor 1")),
+        Ok(other) => Err(format!("{ROCE}: `{other:.100}` is neither 0 nor 1")),
     }
 }
 
@@ -130,10 +133,13 @@ fn by_roce() -> Result<bool, String> {
 fn parse(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     let pair = |part: &str| match part.split_once('=') {
+        Some((name, _)) if name.len() > MAX_NAME => {
+            Err(format!("{SPLIT}: `{name:.100}` has more than {MAX_NAME} octets"))
+        }
         Some((name, interface)) if !name.is_empty() && !interface.is_empty() => {
             Ok((name.to_owned(), Some(interface.to_owned())))
         }
-        _ => Err(format!("{SPLIT}: `{part}` is not NAME=INTERFACE")),
+        _ => Err(format!("{SPLIT}: `{part:.100}` is not NAME=INTERFACE")),
     };
     parts.map(pair).collect()
 }
@@ -226,5 +232,7 @@ mod tests {
         assert_eq!(parse("a=eth0, b=lo"), Ok(vec![pair("a", "eth0"), pair("b", "lo")]));
         assert!(parse("a").unwrap_err().contains("`a` is not NAME=INTERFACE"));
         assert!(parse("=eth0").is_err());
+        let long = "a".repeat(MAX_NAME + 1);
+        assert!(parse(&format!("{long}=lo")).unwrap_err().contains("more than 63 octets"));
     }
 }

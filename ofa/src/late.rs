@@ -36,7 +36,7 @@ fn parse(text: &str) -> Option<Duration> {
     let seconds = text.trim().parse::<f64>().ok();
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     if time.is_none() {
-        eprintln!("warpline: {NAME}: `{text}` is no number of seconds, and is ignored");
+        eprintln!("warpline: {NAME}: `{text:.100}` is no number of seconds, and is ignored");
     }
     time
 }

@@ -34,7 +34,7 @@ fn set_up(log: &Log) {
     let asked = std::env::var(FILTER).ok().filter(|text| !text.is_empty());
     let text = asked.or_else(|| log.filter.clone()).unwrap_or_else(|| "warn".into());
     let filter = EnvFilter::try_new(&text).unwrap_or_else(|error| {
-        complain(&format!("the log filter `{text}` is ignored: {error}"));
+        complain(&format!("the log filter `{text:.100}` is ignored: {error}"));
         EnvFilter::new("warn")
     });
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer());

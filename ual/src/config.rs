@@ -14,6 +14,8 @@ mod rules;
 mod rules_tests;
 #[cfg(test)]
 mod sample_tests;
+pub(crate) mod text;
+pub(crate) mod variables;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -30,6 +32,7 @@ use vp_hooks::Wrapper;
 
 use crate::secure::is_secure;
 use file::{File, PolicyKeys, PolicySection};
+use text::Places;
 
 /// A configuration file with every key and its default; keys that have none are comments.
 pub const SAMPLE: &str = include_str!("config/warpline.toml");
@@ -38,6 +41,8 @@ pub const SAMPLE: &str = include_str!("config/warpline.toml");
 const WRAP: &str = "WARPLINE_WRAP";
 /// Whether connections on one machine have local streams.
 const LOCAL: &str = "WARPLINE_LOCAL";
+/// What is wrong with a variable that has to be text.
+const NO_TEXT: &str = "this is not UTF-8";
 /// The class that the program declares for rules.
 const CLASS: &str = "WARPLINE_CLASS";
 
@@ -219,27 +224,29 @@ impl Config {
 
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| ConfigError::Unreadable { path: path.to_owned(), why: e.to_string() })?;
+        let text = text::read(path)
+            .map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })?;
         Self::parse(&text, path)
     }
 
     /// Parses the text of a file; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let invalid = |offset: usize, message: String| {
-            let (line, column) = position(text, offset);
+        let places = Places::new(text);
+        let invalid = |offset: usize, message: &str| {
+            let (line, column) = places.at(offset);
+            let message = text::shortened(message);
             ConfigError::Invalid { path: path.to_owned(), line, column, message }
         };
         let file: File = toml::from_str(text)
-            .map_err(|e| invalid(e.span().map_or(0, |s| s.start), e.message().to_owned()))?;
+            .map_err(|e| invalid(e.span().map_or(0, |s| s.start), e.message()))?;
         let File { providers, policy, softrdma, rule, log, observe } = file;
         let PolicySection { keys, peers } = policy;
         let policy = softrdma.apply(keys.apply(Policy::default()));
         let peer = |(network, keys): (Network, PolicyKeys)| (network, keys.apply(policy.clone()));
         let peers = peers.into_iter().map(peer).collect();
-        let place = |offset| format!("{}:{}", path.display(), position(text, offset).0);
+        let place = |offset| format!("{}:{}", path.display(), places.at(offset).0);
         let rules = rule.into_iter().map(|rule| rule.named(place).map(Arc::new));
-        let rules = rules.collect::<Result<_, _>>().map_err(|(at, why)| invalid(at, why))?;
+        let rules = rules.collect::<Result<_, _>>().map_err(|(at, why)| invalid(at, &why))?;
         Ok(Self { providers, policy, peers, rules: Rules(rules), log, observe })
     }
 }
@@ -265,32 +272,27 @@ pub fn program() -> Program {
     Program {
         uid: kal_shim::state_file::user(),
         exe: exe.to_string_lossy().into_owned(),
-        class: class.unwrap_or_default().to_string_lossy().into_owned(),
+        class: class.and_then(|class| class.into_string().ok()).unwrap_or_default(),
     }
 }
 
 /// Wrappers separated by blanks.
 fn wrappers(texts: &OsStr) -> Result<Vec<Wrapper>, ConfigError> {
-    let wrong = |message: String| ConfigError::Variable { name: WRAP, message };
-    let texts = texts.to_str().ok_or_else(|| wrong("this is not UTF-8".into()))?;
+    let wrong = |message: &str| wrong_variable(WRAP, message);
+    let texts = texts.to_str().ok_or_else(|| wrong(NO_TEXT))?;
     let all = texts.split_whitespace().map(|text| text.parse::<Wrapper>());
-    all.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))
+    all.collect::<Result<_, _>>().map_err(|error| wrong(&error.to_string()))
 }
 
 /// `auto`, `off` or `require`.
 fn local(text: &OsStr) -> Result<LocalStreams, ConfigError> {
-    let text: StrDeserializer<'_, serde::de::value::Error> =
-        text.to_str().unwrap_or("\u{fffd}").into_deserializer();
-    let wrong = |error: serde::de::value::Error| error.to_string();
-    LocalStreams::deserialize(text)
-        .map_err(|error| ConfigError::Variable { name: LOCAL, message: wrong(error) })
+    let text = text.to_str().ok_or_else(|| wrong_variable(LOCAL, NO_TEXT))?;
+    let text: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
+    LocalStreams::deserialize(text).map_err(|error| wrong_variable(LOCAL, &error.to_string()))
 }
 
-/// Line, and column in characters, of an offset in a text; both from 1.
-pub(crate) fn position(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset).unwrap_or(text);
-    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-    (before.matches('\n').count() + 1, column)
+fn wrong_variable(name: &'static str, message: &str) -> ConfigError {
+    ConfigError::Variable { name, message: text::shortened(message) }
 }
 
 #[cfg(test)]

@@ -132,6 +132,7 @@ impl Ual {
     /// With these providers instead of the built-in ones. A library takes precedence over the built-in
     /// provider of its name, which is used if the library cannot be.
     pub fn with_providers(providers: Vec<Arc<dyn Provider>>, config: Config) -> Arc<Self> {
+        crate::config::variables::warn_of_mistakes();
         let wrap = |name: &str| config.providers.wrap_of(name);
         let named = manifest::named(&config.providers).into_iter();
         let libraries = named.map(|named| {

@@ -97,6 +97,30 @@ fn a_wrong_configuration_is_located() {
     assert!(err.contains("wrong.toml:3:1") && err.contains("fnord"), "{err}");
 }
 
+#[test]
+fn what_is_no_file_is_no_configuration() {
+    for (path, why) in [("/dev/zero", "it is no regular file"), ("/", "it is a directory")] {
+        let output = warpline().arg("devices").env("WARPLINE_CONFIG", path).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{path}");
+        let error = text(&output.stderr);
+        assert!(error.contains(path) && error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn variables_without_effect_are_named() {
+    use std::os::unix::ffi::OsStrExt;
+    let octets = std::ffi::OsStr::from_bytes(b"\xff");
+    let mut command = warpline();
+    command.arg("devices").env("WARPLINE_LOACL", "off").env("WARPLINE_CLASS", octets);
+    let output = command.env("RUST_LOG", octets).output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    for part in ["$WARPLINE_LOCAL meant", "$WARPLINE_CLASS has no effect", "RUST_LOG is ignored"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
 /// Standard error of a client that connects and disconnects, with a log of connections.
 fn log_of_a_connection(format: &str) -> String {
     let file = TempFile::new(

@@ -42,7 +42,7 @@ pub(crate) fn init() {
         let asked = std::env::var("WARPLINE_LOG").ok().filter(|text| !text.is_empty());
         let text = asked.or(filter).unwrap_or_else(|| "warn".into());
         let filter = EnvFilter::try_new(&text).unwrap_or_else(|error| {
-            let _ = writeln!(stderr(), "itapi: the log filter `{text}` is ignored: {error}");
+            let _ = writeln!(stderr(), "itapi: the log filter `{text:.100}` is ignored: {error}");
             EnvFilter::new("warn")
         });
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Lines);

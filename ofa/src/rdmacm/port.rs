@@ -23,7 +23,7 @@ fn read_offset() -> u16 {
     let Ok(text) = std::env::var(VARIABLE) else { return 0 };
     text.trim().parse().unwrap_or_else(|_| {
         eprintln!(
-            "warpline: {VARIABLE}: `{text}` is no number from 0 to 65535; ports are not moved"
+            "warpline: {VARIABLE}: `{text:.100}` is no number from 0 to 65535; ports are not moved"
         );
         0
     })

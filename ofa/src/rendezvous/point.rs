@@ -6,7 +6,7 @@
 //! caller that does its work.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use kal_os::lock;
@@ -159,7 +159,20 @@ impl RequestSink for Point {
 
 /// Peers behind address translation do not know their address.
 pub(crate) fn meets_any() -> bool {
-    std::env::var_os("WARPLINE_VERBS_MEET_ANY").is_some_and(|value| value == "1")
+    static ASKED: OnceLock<bool> = OnceLock::new();
+    *ASKED.get_or_init(read_meet_any)
+}
+
+fn read_meet_any() -> bool {
+    const NAME: &str = "WARPLINE_VERBS_MEET_ANY";
+    match std::env::var(NAME).as_deref().map(str::trim) {
+        Ok("1") => true,
+        Err(_) | Ok("" | "0") => false,
+        Ok(other) => {
+            eprintln!("warpline: {NAME}: `{other:.100}` is neither 0 nor 1, and is ignored");
+            false
+        }
+    }
 }
 
 impl EarlyPeers {

@@ -154,3 +154,32 @@ fn mistakes_have_line_and_column_and_choices() {
         assert!(error.starts_with(place) && error.contains(what), "{text}{error}");
     }
 }
+
+// With a scan of the text for each rule this took minutes.
+#[test]
+fn many_rules_are_loaded() {
+    const MANY: usize = 50_000;
+    let rule = |n| format!("[[rule]]\nmatch = {{ port = {n} }}\naction = {{ dscp = 1 }}\n");
+    let text: String = (0..MANY).map(|n| rule(n % 60_000)).collect();
+    let rules = Config::parse(&text, Path::new("w.toml")).unwrap().rules.0;
+    assert_eq!(rules.len(), MANY);
+    assert_eq!(rules[MANY - 1].place, format!("w.toml:{}", 3 * MANY - 1));
+}
+
+#[test]
+fn a_long_value_is_not_repeated_whole() {
+    let long = "x".repeat(1 << 20);
+    for text in [
+        format!("[policy]\ncrc = \"{long}\""),
+        format!("[policy]\n{long} = 1"),
+        format!("[[rule]]\nmatch = {{}}\naction = {{ rate = \"{long}\" }}"),
+        format!("[[rule]]\nmatch = {{ port = \"{long}\" }}\naction = {{ dscp = 1 }}"),
+        format!("[log]\nformat = \"{long}\""),
+        format!("[providers]\nwrap = [\"{long}\"]"),
+        format!("[policy.peers.\"{long}\"]\ncrc = \"off\""),
+        long,
+    ] {
+        let error = Config::parse(&text, Path::new("w.toml")).unwrap_err().to_string();
+        assert!(error.len() < 1500, "{error:.2000}");
+    }
+}

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::config::{Providers, position};
+use crate::config::Providers;
+use crate::config::text::{self, Places};
 
 /// A named library, or what is wrong with how it was named.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,11 +89,10 @@ fn stem(path: &Path) -> String {
 }
 
 fn read(file: &Path) -> Named {
-    let text = std::fs::read_to_string(file).map_err(|e| e.to_string());
-    let manifest = text.and_then(|text| {
+    let manifest = text::read(file).and_then(|text| {
         toml::from_str::<Manifest>(&text).map_err(|e| {
-            let (line, column) = position(&text, e.span().map_or(0, |span| span.start));
-            format!("line {line}, column {column}: {}", e.message())
+            let (line, column) = Places::new(&text).at(e.span().map_or(0, |span| span.start));
+            format!("line {line}, column {column}: {}", text::shortened(e.message()))
         })
     });
     match manifest {
