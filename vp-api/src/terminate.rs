@@ -104,11 +104,11 @@ impl Terminate {
         match (self.layer, self.etype, self.code) {
             (0, 1, 0) | (1, 1, 0) => "names an STag that is not valid (freed, or never granted)",
             (0, 1, 1) | (1, 1, 1) => "is beyond the region",
-            (0, 1, 2) => "needs a right that the region does not grant",
+            (0, 1, 2) => self.needs(),
             (0, 1, 3) => "names a region of another protection domain",
             // RFC 5041 7.1: DDP has no separate code for a missing right.
             (1, 1, 2) => match self.refused.and_then(|refused| refused.region) {
-                Some(region) if region.associated => "needs a right that the region does not grant",
+                Some(region) if region.associated => self.needs(),
                 Some(_) => "names a region of another protection domain",
                 None => {
                     "needs a right that the region does not grant, or names one of another protection domain"
@@ -118,7 +118,13 @@ impl Terminate {
             (0, 1 | 2, 9) => "is to invalidate an STag that cannot be invalidated",
             (0, 2, 5) => "has a wrong RDMAP version",
             (0, 2, 6) => "was not expected: its opcode is wrong here",
-            (0, 2, 7) => "is too short, or is not marked as the last segment of its message",
+            (0, 2, 7) => match self.refused {
+                // RFC 7306 8.2
+                Some(RefusedSegment {
+                    operation: RefusedOperation::Atomic, whole: true, ..
+                }) => "does not address a multiple of 8 octets",
+                _ => "is too short, or is not marked as the last segment of its message",
+            },
             (1, 1, 4) | (1, 2, 6) => "has a wrong DDP version",
             (1, 2, 1) => "came to a queue that takes none (RDMA Reads and atomics: IRD is 0)",
             (1, 2, 2) => match self.refused.map(|refused| refused.operation) {
@@ -131,6 +137,22 @@ impl Terminate {
             (1, 2, 4) => "has a wrong message offset",
             (1, 2, 5) => "is longer than its receive",
             _ => "broke a rule",
+        }
+    }
+
+    /// Which right is missing.
+    fn needs(&self) -> &'static str {
+        match self.refused.map(|refused| refused.operation) {
+            Some(RefusedOperation::Write) => {
+                "needs the right REMOTE_WRITE, which the registration or link of that memory does not grant"
+            }
+            Some(RefusedOperation::Read) => {
+                "needs the right REMOTE_READ, which the registration or link of that memory does not grant"
+            }
+            Some(RefusedOperation::Atomic) => {
+                "needs the right REMOTE_ATOMIC, which the registration or link of that memory does not grant"
+            }
+            _ => "needs a right that the region does not grant",
         }
     }
 
@@ -293,6 +315,15 @@ mod tests {
             "protocol violation: the peer's RDMA Read of 4,096 octets is too short, or is not marked as \
              the last segment of its message (layer 0, type 2, code 0x07)"
         );
+        // RFC 7306 8.2: an atomic that is not aligned has the same code.
+        let operation = RefusedOperation::Atomic;
+        let atomic = RefusedSegment { operation, octets: 8, target: None, ..WRITE };
+        assert_eq!(
+            text(false, (0, 2, 7), atomic),
+            "protocol violation: this end's atomic operation of 8 octets does not address a multiple of 8 \
+             octets (layer 0, type 2, code 0x07)"
+        );
+        assert!(text(false, (0, 1, 2), atomic).contains("needs the right REMOTE_ATOMIC"));
     }
 
     #[test]

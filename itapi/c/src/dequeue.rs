@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ual::vp_api::WorkCompletion;
-use ual::{Evd, Event, Stream};
+use ual::{Error, Evd, Event, Stream};
 
 use super::boundary;
 use super::evd::EvdObject;
@@ -180,8 +180,23 @@ pub(crate) fn wait_for<A: Abi>(
     let _waiting = Waiting::new(&evd.waiters);
     let pick = |event, origin| give::<A>(evd, (event, origin), out).then_some(());
     let waited = evd.inner.wait_for(timeout, pick);
-    waited.map_err(Failure::by(status::IT_ERR_INVALID_EVD_STATE))?;
+    waited.map_err(|error| not_waited(error, evd.inner.queued()))?;
     Ok(evd.inner.queued())
+}
+
+/// The failure of a wait that left `queued` events.
+#[cold]
+fn not_waited(error: Error, queued: usize) -> Failure {
+    let silent = matches!(error, Error::Timeout(_)) && queued > 0;
+    let mut failure = Failure::of(error, status::IT_ERR_INVALID_EVD_STATE);
+    if silent {
+        let are = if queued == 1 { "event is" } else { "events are" };
+        failure.text.to_mut().push_str(&format!(
+            " that ends a wait; {queued} {are} queued: it_evd_dequeue() takes them, and a request posted \
+             with IT_COMPLETION_FLAG | IT_NOTIFY_FLAG ends a wait (with a sevd_threshold, so many of them)"
+        ));
+    }
+    failure
 }
 
 /// # Safety

@@ -316,7 +316,11 @@ unsafe fn receive(
         let refused = |failure| refused(failure, status::IT_ERR_INVALID_RECV_DTO);
         return ep.receives.post(request, true, post, refused, || ep.inner.count_refusal());
     }
-    let srq = object::find_or::<SrqObject>(handle, status::IT_ERR_INVALID_HANDLE)?;
+    let srq =
+        object::find_or::<SrqObject>(handle, status::IT_ERR_INVALID_HANDLE).map_err(|_| {
+            let text = "the handle is of no endpoint and no shared receive queue; was it freed?";
+            Failure::new(status::IT_ERR_INVALID_HANDLE, text)
+        })?;
     let notify = receive_notifies(dto_flags)?;
     // SAFETY: same contract.
     let sgl = unsafe { Sgl::read(local_segments, count, Limit::shared(srq.max_segments), srq.ia) }?;

@@ -125,7 +125,10 @@ impl Posting {
             Request { cookie: cookie.words, unlinks, event, terminate: None },
             signalled,
             post,
-            |failure| refused(failure, status::IT_ERR_OP_NOT_SUPPORTED),
+            |failure| match failure.status {
+                VpStatus::InvalidState => unready(ep),
+                _ => refused(failure, status::IT_ERR_OP_NOT_SUPPORTED),
+            },
             || ep.inner.count_refusal(),
         )
     }
@@ -165,6 +168,17 @@ pub(crate) fn refused(failure: PostFailure, fallback: Status) -> Failure {
         VpStatus::TooManyWrs => full(),
         status => Failure::verb(status, fallback, "post a work request"),
     }
+}
+
+/// The endpoint's state allows no requests.
+#[cold]
+fn unready(ep: &EpObject) -> Failure {
+    let state = ep.inner.state().name();
+    let text = format!(
+        "post a work request: the endpoint is {state}; requests are taken once it is connected: connect or accept, \
+         and wait for IT_CM_MSG_CONN_ESTABLISHED_EVENT"
+    );
+    Failure::new(status::IT_ERR_INVALID_EP_STATE, text)
 }
 
 /// Refuses what the adapter cannot do.

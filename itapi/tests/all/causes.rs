@@ -18,14 +18,24 @@ fn first_error(side: &Side) -> String {
     }
 }
 
-/// Posts a work request that the peer refuses; returns the error text there, and the one here.
+/// Posts a work request that the peer refuses; checks the error text here, and the one there.
 fn refused(post: impl Fn(&Side, &Lmr), here: &str, there: &str) {
     let (client, server) = pair();
     let board = server.pz.lmr(64).remote_write().register().unwrap();
+    refused_by((client, server), &board, post, here, there);
+}
+
+fn refused_by(
+    (client, server): (Side, Side),
+    board: &Lmr,
+    post: impl Fn(&Side, &Lmr),
+    here: &str,
+    there: &str,
+) {
     for side in [&client, &server] {
         side.ep.post_recv(side.pz.buffer(8).unwrap()).unwrap();
     }
-    post(&client, &board);
+    post(&client, board);
     let (ours, theirs) = (first_error(&client), first_error(&server));
     assert!(ours.contains("cm-terminated-by-peer: the connection of "), "{ours}");
     assert!(ours.contains(here), "{ours}\nshould contain\n{here}");
@@ -65,9 +75,31 @@ fn a_read_without_the_right_is_described_at_both_ends() {
     );
     refused(
         read,
-        "needs a right that the region does not grant (layer 0, type 1, code 0x02)",
-        "needs a right that the region does not grant (registered 64 octets, write only)",
+        "needs the right REMOTE_READ, which the registration or link of that memory does not grant (layer 0",
+        "REMOTE_READ, which the registration or link of that memory does not grant (registered 64 octets, write only)",
     );
+}
+
+// RFC 7306 8.2 [EXT-08]
+#[test]
+fn an_atomic_that_is_not_aligned_or_not_granted_is_described_at_both_ends() {
+    let add = |offset: u64| {
+        move |client: &Side, board: &Lmr| {
+            let mut remote = board.remote();
+            (remote.addr, remote.len) = (remote.addr + offset, 8);
+            client.ep.post(Work::fetch_add(remote, 2, client.pz.buffer(8).unwrap())).unwrap();
+        }
+    };
+    let sides = pair();
+    let board = sides.1.pz.lmr(64).remote_atomic().register().unwrap();
+    refused_by(
+        sides,
+        &board,
+        add(4),
+        "this end's atomic operation of 8 octets does not address a multiple of 8 octets",
+        "the peer's atomic operation of 8 octets does not address a multiple of 8 octets",
+    );
+    refused(add(0), "needs the right REMOTE_ATOMIC", "needs the right REMOTE_ATOMIC");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! memory that it names. No state; used under the QP's lock when a stream ends.
 
 use iwarp_proto::wire::ddp::Header;
-use iwarp_proto::wire::rdmap::{Control, Opcode};
+use iwarp_proto::wire::rdmap::{AtomicRequestRepr, Control, Opcode};
 use iwarp_proto::{Qp, TerminateCode};
 use vp_api::{RefusedOperation, RefusedSegment, Stag, Terminate};
 
@@ -40,8 +40,12 @@ fn describe(segment: &iwarp_proto::RefusedSegment) -> RefusedSegment {
         Header::Tagged(h) => Some((Stag(h.stag.0), h.to)),
         Header::Untagged(_) => request.map(|read| (Stag(read.source_stag.0), read.source_to)),
     };
-    let all = segment.request_octets.or(request.map(|read| read.size));
     let operation = operation(&header);
+    let all = match operation {
+        // RFC 7306 5.2: 8 octets of memory, whatever the length of the request.
+        RefusedOperation::Atomic if payload as usize >= AtomicRequestRepr::LEN => Some(8),
+        _ => segment.request_octets.or(request.map(|read| read.size)),
+    };
     // The last segment of a message is the whole message if it is also the first; a tagged header does
     // not say.
     let first = !matches!(header, Header::Untagged(h) if h.mo != 0);

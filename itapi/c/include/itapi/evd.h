@@ -71,6 +71,9 @@ it_status_t it_evd_dequeue_n(IN it_evd_handle_t evd_handle,
  * IT_ERR_INTERRUPT: a signal handler ran. IT_ERR_ABORT: the event dispatcher or its interface adapter was
  * freed.
  *
+ * Only notification events (it_evd_create()) end a wait: the completion of a request without IT_NOTIFY_FLAG is queued and does not,
+ * so that a wait for it expires. itw_last_error() then says how many events are queued.
+ *
  * Loss-free use: dequeue until IT_ERR_QUEUE_EMPTY, wait, dequeue again.
  *
  * Errors: IT_ERR_INVALID_EVD, IT_ERR_TIMEOUT_EXPIRED, IT_ERR_INTERRUPT, IT_ERR_WAITER_LIMIT,

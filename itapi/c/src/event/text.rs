@@ -72,7 +72,8 @@ fn outcome(status: it_dto_status_t) -> &'static str {
         IT_DTO_ERR_LOCAL_LENGTH => "IT_DTO_ERR_LOCAL_LENGTH: the local memory is too short",
         IT_DTO_ERR_LOCAL_EP => "IT_DTO_ERR_LOCAL_EP: the endpoint failed",
         IT_DTO_ERR_LOCAL_PROTECTION => {
-            "IT_DTO_ERR_LOCAL_PROTECTION: the local memory may not be used for this"
+            "IT_DTO_ERR_LOCAL_PROTECTION: the local memory may not be used for this (it_lmr_create: a receive or \
+             RDMA Read needs IT_PRIV_LOCAL_WRITE, what is sent IT_PRIV_LOCAL_READ), or is freed"
         }
         IT_DTO_ERR_FLUSHED => "IT_DTO_ERR_FLUSHED: the connection ended before",
         IT_RMR_OPERATION_FAILED => "IT_RMR_OPERATION_FAILED: the window cannot be linked this way",
@@ -80,7 +81,8 @@ fn outcome(status: it_dto_status_t) -> &'static str {
             "IT_DTO_ERR_BAD_RESPONSE: the peer's response was a different one"
         }
         IT_DTO_ERR_REMOTE_ACCESS => {
-            "IT_DTO_ERR_REMOTE_ACCESS: the peer's memory may not be used for this"
+            "IT_DTO_ERR_REMOTE_ACCESS: the peer's memory may not be used for this (its it_lmr_create or \
+             it_rmr_link: a Write needs IT_PRIV_REMOTE_WRITE, a Read IT_PRIV_REMOTE_READ, an atomic IT_PRIV_ATOMIC)"
         }
         IT_DTO_ERR_REMOTE_RESPONDER => "IT_DTO_ERR_REMOTE_RESPONDER: the peer could not execute it",
         IT_DTO_ERR_TRANSPORT => "IT_DTO_ERR_TRANSPORT: the stream failed",

@@ -72,3 +72,37 @@ fn the_first_failed_request_names_the_end_and_the_cause() {
         assert!(described.contains("the connection of "), "{described}");
     }
 }
+
+// [itw_last_error]
+#[test]
+fn a_post_names_the_state_and_a_stale_handle_no_kind() {
+    let side = Side::new();
+    let ep = side.ep();
+    assert_eq!(send(ep, &[], 1, NOTIFY), IT_ERR_INVALID_EP_STATE);
+    assert!(last().contains("the endpoint is unconnected; requests are taken once"), "{}", last());
+    assert_eq!(it_ep_free(ep), IT_SUCCESS, "{}", last());
+    assert_eq!(receive(ep.cast(), &[], 1), IT_ERR_INVALID_HANDLE);
+    assert!(last().contains("of no endpoint and no shared receive queue"), "{}", last());
+}
+
+// [itw_event_text]
+#[test]
+fn a_receive_into_memory_without_the_right_names_it() {
+    let side = Side::new();
+    let [a, b] = side.pair(&attributes());
+    let memory = side.memory(64, IT_PRIV_LOCAL_READ);
+    assert_eq!(receive(b.cast(), &[memory.part(0, 8)], 1), IT_SUCCESS, "{}", last());
+    assert_eq!(send(a, &[memory.part(8, 5)], 2, NOTIFY), IT_SUCCESS);
+    let event = loop {
+        let event = wait(side.dto);
+        if Dto::of(&event).cookie == 1 {
+            break event;
+        }
+    };
+    assert_eq!(Dto::of(&event).status, IT_DTO_ERR_LOCAL_PROTECTION);
+    assert!(
+        text(&event).contains("a receive or RDMA Read needs IT_PRIV_LOCAL_WRITE"),
+        "{}",
+        text(&event)
+    );
+}

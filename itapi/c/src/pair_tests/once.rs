@@ -104,6 +104,7 @@ fn a_quiet_completion_waits_to_be_polled() {
     let mut event = it_event_t::zeroed();
     let waited = c!(it_evd_wait(side.dto, 20_000, &raw mut event, null_mut()));
     assert_eq!(waited, IT_ERR_TIMEOUT_EXPIRED);
+    assert!(last().contains("queued: it_evd_dequeue() takes them"), "{}", last());
     let mut cookies = Vec::new();
     while cookies.len() < 2 {
         cookies.extend(side.poll().map(|dto| dto.cookie));
