@@ -5,18 +5,11 @@ use std::process::Command;
 const ROCE: &str = "WARPLINE_VERBS_ROCE";
 
 /// Runs a test here, and on RoCE.
-#[allow(dead_code)] // not in every test program
 pub(crate) fn on_both(test: &str, body: impl Fn()) {
     if std::env::var_os(ROCE).is_none() {
         body();
     }
     on_roce(test, body);
-}
-
-/// Whether the device is of RoCE.
-#[allow(dead_code)] // not in every test program
-pub(crate) fn is_roce() -> bool {
-    std::env::var_os(ROCE).is_some()
 }
 
 /// `test`: the path of the calling test.

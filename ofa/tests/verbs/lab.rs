@@ -15,8 +15,6 @@ use ofa::verbs::qp::*;
 use ofa::verbs::query::*;
 use ofa::verbs::srq::*;
 
-use crate::on_roce::is_roce;
-
 /// Octets of the region.
 pub(crate) const ROOM: usize = 1 << 16;
 pub(crate) const ALL: c_int = (IBV_ACCESS_LOCAL_WRITE
@@ -91,9 +89,13 @@ impl Lab {
         qp
     }
 
+    pub(crate) fn is_roce(&self) -> bool {
+        unsafe { (*(*self.context).device).transport_type == IBV_TRANSPORT_IB }
+    }
+
     pub(crate) fn gid(&self) -> ibv_gid {
         // Of SoftRDMA the first is no address.
-        let index = i32::from(!is_roce());
+        let index = i32::from(!self.is_roce());
         let mut gid = ibv_gid::default();
         assert_eq!(unsafe { warpline_ibv_query_gid(self.context, 1, index, &mut gid) }, 0);
         gid

@@ -12,7 +12,7 @@ mod queues;
 use ibv_sys::*;
 
 use crate::lab::*;
-use crate::on_roce::{is_roce, on_both};
+use crate::on_roce::on_both;
 
 /// The page of the manual, what is wrong, the results on SoftRDMA and on RoCE, and the call.
 type Row = (&'static str, &'static str, [i64; 2], fn(&Lab) -> i64);
@@ -41,7 +41,7 @@ fn minus(result: i32) -> i64 {
 fn check(rows: &[Row]) {
     let lab = Lab::new();
     let wrong = rows.iter().filter_map(|(page, what, expected, call)| {
-        let (result, expected) = (call(&lab), expected[usize::from(is_roce())]);
+        let (result, expected) = (call(&lab), expected[usize::from(lab.is_roce())]);
         (result != expected).then(|| format!("{page}(3), {what}: {result}, not {expected}"))
     });
     let wrong: Vec<_> = wrong.collect();
