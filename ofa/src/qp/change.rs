@@ -222,7 +222,7 @@ impl Qp {
         (known.dest_qp_num, known.path_mtu) = (receives.qpn, receives.mtu_code.into());
         known.ah_attr.grh.dgid.raw = receives.remote_gid;
         (known.ah_attr.is_global, known.ah_attr.port_num) = (1, PORT);
-        let gids = self.adapter().and_then(|adapter| Ok(adapter.device().gids()?));
+        let gids = self.adapter().and_then(|adapter| adapter.device().gids());
         let index = gids
             .ok()
             .and_then(|gids| gids.table().iter().position(|gid| *gid == receives.local_gid));

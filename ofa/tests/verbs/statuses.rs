@@ -58,8 +58,10 @@ const SEND_INV: u32 = IBV_WR_SEND_WITH_INV;
 
 /// Cause, request and fault; the statuses of the request and of the receive that is posted at the far end, and the
 /// asynchronous event there.
+type Row = (&'static str, u32, Fault, u32, u32, Option<u32>);
+
 #[rustfmt::skip]
-const ROWS: &[(&str, u32, Fault, u32, u32, Option<u32>)] = &[
+const ROWS: &[Row] = &[
     ("a Read of no region", READ, Fault::NoRegion, IBV_WC_REM_ACCESS_ERR, FLUSHED, ACCESS),
     ("a Write to no region", WRITE, Fault::NoRegion, IBV_WC_REM_ACCESS_ERR, FLUSHED, ACCESS),
     ("a Write with immediate data to no region", WRITE_IMM, Fault::NoRegion, IBV_WC_REM_ACCESS_ERR, FLUSHED, ACCESS),
