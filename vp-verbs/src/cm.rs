@@ -5,7 +5,7 @@
 //! librdmacm, none of which waits for an event. The kernel detects a dead peer: it reports "disconnected",
 //! "unreachable" or "rejected".
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -60,8 +60,8 @@ pub(crate) struct Cm {
 #[derive(Default)]
 struct Connections {
     last: u64,
-    all: HashMap<u64, Connection>,
-    by_qp: HashMap<QpId, u64>,
+    all: BTreeMap<u64, Connection>,
+    by_qp: BTreeMap<QpId, u64>,
 }
 
 struct Connection {

@@ -4,7 +4,7 @@
 //! a peer invalidates is marked when the completion of that message is polled; a window whose bind fails, when the
 //! completion of the bind is polled.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -24,10 +24,10 @@ use ibv_sys::*;
 /// Regions and windows by STag index.
 #[derive(Default)]
 pub(crate) struct Memory {
-    regions: RwLock<HashMap<u32, Arc<Region>>>,
+    regions: RwLock<BTreeMap<u32, Arc<Region>>>,
     /// Whether some region has a local key that differs from its STag.
     keys_differ: AtomicBool,
-    windows: Mutex<HashMap<u32, Window>>,
+    windows: Mutex<BTreeMap<u32, Window>>,
     /// The serial of the next window.
     serials: AtomicU64,
 }

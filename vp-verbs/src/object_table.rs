@@ -2,7 +2,7 @@
 //!
 //! Owner: the open device, one table per kind. Any thread; never the data path.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ pub(crate) struct ObjectTable<T> {
 
 struct Inner<T> {
     next: u32,
-    map: HashMap<u32, (Arc<T>, Arc<AtomicU32>)>,
+    map: BTreeMap<u32, (Arc<T>, Arc<AtomicU32>)>,
 }
 
 /// Keeps an object in its table.
@@ -32,7 +32,7 @@ impl Drop for InUse {
 impl<T> ObjectTable<T> {
     /// `what` names the kind in messages.
     pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, inner: Mutex::new(Inner { next: 1, map: HashMap::new() }) }
+        Self { what, inner: Mutex::new(Inner { next: 1, map: BTreeMap::new() }) }
     }
 
     /// Reserves an id for [`Table::insert`].

@@ -2,7 +2,7 @@
 //!
 //! Owner: the open device; queue pairs and CQs share it. Any thread.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -16,9 +16,9 @@ use ibv_sys::*;
 /// The queue pair and the shared queue that a completion of the device belongs to.
 #[derive(Default)]
 pub(crate) struct Routes {
-    pub(super) qps: RwLock<HashMap<u32, Arc<VerbsQp>>>,
-    uds: RwLock<HashMap<u32, Arc<VerbsUdQp>>>,
-    srqs: RwLock<HashMap<u32, Arc<VerbsSrq>>>,
+    pub(super) qps: RwLock<BTreeMap<u32, Arc<VerbsQp>>>,
+    uds: RwLock<BTreeMap<u32, Arc<VerbsUdQp>>>,
+    srqs: RwLock<BTreeMap<u32, Arc<VerbsSrq>>>,
     pub(crate) serials: AtomicU32,
 }
 

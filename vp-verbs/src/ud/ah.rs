@@ -3,7 +3,7 @@
 //! Owner: the device's table, and every posted send that uses the handle, until the send is done. So the
 //! application may destroy a handle while the device still uses it. Any thread.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use vp_api::{AhId, AhInfo, DatagramPath, PdId, VpError, VpResult, VpStatus};
@@ -40,7 +40,7 @@ pub(crate) struct Ahs(RwLock<AhTable>);
 #[derive(Default)]
 struct AhTable {
     last: u32,
-    all: HashMap<u32, Arc<Ah>>,
+    all: BTreeMap<u32, Arc<Ah>>,
 }
 
 impl Ahs {

@@ -4,7 +4,7 @@
 //! module. Calls come from any thread. The event thread handles events, and calls the consumer's handler with no
 //! lock held. If a peer dies, the kernel ends our request to it after a minute, and our reply to it is lost.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -37,7 +37,7 @@ pub(crate) struct Services {
 #[derive(Default)]
 struct Entries {
     last: u64,
-    all: HashMap<u64, Entry>,
+    all: BTreeMap<u64, Entry>,
 }
 
 struct Entry {
