@@ -19,8 +19,12 @@ static it_evd_handle_t dto, conn, request, aggregate, fed[MANY];
 static it_ep_handle_t eps[MANY];
 static it_listen_handle_t listeners[MANY];
 static it_lmr_handle_t lmrs[MANY];
+static it_conn_qual_t ports[MANY];
 static it_cn_est_identifier_t requests[MANY];
 static unsigned char memory[16];
+
+/* As many as the environment says, where a listener costs much. */
+static int listening = MANY;
 
 /* From failing_malloc.c, if that is preloaded. */
 extern void refuse_memory(int refuse) __attribute__((weak));
@@ -28,7 +32,7 @@ extern void refuse_memory(int refuse) __attribute__((weak));
 static int open_queues(void)
 {
     const it_evd_flags_t none = (it_evd_flags_t)0;
-    TRY(it_ia_create("vp_softrdma", 2, 0, &ia));
+    TRY(it_ia_create(provider(), 2, 0, &ia));
     TRY(it_pz_create(ia, &pz));
     TRY(it_evd_create(ia, IT_DTO_EVENT_STREAM, none, 2 * MANY * DEPTH, 1, NULL, &dto, NULL));
     TRY(it_evd_create(ia, IT_CM_MSG_EVENT_STREAM, none, 2 * MANY, 1, NULL, &conn, NULL));
@@ -44,7 +48,7 @@ static int listen_at(int number, it_conn_qual_t *port)
     return 0;
 }
 
-static int open_many(it_conn_qual_t *port)
+static int open_many(void)
 {
     const it_evd_flags_t none = (it_evd_flags_t)0;
     it_ep_attributes_t wanted = attributes(sizeof memory, DEPTH);
@@ -58,7 +62,7 @@ static int open_many(it_conn_qual_t *port)
         TRY(it_lmr_create(pz, memory, NULL, sizeof memory, IT_ADDR_MODE_ABSOLUTE, IT_PRIV_ALL,
                           IT_LMR_FLAG_SHARED, 1, &lmrs[i], &context));
         TRY(it_ep_rc_create(pz, dto, dto, conn, IT_EP_NO_FLAG, &wanted, &eps[i]));
-        if ((status = listen_at(i, port)) != 0)
+        if (i < listening && (status = listen_at(i, &ports[i])) != 0)
             return status;
     }
     /* Each dispatcher would notify, so that the list of the one that they feed is as long as possible. */
@@ -71,13 +75,13 @@ static int open_many(it_conn_qual_t *port)
 }
 
 /* Half of the endpoints connect to the other half, all requests before the first reply. */
-static int connect_many(const it_conn_qual_t *port)
+static int connect_many(void)
 {
     const it_path_t path = path_here(LONGEST);
     it_event_t event;
     int i;
     for (i = 0; i < MANY / 2; i++)
-        TRY(it_ep_connect(eps[i], &path, NULL, port, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
+        TRY(it_ep_connect(eps[i], &path, NULL, &ports[i % listening], IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
     for (i = 0; i < MANY / 2; i++) {
         TRY(it_evd_wait(request, LONGEST, &event, NULL));
         requests[i] = event.conn_req.cn_est_id;
@@ -102,7 +106,8 @@ static int close_many(void)
 {
     int i;
     for (i = 0; i < MANY; i++) {
-        TRY(it_listen_free(listeners[i]));
+        if (i < listening)
+            TRY(it_listen_free(listeners[i]));
         TRY(it_ep_free(eps[i]));
         TRY(it_lmr_free(lmrs[i]));
         TRY(it_evd_free(fed[i]));
@@ -112,10 +117,9 @@ static int close_many(void)
 
 static int run_many(void)
 {
-    it_conn_qual_t port;
     int status;
-    if ((status = open_queues()) != 0 || (status = open_many(&port)) != 0 ||
-        (status = connect_many(&port)) != 0)
+    if ((status = open_queues()) != 0 || (status = open_many()) != 0 ||
+        (status = connect_many()) != 0)
         return status;
     return close_many();
 }
@@ -139,7 +143,11 @@ static int run_peers(void)
 
 int main(int count, char **arguments)
 {
-    int status = count == 2 && strcmp(arguments[1], "peers") == 0 ? run_peers() : run_many();
+    const char *few = getenv("LISTENERS");
+    int status;
+    if (few != NULL)
+        listening = atoi(few);
+    status = count == 2 && strcmp(arguments[1], "peers") == 0 ? run_peers() : run_many();
     /* Closes all open objects, also while memory is refused. */
     if (ia != NULL)
         it_ia_free(ia);

@@ -8,6 +8,7 @@
 #include <it_api.h>
 
 #include <arpa/inet.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,13 @@ static inline void print(const char *text)
 {
     if (write(2, text, strlen(text)) < 0)
         _exit(5);
+}
+
+/* The provider's name: SoftRDMA's, or another that the environment gives. */
+static inline const char *provider(void)
+{
+    const char *name = getenv("PROVIDER");
+    return name == NULL ? "vp_softrdma" : name;
 }
 
 /* Prints the reason and exits in order: the library closes open objects. */

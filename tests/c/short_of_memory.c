@@ -30,7 +30,7 @@ static int open_end(struct end *end, unsigned char *octets)
 {
     it_ep_attributes_t wanted = attributes(OCTETS, DEPTH);
     const it_evd_flags_t none = (it_evd_flags_t)0;
-    TRY(it_ia_create("vp_softrdma", 2, 0, &end->ia));
+    TRY(it_ia_create(provider(), 2, 0, &end->ia));
     TRY(it_pz_create(end->ia, &end->pz));
     TRY(it_evd_create(end->ia, IT_DTO_EVENT_STREAM, none, 4 * DEPTH, 1, NULL, &end->dto, NULL));
     TRY(it_evd_create(end->ia, IT_CM_MSG_EVENT_STREAM, none, DEPTH, 1, NULL, &end->conn, NULL));

@@ -17,7 +17,7 @@ mod sidr;
 mod table;
 mod wire;
 
-use std::collections::VecDeque;
+use std::collections::LinkedList;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,10 +38,10 @@ pub(crate) use listeners::Listener;
 pub(crate) use services::{Ears, Services};
 pub(crate) use table::ConnectionTable;
 
-/// The queue of events for one consumer.
+/// The queue of events for one consumer. No event may be lost, so it grows by small allocations.
 #[derive(Default)]
 pub(crate) struct Events {
-    queue: Mutex<VecDeque<NativeEvent>>,
+    queue: Mutex<LinkedList<NativeEvent>>,
     gate: Gate,
 }
 

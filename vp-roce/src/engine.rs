@@ -19,6 +19,7 @@ mod steering;
 mod timers;
 mod visits;
 
+use std::collections::LinkedList;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +36,7 @@ use roce_proto::cm::{QKEY, QPN};
 use roce_proto::ud;
 use roce_proto::wire::packet::Packet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use vp_api::{ServiceEvent, VpError, VpResult, VpStatus};
+use vp_api::{ServiceEvent, VpError, VpResult, VpStatus, room};
 
 use self::attendance::Attendance;
 pub(crate) use self::batch::{Batch, with as with_batch};
@@ -44,6 +45,7 @@ use self::neighbours::{Lock, Share, Slot};
 use self::numbers::Numbers;
 pub(crate) use self::served::Served;
 pub(crate) use self::socket::{Arrived, ECN_CAPABLE, HOPS, PORT, Socket, TooLong};
+use self::steering::MAX_SERVICES;
 use self::timers::Timers;
 use self::visits::Visits;
 use crate::cm::{ConnectionTable, Ears, Services};
@@ -68,6 +70,9 @@ struct Shared {
 }
 
 static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
+
+/// In errors.
+const SERVICES: &str = "services of RoCE's port";
 
 /// See the module's documentation.
 pub(crate) struct Engine {
@@ -109,7 +114,7 @@ impl Engine {
     }
 
     /// Called after an RNIC is closed and its queue pairs are destroyed. When it returns, no thread uses them any
-    /// more.
+    /// more. After the last one the port and the slot are free, too, unless a connection is still being ended.
     pub(crate) fn leave(&self) {
         self.visits.wait_for_others();
         lock(SHARED.get::<RoceFds>()).users -= 1;
@@ -129,6 +134,7 @@ impl Engine {
             let _ = kal_os::at_exit(settle_at_exit);
         }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let buffer = room::try_filled(MAX_OCTETS, 0).ok_or(std::io::ErrorKind::OutOfMemory)?;
         let slot = Slot::take()?;
         let engine = Arc::new(Self {
             begun: Instant::now(),
@@ -143,7 +149,7 @@ impl Engine {
             visits: Visits::default(),
             progress: Progress::new(),
             attendance: Attendance::default(),
-            receiving: Mutex::new(vec![0; MAX_OCTETS].into_boxed_slice()),
+            receiving: Mutex::new(buffer),
             bell: Ours::make(|| Ok(eventfd(0, flags)?))?,
         });
         let served = engine.clone();
@@ -168,7 +174,7 @@ impl Engine {
         }
         let _lock = Lock::take().map_err(|error| VpError::os("joining RoCE's port", &error))?;
         let (socket, shares) = Socket::open(local, &self.slot)?;
-        socket.steer(&self.services_at(local, &shares), &self.slot)?;
+        socket.steer(&self.services_at(local, &shares)?, &self.slot)?;
         let socket = Arc::new(socket);
         let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
         sockets.push(socket.clone());
@@ -189,18 +195,22 @@ impl Engine {
     }
 
     /// All services at an address, with the slots that listen for them.
-    fn services_at(&self, local: IpAddr, shares: &[Share]) -> Vec<(u32, u8)> {
-        let own = self.own_services(local).into_iter().map(|service| (service, self.slot.index));
-        let of =
-            |share: &Share| share.services.iter().map(|service| (*service, share.slot)).collect();
-        own.chain(shares.iter().flat_map(|share| -> Vec<(u32, u8)> { of(share) })).collect()
+    fn services_at(&self, local: IpAddr, shares: &[Share]) -> VpResult<Vec<(u32, u8)>> {
+        let own = self.own_services(local)?.into_iter().map(|service| (service, self.slot.index));
+        let theirs = shares.iter().flat_map(|Share { slot, services, .. }| {
+            services.iter().map(|service| (*service, *slot))
+        });
+        let mut all = room::list(SERVICES, MAX_SERVICES)?;
+        all.extend(own.chain(theirs).take(MAX_SERVICES));
+        Ok(all)
     }
 
     /// The services that this process listens for at an address: the lower halves of their ids.
-    fn own_services(&self, local: IpAddr) -> Vec<u32> {
-        let mut services = self.connections.services(local);
-        services.extend(self.services.services(local));
-        services
+    fn own_services(&self, local: IpAddr) -> VpResult<Vec<u32>> {
+        let mut all = room::list(SERVICES, MAX_SERVICES)?;
+        self.connections.services(local, &mut all);
+        self.services.services(local, &mut all);
+        Ok(all)
     }
 
     /// Has `add` add a listener at these sockets. Requests for it come to this process from then on. `add` gets which
@@ -219,7 +229,7 @@ impl Engine {
         let is_taken = |service| shares.iter().flatten().any(|one| one.services.contains(&service));
         let added = add(&is_taken)?;
         let steered = sockets.iter().zip(&shares).try_for_each(|(socket, shares)| {
-            socket.steer(&self.services_at(socket.local(), shares), &self.slot)
+            socket.steer(&self.services_at(socket.local(), shares)?, &self.slot)
         });
         match steered {
             Ok(()) => Ok(added),
@@ -234,7 +244,7 @@ impl Engine {
     fn serve_neighbours(&self) {
         self.slot.serve(|address| {
             let sockets = self.find_socket(address).and_then(|socket| socket.copies().ok());
-            (sockets.unwrap_or_default(), self.own_services(address))
+            Some((sockets.unwrap_or_default(), self.own_services(address).ok()?))
         });
     }
 
@@ -466,25 +476,31 @@ extern "C" fn settle_at_exit() {
 #[derive(Default)]
 pub(crate) struct Touched {
     qps: Vec<Arc<dyn Served>>,
+    /// Those for which the list above had no memory.
+    others: LinkedList<Arc<dyn Served>>,
     /// Events of datagram services, and who gets them.
-    events: Vec<(Arc<Ears>, ServiceEvent)>,
+    events: LinkedList<(Arc<Ears>, ServiceEvent)>,
 }
 
 impl Touched {
     pub(crate) fn add(&mut self, qp: Arc<dyn Served>) {
-        if !self.qps.last().is_some_and(|last| Arc::ptr_eq(last, &qp)) {
-            self.qps.push(qp);
+        if self.qps.last().is_some_and(|last| Arc::ptr_eq(last, &qp)) {
+            return;
+        }
+        match self.qps.try_reserve(1) {
+            Ok(()) => self.qps.push(qp),
+            Err(_) => self.others.push_back(qp),
         }
     }
 
     /// An event of a datagram service.
     pub(crate) fn tell(&mut self, ears: &Arc<Ears>, event: ServiceEvent) {
-        self.events.push((ears.clone(), event));
+        self.events.push_back((ears.clone(), event));
     }
 
     /// Sends replies, delivers notifications and events, and ends connections.
     pub(crate) fn settle(self) {
-        self.qps.iter().for_each(|qp| qp.settle());
+        self.qps.iter().chain(&self.others).for_each(|qp| qp.settle());
         self.events.into_iter().for_each(|(ears, event)| ears.tell(event));
     }
 }

@@ -4,7 +4,7 @@
 //! The ring behind a CQ has no room for sources, so a completion carries a token in a field that completions of
 //! datagrams do not use. Full: there are no more sources than completions.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +14,7 @@ use vp_api::{DatagramSource, QpId, Stag, WorkCompletion};
 #[derive(Default)]
 struct Waiting {
     last: u32,
-    all: HashMap<(QpId, Stag), DatagramSource>,
+    all: BTreeMap<(QpId, u32), DatagramSource>,
 }
 
 /// See the module's documentation.
@@ -30,9 +30,9 @@ impl Sources {
     pub(crate) fn add(&self, completion: &mut WorkCompletion, source: DatagramSource) {
         let mut waiting = lock(&self.waiting);
         waiting.last = waiting.last.wrapping_add(1);
-        let token = Stag(waiting.last);
+        let token = waiting.last;
         waiting.all.insert((completion.qp, token), source);
-        completion.invalidated = Some(token);
+        completion.invalidated = Some(Stag(token));
         self.count.store(waiting.all.len(), Ordering::Release);
     }
 
@@ -43,7 +43,7 @@ impl Sources {
             return None;
         }
         let mut waiting = lock(&self.waiting);
-        let source = waiting.all.remove(&(completion.qp, token))?;
+        let source = waiting.all.remove(&(completion.qp, token.0))?;
         completion.invalidated = None;
         self.count.store(waiting.all.len(), Ordering::Release);
         Some(source)

@@ -73,15 +73,14 @@ struct Program {
 /// Has the kernel choose by this program which socket of a group gets a datagram (socket(7),
 /// `SO_ATTACH_REUSEPORT_CBPF`): the one with the index that the program returns. Needs no right.
 pub fn steer(socket: impl AsFd, program: &[Instruction]) -> io::Result<()> {
-    let mut filter: Vec<libc::sock_filter> = program
-        .iter()
-        .map(|one| libc::sock_filter {
-            code: one.code,
-            jt: one.if_true,
-            jf: one.if_false,
-            k: one.operand,
-        })
-        .collect();
+    let mut filter = Vec::new();
+    filter.try_reserve_exact(program.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    filter.extend(program.iter().map(|one| libc::sock_filter {
+        code: one.code,
+        jt: one.if_true,
+        jf: one.if_false,
+        k: one.operand,
+    }));
     let len = libc::c_ushort::try_from(filter.len()).map_err(io::Error::other)?;
     let program = Program { len, padding: Default::default(), filter: filter.as_mut_ptr() };
     let (fd, size) = (socket.as_fd().as_raw_fd(), size_of_val(&program) as libc::socklen_t);

@@ -35,9 +35,11 @@ impl ConnectionTable {
         })
     }
 
-    /// The services that have a listener at an address: the lower halves of their ids.
-    pub(crate) fn services(&self, address: IpAddr) -> Vec<u32> {
-        self.lock().listeners.ports(address).map(|port| tcp_service(port) as u32).collect()
+    /// Adds the services that have a listener at an address, the lower halves of their ids, as far as there is room.
+    pub(crate) fn services(&self, address: IpAddr, all: &mut Vec<u32>) {
+        let room = all.capacity() - all.len();
+        let inner = self.lock();
+        all.extend(inner.listeners.ports(address).map(|port| tcp_service(port) as u32).take(room));
     }
 
     pub(super) fn unlisten(&self, listener: u64, events: &Arc<Events>) -> VpResult<()> {

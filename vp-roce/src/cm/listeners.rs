@@ -43,12 +43,14 @@ impl<O> Listener<O> {
 /// The listeners, by token.
 pub(super) struct Listeners<O> {
     last: u64,
+    /// From where a free port is searched.
+    free: u16,
     all: BTreeMap<u64, Listener<O>>,
 }
 
 impl<O> Default for Listeners<O> {
     fn default() -> Self {
-        Self { last: 0, all: BTreeMap::new() }
+        Self { last: 0, free: 0, all: BTreeMap::new() }
     }
 }
 
@@ -63,7 +65,9 @@ impl<O> Listeners<O> {
         let taken =
             |port| self.all.values().any(|one| one.overlaps(address, port)) || elsewhere(port);
         if listener.port == 0 {
-            let free = (FIRST_PORT..=u16::MAX).find(|port| !taken(*port));
+            // Behind the last one that was free, so that many listeners are not searched each time.
+            let behind = self.free.max(FIRST_PORT)..=u16::MAX;
+            let free = behind.chain(FIRST_PORT..=u16::MAX).find(|port| !taken(*port));
             listener.port = free.ok_or_else(|| {
                 VpError::new(VpStatus::InsufficientResources, "all ports of RoCE are in use")
             })?;
@@ -73,6 +77,7 @@ impl<O> Listeners<O> {
             return Err(VpError::new(VpStatus::InUse, detail));
         }
         let port = listener.port;
+        self.free = port.saturating_add(1);
         self.last += 1;
         self.all.insert(self.last, listener);
         Ok((self.last, port))
@@ -92,10 +97,7 @@ impl<O> Listeners<O> {
 
     /// The ports for which requests to this address have a listener.
     pub(super) fn ports(&self, address: IpAddr) -> impl Iterator<Item = u16> {
-        self.all
-            .values()
-            .map(|one| one.port)
-            .filter(move |port| self.find(address, *port).is_some())
+        self.all.values().filter(move |one| one.hears(address, one.port)).map(|one| one.port)
     }
 
     /// The listener for a request to this address and port, with its token.

@@ -6,7 +6,7 @@
 //! and a reply to it is lost. A reply is kept for as long as the peer repeats its request. Full: a service with as many
 //! undecided requests as its backlog drops further ones, and the oldest replies are forgotten.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -77,7 +77,7 @@ pub(super) struct Inner {
     pub(super) last: u64,
     /// With the consumer's token.
     pub(super) listeners: Listeners<(Arc<Ears>, u64)>,
-    pub(super) asking: HashMap<u32, Asking>,
+    pub(super) asking: BTreeMap<u32, Asking>,
     pub(super) asked: BTreeMap<u64, Asked>,
 }
 

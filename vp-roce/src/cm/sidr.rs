@@ -145,9 +145,11 @@ impl Services {
         inner.listeners.add(listener, is_elsewhere)
     }
 
-    /// The services that have a listener at an address: the lower halves of their ids.
-    pub(crate) fn services(&self, address: IpAddr) -> Vec<u32> {
-        lock(&self.0).listeners.ports(address).map(|port| udp_service(port) as u32).collect()
+    /// Adds the services that have a listener at an address, the lower halves of their ids, as far as there is room.
+    pub(crate) fn services(&self, address: IpAddr, all: &mut Vec<u32>) {
+        let room = all.capacity() - all.len();
+        let inner = lock(&self.0);
+        all.extend(inner.listeners.ports(address).map(|port| udp_service(port) as u32).take(room));
     }
 
     pub(crate) fn unlisten(&self, ears: &Arc<Ears>, token: u64) -> VpResult<()> {

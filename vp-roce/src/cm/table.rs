@@ -2,7 +2,7 @@
 //!
 //! Owner: the engine. An exchange outlives its QP until the peer has confirmed the end and late messages are gone.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -44,7 +44,7 @@ pub(super) struct Exchange {
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) listeners: Listeners<Arc<Events>>,
-    pub(super) exchanges: HashMap<u32, Exchange>,
+    pub(super) exchanges: BTreeMap<u32, Exchange>,
 }
 
 /// Listeners and exchanges of the process.

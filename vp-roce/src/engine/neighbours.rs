@@ -26,6 +26,7 @@ use rustix::net::{
     self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+use vp_api::room;
 
 use super::RoceFds;
 use super::name::{self, Channel, Found, Name, Other};
@@ -179,8 +180,9 @@ impl Slot {
         Ok(shares)
     }
 
-    /// Replies to questions: `what` gives the sockets and services at an address.
-    pub(crate) fn serve(&self, what: impl Fn(IpAddr) -> (Vec<OwnedFd>, Vec<u32>)) {
+    /// Replies to questions: `what` gives the sockets and services at an address. `None`: no memory; the neighbour asks
+    /// again.
+    pub(crate) fn serve(&self, what: impl Fn(IpAddr) -> Option<(Vec<OwnedFd>, Vec<u32>)>) {
         let Some(name) = self.name() else { return };
         // Packets do not wait for more at a time.
         for _ in 0..SLOTS {
@@ -223,7 +225,7 @@ fn ask(slot: u8, address: IpAddr, begun: Instant) -> io::Result<Option<Share>> {
 
 /// The reply; `None`: there is none.
 fn receive(asking: &Channel, slot: u8) -> io::Result<Option<Share>> {
-    let mut octets = vec![0; REPLY];
+    let mut octets = room::try_filled(REPLY, 0).ok_or(io::ErrorKind::OutOfMemory)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SLOTS as usize))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut octets)];
@@ -241,22 +243,25 @@ fn receive(asking: &Channel, slot: u8) -> io::Result<Option<Share>> {
         return Ok(None);
     }
     let words = octets[..len].chunks_exact(4).map(|word| [word[0], word[1], word[2], word[3]]);
-    let services = words.map(u32::from_ne_bytes).filter(|service| *service != 0).collect();
+    let mut services = room::try_list(words.len()).ok_or(io::ErrorKind::OutOfMemory)?;
+    services.extend(words.map(u32::from_ne_bytes).filter(|service| *service != 0));
     Ok(Some(Share { slot, sockets, services }))
 }
 
 fn reply(
     asker: BorrowedFd<'_>,
-    what: impl Fn(IpAddr) -> (Vec<OwnedFd>, Vec<u32>),
+    what: impl Fn(IpAddr) -> Option<(Vec<OwnedFd>, Vec<u32>)>,
 ) -> io::Result<()> {
     let mut question = [0; 16];
     if net::recv(asker, &mut question[..], RecvFlags::empty())?.0 != question.len() {
         return Ok(());
     }
-    let (sockets, services) = what(IpAddr::V6(Ipv6Addr::from(question)).to_canonical());
+    let address = IpAddr::V6(Ipv6Addr::from(question)).to_canonical();
+    let Some((sockets, services)) = what(address) else { return Ok(()) };
     let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
     // A message of no octets would look like an end: the first word is no service.
-    let mut octets = vec![0; 4];
+    let mut octets = room::try_list(REPLY).ok_or(io::ErrorKind::OutOfMemory)?;
+    octets.extend([0; 4]);
     octets.extend(services.iter().take(MAX_SERVICES - 1).flat_map(|service| service.to_ne_bytes()));
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SLOTS as usize))];
     let mut beside = SendAncillaryBuffer::new(&mut space);

@@ -3,7 +3,7 @@
 //! Owner: the engine. Each connection of a queue pair has its own number. Lookups are on the data path, under a
 //! shared lock.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -15,7 +15,7 @@ pub(crate) struct Numbers {
     slot: u8,
     key: RandomState,
     counter: AtomicU64,
-    all: RwLock<HashMap<u32, Weak<dyn Served>>>,
+    all: RwLock<BTreeMap<u32, Weak<dyn Served>>>,
 }
 
 /// Reserved numbers: the management queue pairs, and multicast.

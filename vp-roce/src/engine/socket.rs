@@ -181,7 +181,7 @@ impl Socket {
 
     /// Has requests for these services go to the slots that listen for them, and others to this process.
     pub(super) fn steer(&self, services: &[(u32, u8)], slot: &Slot) -> VpResult<()> {
-        let program = steering::program(services, slot.index);
+        let program = steering::program(services, slot.index)?;
         kal_os::udp::steer(&self.udp, &program).map_err(|error| {
             VpError::os(
                 &format!("steering the packets of UDP port {PORT} of {}", self.local),

@@ -7,6 +7,7 @@
 //! refuses them.
 
 use kal_os::udp::Instruction;
+use vp_api::{VpResult, room};
 
 /// Slots of a user.
 pub(crate) const SLOTS: u8 = 16;
@@ -62,8 +63,8 @@ const fn if_equal(operand: u32, if_true: u8, if_false: u8) -> Instruction {
 pub(crate) const MAX_SERVICES: usize = 2000;
 
 /// The program for services, each with the slot that listens for it. A packet that is too short goes to slot 0.
-pub(crate) fn program(services: &[(u32, u8)], others: u8) -> Vec<Instruction> {
-    let mut program = vec![
+pub(crate) fn program(services: &[(u32, u8)], others: u8) -> VpResult<Vec<Instruction>> {
+    let head = [
         plain(LOAD_WORD, NUMBER_AT),
         plain(AND, 0xff_ffff),
         if_equal(roce_proto::cm::QPN, 2, 0),
@@ -80,9 +81,13 @@ pub(crate) fn program(services: &[(u32, u8)], others: u8) -> Vec<Instruction> {
         plain(RETURN_RESULT, 0),
         plain(LOAD_WORD, SERVICE_AT),
     ];
-    for (service, slot) in services.iter().take(MAX_SERVICES) {
+    let services = &services[..services.len().min(MAX_SERVICES)];
+    let len = head.len() + 2 * services.len() + 1;
+    let mut program = room::list("instructions that steer packets", len)?;
+    program.extend(head);
+    for (service, slot) in services {
         program.extend([if_equal(*service, 0, 1), plain(RETURN, (*slot).into())]);
     }
     program.push(plain(RETURN, others.into()));
-    program
+    Ok(program)
 }
