@@ -57,6 +57,23 @@ fn a_port_is_listened_on_again_at_once_on_roce() {
     on_roce("ports::a_port_is_listened_on_again_at_once_on_roce", a_listener_is_made_again_at_once);
 }
 
+#[test]
+fn a_service_is_listened_for_again_at_once_on_roce() {
+    on_roce("ports::a_service_is_listened_for_again_at_once_on_roce", || {
+        let channel = channel();
+        let mut at = "127.0.0.1:0".to_owned();
+        for _ in 0..20 {
+            let mut id = null_mut();
+            done!(warpline_rdma_create_id(channel, &raw mut id, null_mut(), RDMA_PS_UDP));
+            done!(warpline_rdma_bind_addr(id, c_address(&at)));
+            done!(warpline_rdma_listen(id, 3));
+            at = address_of(id);
+            done!(warpline_rdma_destroy_id(id));
+        }
+        call!(warpline_rdma_destroy_event_channel(channel));
+    });
+}
+
 /// A listener at this address, if it is not refused.
 fn listening(
     channel: *mut rdma_event_channel,
