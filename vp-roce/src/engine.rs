@@ -13,6 +13,7 @@ mod holder;
 mod name;
 mod neighbours;
 mod numbers;
+mod owner;
 mod served;
 mod socket;
 mod steering;

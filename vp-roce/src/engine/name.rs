@@ -15,6 +15,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{self, AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::RoceFds;
+use super::owner::owner;
 use super::steering::SLOTS;
 
 /// A socket with such a name, or a connection to one. No call on it waits.
@@ -74,9 +75,16 @@ pub(super) fn find(what: &str) -> io::Result<Found> {
     match net::connect(&*channel, &address(what)?) {
         Ok(()) => Ok(Found::Holder(Other::of(channel))),
         Err(Errno::CONNREFUSED) => Ok(Found::Nobody),
-        Err(Errno::AGAIN) => Ok(Found::Crowd),
+        Err(Errno::AGAIN) => {
+            Ok(stranger(what).map_or(Found::Crowd, |user| Found::Holder(Other::Stranger(user))))
+        }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The other user who has a name that cannot be connected to.
+fn stranger(what: &str) -> Option<u32> {
+    owner(&text(what)).filter(|user| *user != rustix::process::geteuid().as_raw())
 }
 
 /// The error of a name that another user has.
@@ -90,6 +98,9 @@ pub(super) fn taken(what: &str, user: u32) -> io::Error {
 
 /// The error of a name that somebody has who does not listen.
 pub(super) fn silent(what: &str) -> io::Error {
+    if let Some(user) = stranger(what) {
+        return taken(what, user);
+    }
     let name = text(what);
     io::Error::other(format!(
         "the name @{name}, which processes of this user take for RoCE, is taken by a process that does not listen, \
