@@ -9,6 +9,7 @@ mod demo;
 mod explain;
 mod local;
 mod misc;
+mod mpi;
 mod pages;
 mod perf;
 mod ping;

@@ -305,7 +305,7 @@ fn mpi_over_ucx_runs_on_roce() {
             let printed = ranks.printed();
             assert!(
                 status.is_some_and(|it| it.success())
-                    && printed.contains("2 ranks: ring"),
+                    && printed.contains("2 ranks on 1 hosts: ring"),
                 "{launcher}, {transports}: {status:?}\n{printed}"
             );
         }

@@ -1,9 +1,10 @@
-/* MPI test program: point to point, collective and one-sided operations, each verified: a ring, allreduce, put
- * and get. */
+/* MPI test program: point to point, collective and one-sided operations, each verified: a ring, allreduce,
+ * alltoall, put, get and accumulate. With the argument "two-sided" it omits one-sided operations. */
 
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LONGEST (1 << 18)
 
@@ -41,6 +42,17 @@ static void allreduce(int *out, int *in)
     }
 }
 
+static void alltoall(int *out, int *in)
+{
+    for (int count = 1; count * ranks <= LONGEST; count *= 8) {
+        for (int i = 0; i < count * ranks; i++)
+            out[i] = rank * 1000003 + i;
+        MPI_Alltoall(out, count, MPI_INT, in, count, MPI_INT, MPI_COMM_WORLD);
+        for (int i = 0; i < count * ranks; i++)
+            check(in[i] == i / count * 1000003 + rank * count + i % count, "alltoall");
+    }
+}
+
 static void one_sided(int *out, int *in)
 {
     int next = (rank + 1) % ranks, count = 4096;
@@ -61,7 +73,32 @@ static void one_sided(int *out, int *in)
         check(exposed[i] == last * 5000 + i, "put");
         check(in[i] == -next - i, "get");
     }
+    int one = 1, before = exposed[0];
+    MPI_Win_fence(0, window);
+    for (int target = 0; target < ranks; target++)
+        MPI_Accumulate(&one, 1, MPI_INT, target, 0, 1, MPI_INT, MPI_SUM, window);
+    MPI_Win_fence(0, window);
+    check(exposed[0] == before + ranks, "accumulate");
     MPI_Win_free(&window);
+}
+
+/* How many different hosts the ranks are on. */
+static int hosts(void)
+{
+    char own[MPI_MAX_PROCESSOR_NAME] = {0};
+    char *all = malloc(ranks * sizeof own);
+    int length, count = 0;
+    check(all != NULL, "malloc");
+    MPI_Get_processor_name(own, &length);
+    MPI_Allgather(own, sizeof own, MPI_CHAR, all, sizeof own, MPI_CHAR, MPI_COMM_WORLD);
+    for (int i = 0; i < ranks; i++) {
+        int first = 0;
+        while (strcmp(all + first * sizeof own, all + i * sizeof own) != 0)
+            first++;
+        count += first == i;
+    }
+    free(all);
+    return count;
 }
 
 int main(int argc, char **argv)
@@ -73,12 +110,16 @@ int main(int argc, char **argv)
     check(out && in, "malloc");
     ring(out, in);
     allreduce(out, in);
-    one_sided(out, in);
+    alltoall(out, in);
+    int is_two_sided = argc > 1 && strcmp(argv[1], "two-sided") == 0;
+    if (!is_two_sided)
+        one_sided(out, in);
     free(out);
     free(in);
-    MPI_Barrier(MPI_COMM_WORLD);
+    int different = hosts();
     if (rank == 0)
-        printf("%d ranks: ring, allreduce, one-sided: verified\n", ranks);
+        printf("%d ranks on %d hosts: ring, collectives%s: verified\n", ranks, different,
+               is_two_sided ? "" : ", one-sided");
     MPI_Finalize();
     return 0;
 }
