@@ -10,7 +10,7 @@
 //! thread. When the peer dies, reads end, or requests complete as flushed.
 #![forbid(unsafe_code)]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
@@ -125,17 +125,18 @@ fn ended(ep: &Ep) -> Result<()> {
 /// Reads a head up to its empty line and not an octet more: what follows may belong to RDMA.
 /// `None`: the end of the stream.
 fn read_head(socket: &mut TcpStream) -> Result<Option<String>> {
-    let mut head = Vec::new();
-    for octet in socket.bytes() {
-        head.push(octet?);
-        if head.ends_with(b"\r\n\r\n") {
-            return Ok(Some(String::from_utf8(head)?));
+    let (mut head, mut octet) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        match socket.read_exact(&mut octet) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
         }
+        head.push(octet[0]);
         if head.len() > 1024 {
             return Err("the head of a message is too long".into());
         }
     }
-    Ok(None)
+    Ok(Some(String::from_utf8(head)?))
 }
 
 /// The value of a field of a head.
