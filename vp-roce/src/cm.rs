@@ -121,7 +121,7 @@ impl NativeCm for RoceCm {
     fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()> {
         fits("connect", &params.private_data, PRIVATE_CONNECT)?;
         let qp = self.qp(qp)?;
-        let socket = self.engine.socket_towards(peer.ip())?;
+        let socket = self.engine.socket_towards(peer)?;
         qp.claim()?;
         let begun =
             self.engine.connections.connect(&self.engine, &self.events, &qp, socket, peer, params);

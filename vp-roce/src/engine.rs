@@ -21,7 +21,7 @@ mod timers;
 mod visits;
 
 use std::collections::LinkedList;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
@@ -256,7 +256,7 @@ impl Engine {
 
     /// The socket of the address from which a peer is reached. Another process may have port 4791 of the loopback
     /// address; then another address of 127.0.0.0/8 is used, one that this process has or any that is free.
-    pub(crate) fn socket_towards(&self, peer: IpAddr) -> VpResult<Arc<Socket>> {
+    pub(crate) fn socket_towards(&self, peer: SocketAddr) -> VpResult<Arc<Socket>> {
         const TRIES: u32 = 8;
         let local = self.local_address(peer)?;
         self.socket(local).or_else(|taken| {
@@ -275,17 +275,18 @@ impl Engine {
     }
 
     /// The local address from which a peer is reached.
-    fn local_address(&self, peer: IpAddr) -> VpResult<IpAddr> {
+    fn local_address(&self, mut peer: SocketAddr) -> VpResult<IpAddr> {
         let any: IpAddr = match peer {
-            IpAddr::V4(_) => [0, 0, 0, 0].into(),
-            IpAddr::V6(_) => [0u16; 8].into(),
+            SocketAddr::V4(_) => [0, 0, 0, 0].into(),
+            SocketAddr::V6(_) => [0u16; 8].into(),
         };
+        peer.set_port(PORT);
         let route = UdpSocket::bind((any, 0)).and_then(|probe| {
-            probe.connect((peer, PORT))?;
+            probe.connect(peer)?;
             probe.local_addr()
         });
         let route = route.map_err(|error| {
-            VpError::new(VpStatus::Os, format!("there is no route to {peer}: {error}"))
+            VpError::new(VpStatus::Os, format!("there is no route to {}: {error}", peer.ip()))
         })?;
         Ok(route.ip())
     }

@@ -136,7 +136,9 @@ impl Datagrams for RoceDatagrams {
             sockets: cm::sockets(&self.engine, address.ip())?,
         };
         let port = self.engine.services.listen(&self.engine, &self.ears, token, listener)?;
-        Ok(SocketAddr::new(address.ip(), port))
+        let mut bound = address;
+        bound.set_port(port);
+        Ok(bound)
     }
 
     fn unlisten(&self, token: u64) -> VpResult<()> {

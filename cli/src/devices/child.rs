@@ -2,6 +2,7 @@
 //! reported before it begins, so that the parent can name the one in which a provider crashes.
 
 use std::io::{Write, stdout};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -91,10 +92,18 @@ fn device_json(device: &DeviceInfo) -> Value {
             "interface": port.interface,
             "online": port.online,
             "mtu": port.mtu,
-            "addresses": port.addresses,
+            "addresses": port.addresses.iter().map(|one| scoped(one, &port.interface)).collect::<Vec<_>>(),
         })
     };
     json!({ "name": device.name, "ports": device.ports.iter().map(port).collect::<Vec<_>>() })
+}
+
+/// An address as it can be typed: a link-local one with its interface.
+fn scoped(address: &IpAddr, interface: &str) -> String {
+    match address {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => format!("{v6}%{interface}"),
+        address => address.to_string(),
+    }
 }
 
 fn attrs_json(attrs: &RnicAttrs) -> Value {

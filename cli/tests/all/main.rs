@@ -7,6 +7,7 @@ mod conform;
 mod decode;
 mod demo;
 mod explain;
+mod link_local;
 mod local;
 mod misc;
 mod mpi;

@@ -90,7 +90,10 @@ pub(crate) extern "C" fn it_ia_info_free(ia_info: *mut it_ia_info_t) {
 
 fn compose(ia: &Ia, ports: &[PortInfo], max_private_data: usize) -> Block {
     let attrs = ia.attrs();
-    let addresses = |port: &PortInfo| port.addresses.iter().map(|ip| path::net_addr(*ip)).collect();
+    let addresses = |port: &PortInfo| {
+        let usable = port.addresses.iter().filter(|ip| !path::is_link_local(ip));
+        usable.map(|ip| path::net_addr(*ip)).collect()
+    };
     let mut addresses: Vec<Vec<it_net_addr_t>> = ports.iter().map(addresses).collect();
     let numbered = ports.iter().zip(&mut addresses).enumerate();
     let mut spigots: Vec<_> =

@@ -174,7 +174,7 @@ fn listen(
             _ => vec![found],
         };
         let all = ports.into_iter().flat_map(|port| port.addresses);
-        let usable: Vec<_> = all.filter(|ip| !is_link_local(ip)).collect();
+        let usable: Vec<_> = all.filter(|ip| !path::is_link_local(ip)).collect();
         if usable.is_empty() {
             let text = format!("spigot {spigot_id} of {} has no address", ia.device());
             return Err(Failure::new(status::IT_ERR_INVALID_SPIGOT, text));
@@ -187,11 +187,6 @@ fn listen(
 fn is_missing(error: &std::io::Error) -> bool {
     let codes = [libc::EAFNOSUPPORT, libc::EADDRNOTAVAIL];
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
-}
-
-/// Usable only together with an interface, which `it_path_t` has no member for.
-fn is_link_local(ip: &IpAddr) -> bool {
-    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
 #[unsafe(no_mangle)]

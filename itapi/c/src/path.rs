@@ -154,6 +154,11 @@ pub(crate) unsafe extern "C" fn it_get_pathinfo(
     })
 }
 
+/// Usable only together with an interface, which IT-API's addresses and paths have no member for.
+pub(crate) fn is_link_local(ip: &IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
 /// One path for each address of the spigot that can reach `remote`.
 fn paths_to(ia: &Ia, spigot_id: usize, remote: IpAddr) -> Outcome<Vec<it_path_t>> {
     let port = check_spigot(ia, spigot_id)?;
@@ -168,6 +173,7 @@ fn paths_to(ia: &Ia, spigot_id: usize, remote: IpAddr) -> Outcome<Vec<it_path_t>
     let here = || ia.ports().is_ok_and(|ports| ports.iter().any(is_here));
     let reaches = |local: &IpAddr| {
         local.is_ipv4() == remote.is_ipv4()
+            && !is_link_local(local)
             && (!local.is_loopback() || remote.is_loopback() || here())
     };
     let timeout = ia.policies().of(remote).connect_timeout;

@@ -3,7 +3,7 @@
 //!
 //! No state; runs on the caller's thread. Each call asks the kernel again.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -55,6 +55,28 @@ pub fn interfaces() -> std::io::Result<Vec<Interface>> {
         }
     })?;
     Ok(found.into_iter().map(|(_, interface)| interface).collect())
+}
+
+/// An address of this machine with a port, and for a link-local IPv6 address with the scope without which it cannot be
+/// used (RFC 4007 section 6): its interface; the first one if several have it.
+pub fn socket_address(own: IpAddr, port: u16) -> SocketAddr {
+    match own {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            SocketAddrV6::new(v6, port, 0, scope_of(own)).into()
+        }
+        _ => SocketAddr::new(own, port),
+    }
+}
+
+/// The index of the interface with an address; 0: there is none.
+fn scope_of(own: IpAddr) -> u32 {
+    let mut scope = 0;
+    let asked = dump(RTM_GETADDR, |message| {
+        if let Some((index, _)) = address(message).filter(|(_, one)| *one == own && scope == 0) {
+            scope = index;
+        }
+    });
+    asked.map_or(0, |()| scope)
 }
 
 /// Requests all objects of a kind and passes the body of each reply to `each`.

@@ -30,7 +30,7 @@ pub use discard::discard;
 pub use exit::at_exit;
 pub use file::allocate;
 pub use gate::{Gate, Slept};
-pub use interfaces::{Interface, interfaces};
+pub use interfaces::{Interface, interfaces, socket_address};
 pub use process::is_stopped;
 pub use remedy::{Use, address_remedy, remedy};
 pub use spin::{Spin, Spinner};

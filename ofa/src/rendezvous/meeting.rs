@@ -3,7 +3,7 @@
 //! Owned by the queue pair, whose [`Owner`](crate::qp::Owner) it is. Connection events are delivered one
 //! after the other.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ impl Meeting {
             local: (!point::meets_any() && is_own(own.address)).then_some(own.address),
             private_data: self.hello(),
             policy: Some(policy),
-            ..ConnectParams::new(SocketAddr::new(peer.address, port))
+            ..ConnectParams::new(on_link_of(own.address, peer.address, port))
         };
         let party: Arc<dyn Connectee> = self.clone();
         Ok(adapter.cm().connect(&party, params)?)
@@ -186,6 +186,16 @@ impl Meeting {
     fn give_up(&self, qp: &Qp) {
         self.steady.allow_changes();
         qp.ended(self.life, true);
+    }
+}
+
+/// The peer's address: a link-local one is on the link of this end's.
+fn on_link_of(own: IpAddr, peer: IpAddr, port: u16) -> SocketAddr {
+    match (kal_os::socket_address(own, 0), peer) {
+        (SocketAddr::V6(own), IpAddr::V6(peer)) if peer.is_unicast_link_local() => {
+            SocketAddrV6::new(peer, port, 0, own.scope_id()).into()
+        }
+        _ => SocketAddr::new(peer, port),
     }
 }
 

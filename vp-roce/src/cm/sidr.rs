@@ -166,10 +166,10 @@ impl Services {
         peer: SocketAddr,
         private_data: &[u8],
     ) -> VpResult<()> {
-        let socket = engine.socket_towards(peer.ip())?;
+        let socket = engine.socket_towards(peer)?;
         let local = socket.local();
         // The rdma_cm port of this end.
-        let source = SocketAddr::new(local, FIRST_PORT | (engine.numbers.random() as u16));
+        let source = socket.on_link(local, FIRST_PORT | (engine.numbers.random() as u16));
         let private = wire::addresses(source, peer.ip())
             .and_then(|addresses| addresses.with(&private::pack(private_data, reply::QUESTION)))
             .ok_or_else(|| {
@@ -330,7 +330,7 @@ fn request_of(
         ServiceEvent::Request {
             listener: token,
             request: inner.last,
-            peer: SocketAddr::new(*from, addresses.source_port),
+            peer: socket.on_link(*from, addresses.source_port),
             port: local.map_or(0, |port| port.index),
             private_data: private::unpack(data, reply::QUESTION),
         },

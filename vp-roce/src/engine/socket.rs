@@ -6,7 +6,7 @@
 //! kernel drops the packet; if the send buffer has none, the packet is dropped here. The transport repeats it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -50,6 +50,8 @@ pub(crate) struct Socket {
     /// That of this process's slot.
     udp: UdpSocket,
     local: IpAddr,
+    /// Of a link-local address, its interface.
+    scope: u32,
     /// The PSN of the next message of the connection manager; receivers ignore it.
     sequence: AtomicU32,
     /// Drops of the kernel that were counted, modulo 2^32.
@@ -145,7 +147,9 @@ impl Socket {
     /// Makes the sockets of a local address that nobody has.
     fn make(local: IpAddr) -> io::Result<Vec<Ours<RoceFds, OwnedFd>>> {
         // Sockets that share the port can be bound beside those of an unknown process of this user; this one cannot.
-        drop(Descriptors::make::<RoceFds, _>(|| UdpSocket::bind((local, PORT)))?);
+        drop(Descriptors::make::<RoceFds, _>(|| {
+            UdpSocket::bind(kal_os::socket_address(local, PORT))
+        })?);
         (0..SLOTS).map(|_| Ours::make(|| Self::bind(local))).collect()
     }
 
@@ -154,7 +158,7 @@ impl Socket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let udp = net::socket_with(family, SocketType::DGRAM, flags, None)?;
         sockopt::set_socket_reuseport(&udp, true)?;
-        net::bind(&udp, &SocketAddr::new(local, PORT))?;
+        net::bind(&udp, &kal_os::socket_address(local, PORT))?;
         sockopt::set_socket_recv_buffer_size(&udp, RECEIVE_BUFFER)?;
         segments::prepare(&udp, local.is_ipv6())?;
         match local {
@@ -172,7 +176,9 @@ impl Socket {
         let own = &group[usize::from(slot.index)];
         let udp = Descriptors::make::<RoceFds, _>(|| Ok(UdpSocket::from(own.try_clone()?)))?;
         let overruns = AtomicU32::new(kal_os::udp::buffered(&udp).map_or(0, |it| it.dropped));
-        let socket = Self { group, udp, local, sequence: AtomicU32::new(0), overruns };
+        let bound = udp.local_addr()?;
+        let scope = if let SocketAddr::V6(v6) = bound { v6.scope_id() } else { 0 };
+        let socket = Self { group, udp, local, scope, sequence: AtomicU32::new(0), overruns };
         // Packets for the slot's earlier owner.
         let mut octets = [0; 1];
         while socket.receive(&mut octets).is_some() {}
@@ -193,6 +199,16 @@ impl Socket {
     /// Copies of the address's sockets, for a neighbour.
     pub(super) fn copies(&self) -> io::Result<Vec<OwnedFd>> {
         self.group.iter().map(|one| one.try_clone()).collect()
+    }
+
+    /// An address on its link, its own or a peer's, with a port and with the scope that a link-local one has.
+    pub(crate) fn on_link(&self, ip: IpAddr, port: u16) -> SocketAddr {
+        match ip {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+                SocketAddrV6::new(v6, port, 0, self.scope).into()
+            }
+            _ => SocketAddr::new(ip, port),
+        }
     }
 
     /// The local address.

@@ -75,7 +75,16 @@ fn start_on(
 pub(crate) fn local_of(params: &ConnectParams) -> Option<SocketAddr> {
     match (params.local, params.local_port) {
         (None, 0) => None,
-        (local, port) => Some((local.unwrap_or(unspecified(params).ip()), port).into()),
+        (local, port) => {
+            let mut chosen = SocketAddr::new(local.unwrap_or(unspecified(params).ip()), port);
+            // Both ends of a link-local connection are on one link.
+            if let (SocketAddr::V6(chosen), SocketAddr::V6(remote)) = (&mut chosen, params.remote)
+                && chosen.ip().is_unicast_link_local()
+            {
+                chosen.set_scope_id(remote.scope_id());
+            }
+            Some(chosen)
+        }
     }
 }
 
