@@ -98,6 +98,11 @@ pub trait Rnic: Send + Sync {
         None
     }
 
+    /// The messages of the provider's own connection manager. `None` if it does not show them.
+    fn cm_messages(&self) -> Option<Arc<dyn CmMessages>> {
+        None
+    }
+
     /// Bringing up queue pairs by path, without a connection manager. `None` if the provider does not support it.
     fn paths(&self) -> Option<Arc<dyn Paths>> {
         None

@@ -214,6 +214,11 @@ impl<H: Hook> Rnic for HookedRnic<H> {
         self.cm.clone()
     }
 
+    /// Called rarely, and never by IT-API: no hook sees them.
+    fn cm_messages(&self) -> Option<Arc<dyn CmMessages>> {
+        self.inner.cm_messages()
+    }
+
     fn paths(&self) -> Option<Arc<dyn Paths>> {
         self.paths.clone()
     }

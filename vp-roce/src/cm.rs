@@ -12,6 +12,7 @@ mod arrivals;
 mod calls;
 mod exchange;
 mod listeners;
+mod messages;
 mod services;
 mod sidr;
 mod table;
@@ -111,7 +112,9 @@ impl NativeCm for RoceCm {
             sockets,
         };
         let (token, port) = self.engine.connections.listen(&self.engine, listener)?;
-        Ok((token, SocketAddr::new(address.ip(), port)))
+        let mut bound = address;
+        bound.set_port(port);
+        Ok((token, bound))
     }
 
     fn unlisten(&self, listener: u64) -> VpResult<()> {
@@ -123,6 +126,7 @@ impl NativeCm for RoceCm {
         let qp = self.qp(qp)?;
         let socket = self.engine.socket_towards(peer)?;
         qp.claim()?;
+        qp.set_refusal(None);
         let begun =
             self.engine.connections.connect(&self.engine, &self.events, &qp, socket, peer, params);
         begun.inspect_err(|_| qp.disclaim())
@@ -148,7 +152,10 @@ impl NativeCm for RoceCm {
             let detail = "the queue pair has no connection";
             return Err(VpError::new(VpStatus::InvalidState, detail));
         }
-        qp.end();
+        match qp.carried() {
+            Some(_) => self.engine.connections.abandon(&self.engine, &qp),
+            None => qp.end(),
+        }
         Ok(())
     }
 

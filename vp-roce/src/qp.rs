@@ -83,6 +83,10 @@ struct State {
     ord: u16,
     /// The number for bring-up by path, which is its until it is destroyed.
     path_number: Option<u32>,
+    /// It stands for an exchange whose messages name this number, and takes no part.
+    carried: Option<u32>,
+    /// Why the peer rejected the last attempt to connect it.
+    refusal: Option<u16>,
     link: Option<Link>,
     queues: Queues,
     ended: Option<AsyncEvent>,
@@ -179,6 +183,8 @@ impl RoceQp {
             ird: init.ird,
             ord: init.ord,
             path_number: None,
+            carried: None,
+            refusal: None,
             link: None,
             queues,
             ended: None,
@@ -248,6 +254,26 @@ impl RoceQp {
     /// For the connection manager: releases the claim; the queue pair is not connected.
     pub(crate) fn disclaim(&self) {
         lock(&self.state).claimed = false;
+    }
+
+    /// For the connection manager: its messages name this number from now on.
+    pub(crate) fn carry(&self, number: u32) -> VpResult<()> {
+        self.alive()?.carried = Some(number);
+        Ok(())
+    }
+
+    /// The number that it carries.
+    pub(crate) fn carried(&self) -> Option<u32> {
+        lock(&self.state).carried
+    }
+
+    /// For the connection manager: why the peer rejected it, if it did.
+    pub(crate) fn set_refusal(&self, reason: Option<u16>) {
+        lock(&self.state).refusal = reason;
+    }
+
+    pub(crate) fn refusal(&self) -> Option<u16> {
+        lock(&self.state).refusal
     }
 
     /// For the connection manager: serves packets of the peer from now on.

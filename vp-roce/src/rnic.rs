@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 use vp_api::{
-    Access, Addressing, AsyncHandler, Cq, CqId, CqInit, Datagrams, DeviceRef, MrInfo, MrInit, MwId,
-    MwInfo, MwKind, NativeCm, Paths, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services,
-    Srq, SrqId, SrqInit, Stag, VpError, VpResult, VpStatus,
+    Access, Addressing, AsyncHandler, CmMessages, Cq, CqId, CqInit, Datagrams, DeviceRef, MrInfo,
+    MrInit, MwId, MwInfo, MwKind, NativeCm, Paths, PdId, PortInfo, Qp, QpId, QpInit, Rnic,
+    RnicAttrs, Services, Srq, SrqId, SrqInit, Stag, VpError, VpResult, VpStatus,
 };
 use vp_soft::events::EventSink;
 use vp_soft::limits::MAX_OBJECTS;
@@ -264,6 +264,10 @@ impl Rnic for RoceRnic {
         if self.record.set(record.clone()).is_ok() {
             self.engine.drops.publish(record);
         }
+    }
+
+    fn cm_messages(&self) -> Option<Arc<dyn CmMessages>> {
+        Some(self.cm.clone())
     }
 
     fn paths(&self) -> Option<Arc<dyn Paths>> {

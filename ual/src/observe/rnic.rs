@@ -248,6 +248,10 @@ impl Rnic for ObservedRnic {
         self.inner.native_cm()
     }
 
+    fn cm_messages(&self) -> Option<Arc<dyn CmMessages>> {
+        self.inner.cm_messages()
+    }
+
     fn paths(&self) -> Option<Arc<dyn Paths>> {
         self.inner.paths()
     }

@@ -3,7 +3,7 @@
 //! Runs in the thread that receives. A peer's octets are used as addresses and numbers only. Full: a listener with
 //! as many undecided requests as its backlog drops further ones.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use roce_proto::cm::addresses::Addresses;
@@ -11,10 +11,11 @@ use roce_proto::cm::connection::{Connection, State};
 use roce_proto::cm::mad::Mad;
 use roce_proto::cm::message::{ConnectionIds, Message, Private, RejectReason, Rejected, Req};
 use roce_proto::cm::private;
+use roce_proto::psn::Psn;
 use roce_proto::rc::Mtu;
 use vp_api::{NativeEvent, NativeParams};
 
-use super::table::{ConnectionTable, Exchange, patience};
+use super::table::{ConnectionTable, Exchange, Told, patience};
 use super::wire;
 use crate::engine::{Engine, Socket, Touched};
 use crate::path;
@@ -49,6 +50,9 @@ impl ConnectionTable {
                 let now = engine.now();
                 if let Some(event) = one.machine.handle(&message, now) {
                     one.step(engine, event, now, touched);
+                }
+                if matches!(message, Message::Rep(_)) {
+                    one.wait_to_establish(mad.transaction);
                 }
                 one.send();
             }
@@ -98,7 +102,7 @@ impl ConnectionTable {
         let id = inner.free_id(engine);
         let machine = Connection::offered(mad, req, id, patience());
         let (local, peer) =
-            (SocketAddr::new(socket.local(), port), SocketAddr::new(from, addresses.source_port));
+            (socket.on_link(socket.local(), port), socket.on_link(from, addresses.source_port));
         let private_data = req.private.0[Addresses::LEN..].to_vec();
         let private_data = private::unpack(private_data, private::REQUEST);
         let (ird, ord) = wire::offer_of(req);
@@ -111,6 +115,13 @@ impl ConnectionTable {
             qp: None,
             number: None,
             req: *req,
+            receive_psn: Psn::new(engine.numbers.random()),
+            told: Some(Told {
+                qpn: req.qpn,
+                psn: req.starting_psn,
+                rnr_retry: req.rnr_retry_count,
+                srq: req.srq,
+            }),
             wishes: NativeParams { private_data: Vec::new(), ird, ord },
             settled: (0, 0),
             listener,

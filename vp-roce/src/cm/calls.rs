@@ -80,7 +80,7 @@ impl ConnectionTable {
         let id = inner.free_id(engine);
         // The rdma_cm port of this end; no peer connects to it.
         let port = FIRST_PORT | (engine.numbers.random() as u16);
-        let source = SocketAddr::new(local, port);
+        let source = socket.on_link(local, port);
         let private = wire::addresses(source, peer.ip())
             .and_then(|addresses| {
                 addresses.with(&private::pack(&params.private_data, private::REQUEST))
@@ -89,7 +89,8 @@ impl ConnectionTable {
                 let detail = format!("{peer} cannot be reached from {local}");
                 VpError::new(VpStatus::Os, detail)
             })?;
-        let number = engine.numbers.assign(Arc::downgrade(qp));
+        let carried = qp.carried();
+        let number = carried.unwrap_or_else(|| engine.numbers.assign(Arc::downgrade(qp)));
         let psn = Psn::new(engine.numbers.random());
         let reads = (params.ird, params.ord);
         let ends = Ends { local, peer };
@@ -109,8 +110,10 @@ impl ConnectionTable {
             local: source,
             peer,
             qp: Some(qp.clone()),
-            number: Some(number),
+            number: carried.is_none().then_some(number),
             req,
+            receive_psn: psn,
+            told: None,
             wishes: params,
             settled: (0, 0),
             listener: 0,
@@ -139,8 +142,9 @@ impl ConnectionTable {
         let private = Private::new(&packed).unwrap_or_default();
         one.wishes = params;
         one.settled = wire::settle(&one.wishes, wire::offer_of(&one.req));
-        let number = engine.numbers.assign(Arc::downgrade(qp));
-        let psn = Psn::new(engine.numbers.random());
+        let carried = qp.carried();
+        let number = carried.unwrap_or_else(|| engine.numbers.assign(Arc::downgrade(qp)));
+        let psn = one.receive_psn;
         let mtu = Mtu::from_code(one.req.mtu).unwrap_or(Mtu::Octets256);
         let config = wire::config(
             one.req.qpn,
@@ -151,8 +155,10 @@ impl ConnectionTable {
             (one.req.retry_count, one.req.rnr_retry_count),
         );
         let id = one.machine.ids().local;
-        let path = one.path(config, qp.ack_timeout(), number, Some(id));
-        qp.begin(path).inspect_err(|_| engine.numbers.release(number))?;
+        if carried.is_none() {
+            let path = one.path(config, qp.ack_timeout(), number, Some(id));
+            qp.begin(path).inspect_err(|_| engine.numbers.release(number))?;
+        }
         let (ird, ord) = one.settled;
         let small = |reads: u16| u8::try_from(reads).unwrap_or(u8::MAX);
         let rep = Rep {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use kal_os::lock;
 use roce_proto::cm::connection::{Connection, Patience, State};
 use roce_proto::cm::message::Req;
+use roce_proto::psn::Psn;
 use vp_api::{NativeEvent, NativeParams, VpError, VpResult, VpStatus};
 
 use super::Events;
@@ -30,6 +31,10 @@ pub(super) struct Exchange {
     pub(super) number: Option<u32>,
     /// The request that this end sent or received.
     pub(super) req: Req,
+    /// The PSN with which the peer begins.
+    pub(super) receive_psn: Psn,
+    /// The number and the PSN of the peer's message.
+    pub(super) told: Option<Told>,
     /// The parameters that this end's application asked for.
     pub(super) wishes: NativeParams,
     /// IRD and ORD that both ends agreed on.
@@ -39,6 +44,16 @@ pub(super) struct Exchange {
     pub(super) is_up: bool,
     /// The application got the event that the connection is over, or ended it itself.
     pub(super) is_told: bool,
+}
+
+/// What the peer's message says of its queue pair.
+#[derive(Clone, Copy)]
+pub(super) struct Told {
+    pub(super) qpn: u32,
+    /// With which this end begins.
+    pub(super) psn: Psn,
+    pub(super) rnr_retry: u8,
+    pub(super) srq: bool,
 }
 
 #[derive(Default)]
