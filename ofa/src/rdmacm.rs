@@ -17,6 +17,7 @@
 
 mod address;
 pub mod calls;
+mod carrier;
 mod channel;
 mod connect;
 mod datagrams;
@@ -26,6 +27,7 @@ mod id;
 mod listen;
 mod option;
 mod port;
+mod ports;
 mod request;
 
 pub use channel::Channel;

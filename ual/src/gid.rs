@@ -2,7 +2,8 @@
 //!
 //! A device of iWARP has a table of two, both for its main address: a link-local GID that contains the IPv4
 //! address (RFC 5214 section 6.1), and the address itself. More entries make some programs read sysfs. A
-//! device of RoCE has one entry for each address, because on its wire a GID is an address. Plain values; the
+//! device of RoCE has one entry for each address, because on its wire a GID is an address; a link-local one is that of
+//! its interface. Plain values; the
 //! addresses are read anew each time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,15 +26,13 @@ impl Gids {
         }
     }
 
-    /// The main address first.
+    /// The main address first. Loopback only if there is no other: programs choose any entry, and tell peers.
     fn of_each(ports: &[PortInfo]) -> Self {
-        // A link-local IPv6 address is none without its interface.
-        let is_whole = |address: &IpAddr| match address {
-            IpAddr::V4(_) => true,
-            IpAddr::V6(ip) => !ip.is_unicast_link_local(),
-        };
-        let mut all: Vec<IpAddr> = usable(ports).copied().filter(is_whole).collect();
+        let mut all: Vec<IpAddr> = usable(ports).copied().collect();
         all.sort_by_key(rank);
+        if !all.first().is_none_or(IpAddr::is_loopback) {
+            all.retain(|address| !address.is_loopback());
+        }
         let table = all.iter().map(|address| gid(*address)).collect();
         Self { table, address: main_address(ports) }
     }
@@ -61,13 +60,23 @@ impl Gids {
         &self.table
     }
 
+    /// The index of the GID of a local address, and the peer's GID, for a path between them. Loopback, which is not
+    /// in the table, leads from the main address to itself, as with adapters.
+    pub fn path(&self, local: IpAddr, remote: IpAddr) -> Option<(usize, [u8; 16])> {
+        let found = self.table.iter().position(|own| *own == gid(local));
+        let here =
+            || local.to_canonical().is_loopback().then(|| self.table.first().map(|own| (0, *own)));
+        found.map(|index| (index, gid(remote))).or_else(|| here().flatten())
+    }
+
     /// The address that peers use unless they choose another.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 }
 
-/// The address by which peers reach a device: IPv4 before IPv6, and loopback only if there is no other.
+/// The address by which peers reach a device: IPv4 before IPv6, of this a link-local one last, and loopback only if
+/// there is no other.
 fn main_address(ports: &[PortInfo]) -> IpAddr {
     // The first of the best.
     usable(ports).min_by_key(|address| rank(address)).copied().unwrap_or(Ipv4Addr::LOCALHOST.into())
@@ -79,9 +88,10 @@ fn usable(ports: &[PortInfo]) -> impl Iterator<Item = &IpAddr> {
 
 fn rank(address: &IpAddr) -> u8 {
     match address {
-        IpAddr::V4(ip) if ip.is_loopback() => 2,
+        IpAddr::V4(ip) if ip.is_loopback() => 3,
         IpAddr::V4(_) => 0,
-        IpAddr::V6(ip) if ip.is_loopback() || ip.is_unicast_link_local() => 3,
+        IpAddr::V6(ip) if ip.is_loopback() => 4,
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => 2,
         IpAddr::V6(_) => 1,
     }
 }
@@ -120,6 +130,7 @@ mod tests {
         for (ports, main) in [
             (vec![lo.clone(), port(true, &["fe80::7", "2001:db8::7", "192.0.2.7"])], "192.0.2.7"),
             (vec![lo.clone(), port(true, &["fe80::7", "2001:db8::7"])], "2001:db8::7"),
+            (vec![lo.clone(), port(true, &["fe80::7"])], "fe80::7"),
             (vec![lo.clone(), port(false, &["192.0.2.7"])], "127.0.0.1"),
             (vec![], "127.0.0.1"),
         ] {
@@ -140,7 +151,10 @@ mod tests {
         ];
         let gids = Gids::of(&ports, Transport::InfiniBand);
         let named: Vec<_> = gids.table().iter().map(|gid| address_of(*gid).to_string()).collect();
-        assert_eq!(named, ["192.0.2.7", "2001:db8::7", "127.0.0.1", "::1"]);
+        assert_eq!(named, ["192.0.2.7", "2001:db8::7", "fe80::7"]);
         assert_eq!(gids.address().to_string(), "192.0.2.7");
+        let alone = Gids::of(&ports[..1], Transport::InfiniBand);
+        assert_eq!(address_of(alone.table()[0]).to_string(), "127.0.0.1");
+        assert_eq!(address_of(alone.table()[1]).to_string(), "::1");
     }
 }

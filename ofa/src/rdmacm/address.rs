@@ -13,6 +13,7 @@ use kal_os::lock;
 use super::event::Event;
 use super::id::{Id, Inner, State};
 use super::port;
+use super::ports::Held;
 use crate::adapter::Adapter;
 use crate::errno::{EINVAL, Errno};
 
@@ -69,26 +70,45 @@ impl Id {
 }
 
 impl Inner {
-    /// Binds to an address of this machine, and to the device that has it unless it is unspecified.
+    /// Binds to an address of this machine, and to the device that has it. The wildcard names no device, nor does
+    /// loopback, as in the kernel: libfabric offers other hosts each address that has one.
     pub(super) fn bind(&mut self, address: SocketAddr) -> Result<(), Errno> {
+        let adapter = self.bind_port(address)?;
+        let ip = address.ip().to_canonical();
+        self.adapter = (!ip.is_unspecified() && !ip.is_loopback()).then_some(adapter);
+        Ok(())
+    }
+
+    /// Binds to an address; returns the device that has it.
+    fn bind_port(&mut self, address: SocketAddr) -> Result<Arc<Adapter>, Errno> {
+        check_scope(address)?;
         let adapter = adapter_of(address.ip())?;
-        let bound = adapter.cm().bind_shared(port::wire(address), self.options.sharing)?;
+        let sharing = self.options.sharing;
+        let given = Held::take(address, sharing, self.is_datagrams)?;
+        let bound = adapter.cm().bind_shared(port::wire(address), sharing)?;
         let bound = if self.is_datagrams { bound.for_datagrams() } else { bound };
         self.local = bound.addresses().first().copied().map(port::from_wire);
+        let chosen = self.local.filter(|_| address.port() == 0);
+        self.held = Some(match chosen {
+            Some(local) => Held::take(local, sharing, self.is_datagrams)?,
+            None => given,
+        });
         self.bound = Some(bound);
-        self.adapter = (!address.ip().is_unspecified()).then_some(adapter);
-        Ok(())
+        Ok(adapter)
     }
 
     /// Determines local address and device for a peer, and binds a port there if none is bound yet.
     fn resolve(&mut self, remote: SocketAddr) -> Result<(), Errno> {
-        let specific = self.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
+        let specific = self.local.filter(|local| !local.ip().is_unspecified());
         let source = match specific {
-            Some(ip) => SocketAddr::new(ip, 0),
+            Some(mut local) => {
+                local.set_port(0);
+                local
+            }
             None => source_for(remote)?,
         };
         match self.local {
-            None => self.bind(source)?,
+            None => self.adapter = Some(self.bind_port(source)?),
             Some(local) => {
                 self.adapter = Some(Adapter::for_address(source.ip())?);
                 let mut seen = source;
@@ -98,6 +118,17 @@ impl Inner {
         }
         self.remote = Some(remote);
         Ok(())
+    }
+}
+
+/// A link-local address needs its interface, which must have it: EINVAL, ENODEV or EADDRNOTAVAIL otherwise.
+fn check_scope(address: SocketAddr) -> Result<(), Errno> {
+    match address {
+        SocketAddr::V6(mut v6) if v6.ip().is_unicast_link_local() => {
+            v6.set_port(0);
+            Ok(UdpSocket::bind(v6).map(drop)?)
+        }
+        _ => Ok(()),
     }
 }
 

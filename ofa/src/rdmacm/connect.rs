@@ -6,15 +6,13 @@ use std::sync::Arc;
 use ibv_sys::{IBV_QPS_INIT, IBV_QPS_RTS};
 use kal_os::lock;
 use ual_cm::{AcceptParams, ConnectParams, Disconnect};
-use vp_api::Transport;
 
-use super::endpoint::IdEndpoint;
-use super::event::Conn;
+use super::endpoint::{Connects, IdEndpoint};
 use super::id::{Id, Inner, State};
 use super::port;
 use crate::adapter::Adapter;
+use crate::caps;
 use crate::errno::{EINVAL, Errno};
-use crate::qp::Qp;
 
 /// The application's connection parameters. Reads: `None` for as many as possible.
 #[derive(Clone, Debug, Default)]
@@ -22,13 +20,11 @@ pub(super) struct Wish {
     pub(super) data: Vec<u8>,
     pub(super) responder_resources: Option<u8>,
     pub(super) initiator_depth: Option<u8>,
-    /// The queue pair is the application's, not the identifier's.
-    pub(super) is_external: bool,
 }
 
 impl Id {
     /// Connects a queue pair to the resolved peer; an event reports the result.
-    pub(super) fn connect(self: &Arc<Self>, qp: Arc<Qp>, wish: Wish) -> Result<(), Errno> {
+    pub(super) fn connect(self: &Arc<Self>, connects: Connects, wish: Wish) -> Result<(), Errno> {
         let (adapter, party, bound, params) = {
             let mut inner = lock(&self.inner);
             inner.expect(State::RouteResolved)?;
@@ -41,10 +37,7 @@ impl Id {
                 policy: Some(policy),
                 ..ConnectParams::new(port::wire(remote))
             };
-            let party = inner.join(self, &adapter, qp, &wish)?;
-            // On iWARP there is no such step.
-            inner.is_response =
-                wish.is_external && adapter.device().transport() == Transport::InfiniBand;
+            let party = inner.join(self, &adapter, connects, &wish)?;
             (adapter, party, inner.bound.take(), params)
         };
         let started = match bound {
@@ -63,19 +56,24 @@ impl Id {
     }
 
     /// Accepts the request onto a queue pair; an event reports the result.
-    pub(super) fn accept(self: &Arc<Self>, qp: Arc<Qp>, mut wish: Wish) -> Result<(), Errno> {
+    pub(super) fn accept(
+        self: &Arc<Self>,
+        connects: Connects,
+        mut wish: Wish,
+    ) -> Result<(), Errno> {
         let (party, request, params) = {
             let mut inner = lock(&self.inner);
             inner.expect(State::Asked)?;
             let asked = inner.asked.as_ref().ok_or(EINVAL)?;
             let (request, adapter) = (asked.request().ok_or(EINVAL)?, asked.adapter.clone());
             // rdma_accept(3): those of the request, limited by the device.
-            let info = qp.vp().query()?;
-            let within = |reads: u8, most: u16| u16::from(reads).min(most) as u8;
-            let Conn { responder_resources: inbound, initiator_depth: outbound, .. } = asked.conn;
-            wish.responder_resources.get_or_insert(within(inbound, info.ird));
-            wish.initiator_depth.get_or_insert(within(outbound, info.ord));
-            let party = inner.join(self, &adapter, qp, &wish)?;
+            let within = |reads: u8, most: u16| reads.min(caps::max_reads(most) as u8);
+            let (attrs, conn) = (adapter.attrs(), &asked.conn);
+            let inbound = within(conn.responder_resources, attrs.max_ird);
+            wish.responder_resources.get_or_insert(inbound);
+            let outbound = within(conn.initiator_depth, attrs.max_ord);
+            wish.initiator_depth.get_or_insert(outbound);
+            let party = inner.join(self, &adapter, connects, &wish)?;
             let params = AcceptParams { private_data: wish.data, ird: None, ord: None };
             (party, request, params)
         };
@@ -97,7 +95,9 @@ impl Id {
     ) -> Result<(), Errno> {
         if begun.is_err() {
             party.detach();
-            party.qp().set_state(IBV_QPS_INIT);
+            if let Some(qp) = party.qp() {
+                qp.set_state(IBV_QPS_INIT);
+            }
             let mut inner = lock(&self.inner);
             (inner.state, inner.party) = (before, None);
         }
@@ -123,7 +123,22 @@ impl Id {
         match (state, party) {
             (State::Connected, Some(party)) => party.disconnect(Disconnect::Drained),
             (State::Pending, Some(party)) => party.disconnect(Disconnect::Abrupt),
-            (State::Disconnected, _) => Ok(()),
+            (State::Disconnected | State::Over, _) => Ok(()),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Establishes the connection at the end that accepted (rdma_establish(3)).
+    pub(super) fn establish(&self) -> Result<(), Errno> {
+        let (state, party, awaited) = {
+            let mut inner = lock(&self.inner);
+            let awaited = std::mem::take(&mut inner.is_unconfirmed);
+            (inner.state, inner.party.clone().ok_or(EINVAL)?, awaited)
+        };
+        match party.carrier() {
+            Some(carrier) if awaited => carrier.establish(),
+            // A queue pair of the application on iWARP: established with its event.
+            None if state == State::Connected => Ok(()),
             _ => Err(EINVAL),
         }
     }
@@ -133,14 +148,9 @@ impl Id {
         lock(&self.inner).party.is_some()
     }
 
-    /// Whether it is connected.
-    pub(super) fn is_connected(&self) -> bool {
-        lock(&self.inner).state == State::Connected
-    }
-
-    /// Whether it was connected, and the connection is over.
+    /// Whether its connection, or the attempt, is over.
     pub(super) fn has_ended(&self) -> bool {
-        lock(&self.inner).state == State::Disconnected
+        matches!(lock(&self.inner).state, State::Disconnected | State::Over)
     }
 
     /// Whether there is a connection, or an attempt.
@@ -150,26 +160,30 @@ impl Id {
 }
 
 impl Inner {
-    /// Joins with a queue pair, pending. EINVAL: more reads than the device has.
+    /// Joins with a queue pair, or with none, pending. EINVAL: more reads than the device has.
     fn join(
         &mut self,
         id: &Arc<Id>,
         adapter: &Arc<Adapter>,
-        qp: Arc<Qp>,
+        connects: Connects,
         wish: &Wish,
     ) -> Result<Arc<IdEndpoint>, Errno> {
-        let info = qp.vp().query()?;
         let within = |wish: Option<u8>, most: u16| match wish.map_or(most, u16::from) {
             wish if wish <= most => Ok(wish),
             _ => Err(EINVAL),
         };
-        let reads =
-            (within(wish.responder_resources, info.ird)?, within(wish.initiator_depth, info.ord)?);
-        let party = IdEndpoint::join(id, adapter, qp, reads)?;
-        // The peer's first message may come before the event, and the application may reply to it.
-        party.qp().set_state(IBV_QPS_RTS);
-        if let Some(exponent) = self.options.ack_timeout() {
-            party.qp().set_timeout(exponent);
+        let party = IdEndpoint::join(id, adapter, connects, |info| {
+            Ok((
+                within(wish.responder_resources, info.ird)?,
+                within(wish.initiator_depth, info.ord)?,
+            ))
+        })?;
+        if let Some(qp) = party.qp() {
+            // The peer's first message may come before the event, and the application may reply to it.
+            qp.set_state(IBV_QPS_RTS);
+            if let Some(exponent) = self.options.ack_timeout() {
+                qp.set_timeout(exponent);
+            }
         }
         self.party = Some(party.clone());
         self.state = State::Pending;

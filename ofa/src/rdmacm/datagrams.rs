@@ -8,16 +8,20 @@ use std::sync::{Arc, Weak};
 
 use ibv_sys::{RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_UNREACHABLE};
 use kal_os::lock;
+use ual::gid;
 use ual_cm::{ReplySink, ServiceReply};
 use vp_api::{DatagramPath, UdAddress};
 
 use super::connect::Wish;
+use super::endpoint::Connects;
 use super::event::{Conn, Event, Service};
 use super::id::{Id, State};
 use super::port;
 use crate::adapter::Adapter;
 use crate::errno::{EINVAL, Errno};
-use crate::qp::Qp;
+
+/// The key of queue pairs of rdma_cm (`RDMA_UDP_QKEY` of `rdma/rdma_cma.h`).
+pub(super) const RDMA_UDP_QKEY: u32 = 0x0123_4567;
 
 /// The question of an identifier, which has it.
 struct Question {
@@ -28,9 +32,10 @@ struct Question {
 impl Question {
     fn service(&self, address: UdAddress, path: DatagramPath) -> Result<Service, Errno> {
         let gids = self.adapter.device().gids()?;
-        let index = gids.table().iter().position(|gid| *gid == path.local_gid);
-        let sgid_index = index.and_then(|index| u8::try_from(index).ok()).ok_or(EINVAL)?;
-        Ok(Service { address, path, sgid_index })
+        let ends = [path.local_gid, path.remote_gid].map(gid::address_of);
+        let (index, remote_gid) = gids.path(ends[0], ends[1]).ok_or(EINVAL)?;
+        let sgid_index = u8::try_from(index).map_err(|_| EINVAL)?;
+        Ok(Service { address, path: DatagramPath { remote_gid, ..path }, sgid_index })
     }
 
     fn event(&self, reply: ServiceReply) -> Event {
@@ -86,10 +91,13 @@ impl Id {
     }
 
     /// Replies to the request with a queue pair.
-    pub(super) fn answer(&self, qp: &Qp, wish: &Wish) -> Result<(), Errno> {
+    pub(super) fn answer(&self, connects: &Connects, wish: &Wish) -> Result<(), Errno> {
         let mut inner = lock(&self.inner);
         inner.expect(State::Asked)?;
-        let address = qp.datagrams().ok_or(EINVAL)?.address();
+        let address = match connects {
+            Connects::Qp(qp) => qp.datagrams().ok_or(EINVAL)?.address(),
+            Connects::Number(qpn) => UdAddress { qpn: *qpn, qkey: RDMA_UDP_QKEY },
+        };
         let asked = inner.asked.as_mut().ok_or(EINVAL)?;
         ual_cm::reply(asked.request().ok_or(EINVAL)?, Ok(address), &wish.data)?;
         asked.answered();

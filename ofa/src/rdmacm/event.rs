@@ -2,8 +2,8 @@
 //! its status and parameters. Plain values; no state.
 
 use ibv_sys::*;
-use ual_cm::{ConnEvent, ConnRequest, Established, FailReason};
-use vp_api::{DatagramPath, UdAddress};
+use ual_cm::{ConnEvent, ConnRequest, ConnectError, Established, FailReason};
+use vp_api::{DatagramPath, PathTerms, UdAddress};
 
 /// Concurrent reads and atomics of a peer that does not send them (MPA revision 1, RFC 6581 section 9).
 const UNTOLD_READS: u16 = 16;
@@ -18,8 +18,20 @@ pub(super) struct Conn {
     pub(super) responder_resources: u8,
     /// The reads that the peer accepts: its IRD.
     pub(super) initiator_depth: u8,
+    /// What the peer's message says of its queue pair.
+    pub(super) terms: Option<PathTerms>,
     /// Of an identifier for datagrams: the service that it found.
     pub(super) service: Option<Service>,
+}
+
+/// What the messages of the peer have said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    /// The provider shows InfiniBand's messages.
+    pub(super) has_codes: bool,
+    /// The code of a refusal.
+    pub(super) refusal: Option<u16>,
+    pub(super) terms: Option<PathTerms>,
 }
 
 /// Where datagrams for a service go.
@@ -54,23 +66,39 @@ impl Event {
         Self { kind, status: 0, conn: Conn::default() }
     }
 
+    /// The peer refused: the code of its message, or as the kernel's siw reports it.
+    fn rejected(code: Option<u16>) -> Self {
+        match code {
+            Some(code) => Self { status: code.into(), ..Self::plain(RDMA_CM_EVENT_REJECTED) },
+            None => Self::failed(RDMA_CM_EVENT_REJECTED, libc::ECONNRESET),
+        }
+    }
+
     /// With an error number.
     pub(super) fn failed(kind: u32, errno: i32) -> Self {
         Self { status: -errno, ..Self::plain(kind) }
     }
 
     /// The event for a result, at the side that connected, or that accepted (`passive`).
-    pub(super) fn of(event: ConnEvent, passive: bool) -> Self {
+    pub(super) fn of(event: ConnEvent, passive: bool, said: Said) -> Self {
         match event {
             ConnEvent::Established(made) => {
-                Self { conn: established(made), ..Self::plain(RDMA_CM_EVENT_ESTABLISHED) }
+                // The request has told the side that accepted.
+                let terms = said.terms.filter(|_| !passive);
+                let conn = Conn { terms, ..established(made) };
+                Self { conn, ..Self::plain(RDMA_CM_EVENT_ESTABLISHED) }
             }
-            ConnEvent::Rejected { private_data, peer_ird_ord, .. } => Self {
-                conn: conn(private_data, peer_ird_ord),
-                ..Self::failed(RDMA_CM_EVENT_REJECTED, libc::ECONNREFUSED)
-            },
+            ConnEvent::Rejected { private_data, peer_ird_ord, .. } => {
+                let conn = conn(private_data, peer_ird_ord);
+                Self { conn, ..Self::rejected(said.refusal) }
+            }
+            ConnEvent::Failed(ConnectError { reason: FailReason::Native(_), .. })
+                if said.refusal.is_some() =>
+            {
+                Self::rejected(said.refusal)
+            }
             ConnEvent::Failed(error) => {
-                let (kind, errno) = failed(&error.reason);
+                let (kind, errno) = failed(&error.reason, said.has_codes);
                 let kind = if passive { RDMA_CM_EVENT_CONNECT_ERROR } else { kind };
                 Self::failed(kind, errno)
             }
@@ -84,7 +112,8 @@ fn established(made: Established) -> Conn {
     conn(made.private_data, made.peer_ird_ord.or(Some((made.ord, made.ird))))
 }
 
-fn failed(reason: &FailReason) -> (u32, i32) {
+/// `has_codes`: the peer's refusals have codes, and this is none.
+fn failed(reason: &FailReason, has_codes: bool) -> (u32, i32) {
     match reason {
         FailReason::Refused => (RDMA_CM_EVENT_REJECTED, libc::ECONNREFUSED),
         // A rule of this end.
@@ -95,6 +124,7 @@ fn failed(reason: &FailReason) -> (u32, i32) {
         | FailReason::ConnectTimeout(_)
         | FailReason::ReplyTimeout(_)
         | FailReason::RequestTimeout(_) => (RDMA_CM_EVENT_UNREACHABLE, libc::ETIMEDOUT),
+        FailReason::Native(_) if has_codes => (RDMA_CM_EVENT_UNREACHABLE, libc::ETIMEDOUT),
         // No listener, or no reply: the provider's text alone says which.
         FailReason::Native(_) => (RDMA_CM_EVENT_UNREACHABLE, libc::ECONNREFUSED),
         FailReason::Resources(_) => (RDMA_CM_EVENT_CONNECT_ERROR, libc::ENOMEM),
@@ -125,7 +155,7 @@ fn conn(data: Vec<u8>, peer_ird_ord: Option<(u16, u16)>) -> Conn {
     // 255 would mean "as many as possible" if it is passed back.
     let reads = |reads: u16| reads.min(u16::from(RDMA_MAX_RESP_RES) - 1) as u8;
     let (responder_resources, initiator_depth) = (reads(ord), reads(ird));
-    Conn { data: fitting(data), responder_resources, initiator_depth, service: None }
+    Conn { data: fitting(data), responder_resources, initiator_depth, terms: None, service: None }
 }
 
 /// The name of an event (rdma_event_str(3)).
@@ -157,12 +187,18 @@ mod tests {
 
     #[test]
     fn each_failure_is_the_event_that_programs_expect() {
-        assert_eq!(failed(&FailReason::Refused), (RDMA_CM_EVENT_REJECTED, libc::ECONNREFUSED));
+        assert_eq!(
+            failed(&FailReason::Refused, false),
+            (RDMA_CM_EVENT_REJECTED, libc::ECONNREFUSED)
+        );
         let closed = FailReason::PeerClosed { have: 0 };
-        assert_eq!(failed(&closed), (RDMA_CM_EVENT_REJECTED, libc::ECONNRESET));
+        assert_eq!(failed(&closed, false), (RDMA_CM_EVENT_REJECTED, libc::ECONNRESET));
         let gone = FailReason::Unreachable(String::new());
-        assert_eq!(failed(&gone), (RDMA_CM_EVENT_UNREACHABLE, libc::ETIMEDOUT));
-        assert_eq!(failed(&FailReason::CrcPolicy), (RDMA_CM_EVENT_CONNECT_ERROR, libc::EPROTO));
+        assert_eq!(failed(&gone, false), (RDMA_CM_EVENT_UNREACHABLE, libc::ETIMEDOUT));
+        assert_eq!(
+            failed(&FailReason::CrcPolicy, false),
+            (RDMA_CM_EVENT_CONNECT_ERROR, libc::EPROTO)
+        );
     }
 
     #[test]

@@ -14,12 +14,15 @@ use ibv_sys::{
 };
 use kal_os::lock;
 use ual_cm::{Bound, ConnEvent, ReplySink};
+use vp_api::PathTerms;
 
+use super::carrier::{Carrier, Confirmed};
 use super::channel::{Channel, ChannelEvent, Pending};
 use super::endpoint::IdEndpoint;
-use super::event::Event;
+use super::event::{Event, Said};
 use super::listen::Listener;
 use super::option::{Change, Options};
+use super::ports::Held;
 use super::request::Asked;
 use crate::acks::Acks;
 use crate::adapter::Adapter;
@@ -61,14 +64,16 @@ pub(super) struct Inner {
     /// The device that it is bound to.
     pub(super) adapter: Option<Arc<Adapter>>,
     pub(super) bound: Option<Bound>,
+    /// The port that it is bound to, until it is destroyed.
+    pub(super) held: Option<Arc<Held>>,
     /// As the application sees them.
     pub(super) local: Option<SocketAddr>,
     pub(super) remote: Option<SocketAddr>,
     /// The request that it was created for, replied to or not.
     pub(super) asked: Option<Box<Asked>>,
     pub(super) party: Option<Arc<IdEndpoint>>,
-    /// The event of the connection is `RDMA_CM_EVENT_CONNECT_RESPONSE`, and the application calls rdma_establish.
-    pub(super) is_response: bool,
+    /// It got `RDMA_CM_EVENT_CONNECT_RESPONSE`: the peer is established once the application calls rdma_establish.
+    pub(super) is_unconfirmed: bool,
     /// For datagrams, until its reply.
     pub(super) question: Option<Arc<dyn ReplySink>>,
     pub(super) listener: Option<Listener>,
@@ -99,14 +104,28 @@ impl Inner {
             options: Options::default(),
             adapter: None,
             bound: None,
+            held: None,
             local: None,
             remote: None,
             asked: None,
             party: None,
-            is_response: false,
+            is_unconfirmed: false,
             question: None,
             listener: None,
         }
+    }
+
+    /// What the peer's messages have said, where the provider shows them.
+    fn said(&self) -> Said {
+        let known = self.party.as_ref().and_then(|party| {
+            let messages = party.adapter().rnic().cm_messages()?;
+            Some((messages, party.id()))
+        });
+        known.map_or_else(Said::default, |(messages, qp)| Said {
+            has_codes: true,
+            refusal: messages.refusal(qp),
+            terms: messages.terms(qp),
+        })
     }
 
     /// EINVAL in another state.
@@ -187,6 +206,16 @@ impl Id {
         }
     }
 
+    /// What the messages of both ends say of the path between their queue pairs, where the provider shows it.
+    ///
+    /// # Errors
+    /// EINVAL: the peer has not said anything yet.
+    pub(super) fn terms(&self) -> Result<PathTerms, Errno> {
+        let inner = lock(&self.inner);
+        let of_request = inner.asked.as_ref().and_then(|asked| asked.conn.terms);
+        inner.said().terms.or(of_request).ok_or(EINVAL)
+    }
+
     pub(super) fn set_option(&self, change: Change) -> Result<(), Errno> {
         let mut inner = lock(&self.inner);
         let bound = inner.state != State::Idle;
@@ -215,22 +244,42 @@ impl Id {
     /// An event of its connection from the connection manager.
     pub(super) fn on_event(self: &Arc<Self>, event: ConnEvent) {
         let mut inner = lock(&self.inner);
+        let is_passive = inner.asked.is_some();
+        let carrier = inner.party.as_ref().and_then(|party| party.carrier());
+        let has_none = carrier.is_some();
+        let by_send = carrier.filter(|carrier| is_passive && carrier.is_by_send());
+        let (waits, came) = (by_send.is_some(), by_send.is_some_and(Carrier::is_confirmed));
+        let ends = matches!(event, ConnEvent::Disconnected { .. } | ConnEvent::Broken { .. });
+        if inner.state == State::Pending && came && ends {
+            // Established before it ended.
+            self.confirm(&mut inner);
+        }
         let next = match (inner.state, &event) {
+            // The peer's application has not established it.
+            (State::Pending, ConnEvent::Established(_)) if waits => return,
             (State::Pending, ConnEvent::Established(_)) => State::Connected,
             (State::Pending, ConnEvent::Rejected { .. } | ConnEvent::Failed(_)) => State::Over,
-            (State::Connected, ConnEvent::Disconnected { .. } | ConnEvent::Broken { .. }) => {
-                State::Disconnected
-            }
+            (State::Pending, _) if waits => State::Over,
+            (State::Connected, _) if ends => State::Disconnected,
             // The queue pair was destroyed before.
             _ => return,
         };
         inner.state = next;
-        // Under the lock, so that no event is queued before it.
-        let mut event = Event::of(event, inner.asked.is_some());
-        if inner.is_response && event.kind == RDMA_CM_EVENT_ESTABLISHED {
+        let mut event = match next {
+            State::Over if ends => Event::failed(RDMA_CM_EVENT_REJECTED, libc::ECONNRESET),
+            _ => Event::of(event, is_passive, inner.said()),
+        };
+        if has_none && !is_passive && event.kind == RDMA_CM_EVENT_ESTABLISHED {
             event.kind = RDMA_CM_EVENT_CONNECT_RESPONSE;
+            inner.is_unconfirmed = true;
         }
+        // Under the lock, so that no event is queued before it.
         self.queue_event(event);
+    }
+
+    fn confirm(self: &Arc<Self>, inner: &mut Inner) {
+        inner.state = State::Connected;
+        self.queue_event(Event::plain(RDMA_CM_EVENT_ESTABLISHED));
     }
 
     /// Its attempt to connect was refused at this end.
@@ -296,5 +345,14 @@ impl Id {
         // Requests are rejected and sockets close.
         drop((queued, left));
         self.acks.wait();
+    }
+}
+
+impl Confirmed for Id {
+    fn on_confirmed(self: Arc<Self>) {
+        let mut inner = lock(&self.inner);
+        if inner.state == State::Pending && inner.asked.is_some() {
+            self.confirm(&mut inner);
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::channel::ChannelEvent;
 use super::id::{Id, Inner, State};
 use super::request::{Asked, Backlog};
 use crate::adapter::Adapter;
-use crate::errno::Errno;
+use crate::errno::{EINVAL, Errno};
 
 /// As in the kernel's rdma_ucm: also for a backlog of 0 or less.
 const MAX_BACKLOG: u32 = 1024;
@@ -76,9 +76,10 @@ impl Id {
 
     fn open(self: &Arc<Self>, inner: &mut Inner, backlog: i32) -> Result<Listener, Errno> {
         let bound = inner.bound.take().ok_or(Errno(libc::EADDRINUSE))?;
-        let adapter = match &inner.adapter {
-            Some(adapter) => adapter.clone(),
-            None => Adapter::for_address(Ipv4Addr::UNSPECIFIED.into())?,
+        let adapter = match (&inner.adapter, inner.local) {
+            (Some(adapter), _) => adapter.clone(),
+            (None, Some(local)) => Adapter::for_address(local.ip())?,
+            (None, None) => return Err(EINVAL),
         };
         let cm = adapter.cm();
         let listening = cm.listen(bound)?;

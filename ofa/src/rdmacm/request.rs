@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ual_cm::{ConnRequest, RequestId, ServiceRequest};
-use vp_api::ServiceRefusal;
+use vp_api::{PathTerms, ServiceRefusal};
 
 use super::event::{self, Conn};
 use super::port;
@@ -32,8 +32,8 @@ impl Asked {
         Self {
             request: Some(request.request),
             is_datagrams: false,
+            conn: Conn { terms: terms(&adapter, request.request), ..event::requested(request) },
             adapter,
-            conn: event::requested(request),
             local: port::from_wire(request.ends.local.address),
             remote: port::from_wire(request.ends.remote.address),
             place: Some(place),
@@ -84,6 +84,12 @@ impl Drop for Asked {
         // Refused if it was replied to.
         let _ = self.reject(&[]);
     }
+}
+
+/// What a request says of the peer's queue pair, where the provider shows it.
+fn terms(adapter: &Adapter, request: RequestId) -> Option<PathTerms> {
+    let native = ual_cm::native_request(request)?;
+    adapter.rnic().cm_messages()?.offered(native)
 }
 
 /// The number of a listener's queued requests.

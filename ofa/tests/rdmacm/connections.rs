@@ -82,7 +82,7 @@ fn a_rejection_carries_its_private_data() {
     let passive = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
     done!(warpline_rdma_reject(passive, b"no".as_ptr().cast(), 2));
     let seen = next(near);
-    assert_eq!((seen.kind, seen.status), (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED));
+    assert_eq!((seen.kind, seen.status), (RDMA_CM_EVENT_REJECTED, -libc::ECONNRESET));
     assert_eq!((seen.id, seen.data), (active, b"no".to_vec()));
     // It gets a response.
     refused!(libc::EINVAL, warpline_rdma_reject(passive, null_mut(), 0));
@@ -157,45 +157,27 @@ fn a_queue_pair_of_the_applications_gets_its_attributes_from_the_identifier() {
     call!(warpline_rdma_destroy_event_channel(channel));
 }
 
+/// On iWARP a connection is the only way to the peer (rping -q).
 #[test]
-fn a_queue_pair_of_the_applications_is_named_by_its_number() {
-    connects_by_number(RDMA_CM_EVENT_ESTABLISHED);
-}
-
-#[test]
-fn on_roce_its_event_is_the_response() {
-    on_roce("connections::on_roce_its_event_is_the_response", || {
-        connects_by_number(RDMA_CM_EVENT_CONNECT_RESPONSE);
-    });
-}
-
-/// The `event` is that of the side that connects.
-fn connects_by_number(event: u32) {
+fn on_iwarp_a_queue_pair_in_init_is_connected_by_its_number() {
     let pair = Pair::new();
-    let id = id_on(pair.near);
     let (door, at) = listener(pair.far);
-    done!(warpline_rdma_resolve_addr(id, null_mut(), c_address(&at), 1000));
-    expect(pair.near, RDMA_CM_EVENT_ADDR_RESOLVED);
-    done!(warpline_rdma_resolve_route(id, 1000));
-    expect(pair.near, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    let id = id_on(pair.near);
+    resolve(id, pair.near, &at);
     // A queue pair without an identifier.
-    let other = id_on(pair.near);
-    done!(warpline_rdma_bind_addr(other, c_address("127.0.0.1:0")));
-    create_qp(other);
+    let other = resolved(pair.near, &at);
     let qp = std::mem::replace(&mut shown(other).qp, null_mut());
-    // SAFETY: it lives.
-    let number = unsafe { (*qp).qp_num };
     refused!(libc::EINVAL, warpline_rdma_connect(id, null_mut()));
     let mut param = params(&[]);
-    param.qp_num = number ^ 0x00ab_cdef;
-    refused!(libc::EINVAL, warpline_rdma_connect(id, &raw mut param));
-    param.qp_num = number;
+    // SAFETY: it lives.
+    param.qp_num = unsafe { (*qp).qp_num };
     done!(warpline_rdma_connect(id, &raw mut param));
     let passive = requested(pair.far);
     done!(warpline_rdma_accept(passive, null_mut()));
-    assert_eq!(expect(pair.near, event), id);
-    done!(warpline_rdma_establish(id));
+    assert_eq!(expect(pair.near, RDMA_CM_EVENT_ESTABLISHED), id);
     expect(pair.far, RDMA_CM_EVENT_ESTABLISHED);
+    // As rping does.
+    done!(warpline_rdma_establish(id));
     // A queue pair belongs to one connection: another identifier cannot use it.
     let third = resolved(pair.near, &at);
     let own = std::mem::replace(&mut shown(third).qp, qp);
@@ -211,4 +193,87 @@ fn connects_by_number(event: u32) {
         done!(warpline_rdma_destroy_id(id));
     }
     pair.end();
+}
+
+#[test]
+fn without_a_queue_pair_the_number_is_only_carried() {
+    carries(0);
+}
+
+#[test]
+fn on_roce_without_a_queue_pair_the_number_is_carried_to_the_peer() {
+    on_roce("connections::on_roce_without_a_queue_pair_the_number_is_carried_to_the_peer", || {
+        carries(u32::MAX);
+    });
+}
+
+/// Two ends without queue pairs; `seen`: the bits of the numbers that the peer sees. iWARP's messages have no field for
+/// them.
+fn carries(seen: u32) {
+    let (near, far) = (channel(), channel());
+    let (door, at) = listener(far);
+    // In RESET, so that it takes no part on iWARP, either.
+    let other = id_on(near);
+    resolve(other, near, &at);
+    let cq = call!(warpline_ibv_create_cq(shown(other).verbs, 4, null_mut(), null_mut(), 0));
+    let mut init = ibv_qp_init_attr { send_cq: cq, recv_cq: cq, ..attr() };
+    let qp = call!(warpline_ibv_create_qp(shown(other).pd, &raw mut init));
+    // SAFETY: it lives.
+    let own = unsafe { (*qp).qp_num };
+    for (number, is_established) in [(0x4321, true), (own, true), (own, false)] {
+        let active = id_on(near);
+        resolve(active, near, &at);
+        refused!(libc::EINVAL, warpline_rdma_establish(active));
+        let mut param = params(b"client");
+        param.qp_num = number;
+        done!(warpline_rdma_connect(active, &raw mut param));
+        let request = fetch(far);
+        assert_eq!(
+            (request.event, data_of(request)),
+            (RDMA_CM_EVENT_CONNECT_REQUEST, b"client".to_vec())
+        );
+        assert_eq!(conn_of(request).qp_num, number & seen);
+        let passive = request.id;
+        done!(warpline_rdma_ack_cm_event(request));
+        param = params(b"server");
+        param.qp_num = 0x8765;
+        done!(warpline_rdma_accept(passive, &raw mut param));
+        let response = fetch(near);
+        assert_eq!((response.event, response.status), (RDMA_CM_EVENT_CONNECT_RESPONSE, 0));
+        assert_eq!((response.id, data_of(response)), (active, b"server".to_vec()));
+        assert_eq!(conn_of(response).qp_num, 0x8765 & seen);
+        done!(warpline_rdma_ack_cm_event(response));
+        // rdma_establish(3): the peer gets its event only now.
+        assert!(!has_event(far));
+        let mut ended = Vec::new();
+        if is_established {
+            done!(warpline_rdma_establish(active));
+            assert_eq!(expect(far, RDMA_CM_EVENT_ESTABLISHED), passive);
+            refused!(libc::EINVAL, warpline_rdma_establish(active));
+            done!(warpline_rdma_disconnect(active));
+            assert_eq!(expect(near, RDMA_CM_EVENT_DISCONNECTED), active);
+            assert_eq!(expect(far, RDMA_CM_EVENT_DISCONNECTED), passive);
+        } else {
+            done!(warpline_rdma_destroy_id(active));
+            ended.push(active);
+            let seen = next(far);
+            assert_eq!((seen.kind, seen.id), (RDMA_CM_EVENT_REJECTED, passive));
+            assert!(seen.status != 0);
+        }
+        for id in [active, passive].into_iter().filter(|id| !ended.contains(id)) {
+            done!(warpline_rdma_destroy_id(id));
+        }
+    }
+    // Nothing has happened to it.
+    // SAFETY: it lives.
+    assert_eq!(unsafe { (*qp).state }, IBV_QPS_RESET);
+    done!(warpline_ibv_destroy_qp(qp));
+    done!(warpline_ibv_destroy_cq(cq));
+    for id in [other, door] {
+        done!(warpline_rdma_destroy_id(id));
+    }
+    for channel in [near, far] {
+        assert!(!has_event(channel));
+        call!(warpline_rdma_destroy_event_channel(channel));
+    }
 }

@@ -16,7 +16,8 @@ fn a_port_is_known_when_it_is_bound_and_is_used_once() {
     let id = id_on(channel);
     done!(warpline_rdma_bind_addr(id, c_address("127.0.0.1:0")));
     let at = address_of(id);
-    assert!(!shown(id).verbs.is_null());
+    // A loopback address is of no device, as in the kernel: libfabric offers other hosts each address that is of one.
+    assert!(shown(id).verbs.is_null());
     let other = id_on(channel);
     refused!(libc::EADDRINUSE, warpline_rdma_bind_addr(other, c_address(&at)));
     assert!(TcpListener::bind(&at).is_err() && TcpStream::connect(&at).is_err());

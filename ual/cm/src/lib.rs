@@ -69,7 +69,7 @@ pub use node::{Ends, Node};
 pub use observed::{ConnectionObserver, ExtraDescriptor, Observed};
 pub use policy::{Crc, LocalStreams, Markers, Network, PeerToPeer, Policies, Policy};
 pub use private::PrivateData;
-pub use requests::{handoff, reject};
+pub use requests::{handoff, native_request, reject};
 pub use ruled::{AdapterRules, Denied};
 pub use sequence::Sequence;
 pub use service_calls::reply;

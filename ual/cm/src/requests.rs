@@ -105,6 +105,11 @@ pub(crate) fn claim_to_reply(id: RequestId, len: usize) -> Result<Asker> {
     waiting.asker.ok_or(Error::NoServiceRequest)
 }
 
+/// The provider's id of a request that waits for its reply, if the provider has a connection manager.
+pub fn native_request(request: RequestId) -> Option<u64> {
+    Some(table().get(request.0)?.native.as_ref()?.request)
+}
+
 /// Rejects a connection request of any adapter, with private data for the peer (IT-API
 /// `it_reject`).
 pub fn reject(request: RequestId, private_data: &[u8]) -> Result<()> {

@@ -86,8 +86,11 @@ pub(super) unsafe fn resolve_address(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn warpline_rdma_resolve_route(
     id: *mut rdma_cm_id,
-    _timeout_ms: c_int,
+    timeout_ms: c_int,
 ) -> c_int {
+    if timeout_ms == 0 {
+        return errno::minus(Err(EINVAL));
+    }
     // SAFETY: the caller's identifier.
     errno::minus(unsafe { resolve_route(id) })
 }

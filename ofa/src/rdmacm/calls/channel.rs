@@ -156,16 +156,17 @@ fn shown(
         return object::new(whole, Arc::new(given));
     }
     // An event for datagrams begins with the same two fields; the others are zeroes.
+    let terms = conn.terms.unwrap_or_default();
     let conn = rdma_conn_param {
         private_data,
         private_data_len,
         responder_resources: conn.responder_resources,
         initiator_depth: conn.initiator_depth,
         flow_control: 0,
-        retry_count: 0,
-        rnr_retry_count: 0,
-        srq: 0,
-        qp_num: 0,
+        retry_count: terms.retry_count,
+        rnr_retry_count: terms.rnr_retry,
+        srq: terms.srq.into(),
+        qp_num: terms.qpn,
     };
     let whole = rdma_cm_event { id, listen_id, event, status, param: cm_param { conn } };
     object::new(whole, Arc::new(given))

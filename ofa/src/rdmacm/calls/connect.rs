@@ -9,8 +9,8 @@ use ibv_sys::*;
 use super::id::{complete, id_of};
 use super::queue_pair;
 use crate::errno::{self, EINVAL, Errno};
-use crate::qp::Qp;
 use crate::rdmacm::connect::Wish;
+use crate::rdmacm::endpoint::Connects;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
@@ -33,9 +33,9 @@ pub unsafe extern "C-unwind" fn warpline_rdma_connect(
 ) -> c_int {
     // SAFETY: the caller's identifier and parameters.
     errno::minus(unsafe {
-        begin(id, param, |private, qp, wish| match private.is_datagrams() {
+        begin(id, param, |private, connects, wish| match private.is_datagrams() {
             true => private.ask(&wish),
-            false => private.connect(qp, wish),
+            false => private.connect(connects, wish),
         })
     })
 }
@@ -47,14 +47,14 @@ pub unsafe extern "C-unwind" fn warpline_rdma_accept(
 ) -> c_int {
     // SAFETY: the caller's identifier and parameters.
     errno::minus(unsafe {
-        begin(id, param, |private, qp, wish| match private.is_datagrams() {
-            true => private.answer(&qp, &wish),
-            false => private.accept(qp, wish),
+        begin(id, param, |private, connects, wish| match private.is_datagrams() {
+            true => private.answer(&connects, &wish),
+            false => private.accept(connects, wish),
         })
     })
 }
 
-type Begin = fn(&Arc<crate::rdmacm::Id>, Arc<Qp>, Wish) -> Result<(), Errno>;
+type Begin = fn(&Arc<crate::rdmacm::Id>, Connects, Wish) -> Result<(), Errno>;
 
 unsafe fn begin(
     id: *mut rdma_cm_id,
@@ -82,12 +82,10 @@ unsafe fn start(
     // SAFETY: NULL, or the caller's parameters.
     let param = unsafe { param.as_ref() };
     // SAFETY: as above.
-    let mut wish = param.map(|param| unsafe { wish(param) }).unwrap_or_default();
+    let wish = param.map(|param| unsafe { wish(param) }).unwrap_or_default();
     // SAFETY: as above.
-    wish.is_external = unsafe { (*id).qp }.is_null();
-    // SAFETY: as above.
-    let qp = unsafe { queue_pair::of(id, param.map(|param| param.qp_num)) }?;
-    begin(private, qp, wish)
+    let connects = unsafe { queue_pair::of(id, param.map(|param| param.qp_num)) }?;
+    begin(private, connects, wish)
 }
 
 unsafe fn wish(param: &rdma_conn_param) -> Wish {
@@ -96,7 +94,7 @@ unsafe fn wish(param: &rdma_conn_param) -> Wish {
         (reads(param.responder_resources), reads(param.initiator_depth));
     // SAFETY: the caller's octets, as many as it says.
     let data = unsafe { octets(param.private_data, param.private_data_len) };
-    Wish { data, responder_resources, initiator_depth, is_external: false }
+    Wish { data, responder_resources, initiator_depth }
 }
 
 unsafe fn octets(data: *const c_void, len: u8) -> Vec<u8> {
@@ -107,7 +105,7 @@ unsafe fn octets(data: *const c_void, len: u8) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec()
 }
 
-/// Follows `RDMA_CM_EVENT_CONNECT_RESPONSE`. The connection manager has established the connection already.
+/// Follows `RDMA_CM_EVENT_CONNECT_RESPONSE`: only now the peer gets `RDMA_CM_EVENT_ESTABLISHED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's identifier.
@@ -115,7 +113,7 @@ pub unsafe extern "C" fn warpline_rdma_establish(id: *mut rdma_cm_id) -> c_int {
     errno::minus(private.and_then(|private| {
         // SAFETY: as above.
         let has_qp = !unsafe { (*id).qp }.is_null();
-        if has_qp || !private.is_connected() { Err(EINVAL) } else { Ok(()) }
+        if has_qp { Err(EINVAL) } else { private.establish() }
     }))
 }
 

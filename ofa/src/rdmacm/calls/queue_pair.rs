@@ -6,39 +6,51 @@
 
 use std::any::Any;
 use std::ffi::c_int;
+use std::net::SocketAddr;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
 use ibv_sys::*;
+use vp_api::{PathTerms, Transport};
 
 use super::id::id_of;
+use crate::adapter::Adapter;
+use crate::caps;
 use crate::errno::{self, EINVAL, Errno};
 use crate::qp::Qp;
+use crate::rdmacm::datagrams::RDMA_UDP_QKEY;
+use crate::rdmacm::endpoint::Connects;
 use crate::verbs::channel::{warpline_ibv_create_comp_channel, warpline_ibv_destroy_comp_channel};
+use crate::verbs::context::PORT;
 use crate::verbs::cq::{warpline_ibv_create_cq, warpline_ibv_destroy_cq};
 use crate::verbs::qp::{create_extended, warpline_ibv_destroy_qp, warpline_ibv_modify_qp};
 use crate::verbs::srq::{create_srq_ex, warpline_ibv_create_srq, warpline_ibv_destroy_srq};
 
-/// The key of queue pairs of rdma_cm (`RDMA_UDP_QKEY` of `rdma/rdma_cma.h`).
-const RDMA_UDP_QKEY: u32 = 0x0123_4567;
-
 /// Rights of peers on a queue pair: what their memory regions grant.
 const ACCESS: u32 = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// The queue pair to connect: the identifier's, else the one with this number.
-pub(super) unsafe fn of(id: *mut rdma_cm_id, number: Option<u32>) -> Result<Arc<Qp>, Errno> {
+/// What to connect: the identifier's queue pair. Without one the number is only carried, whatever it names; except on
+/// iWARP, where a connection is the only way to the peer, a queue pair that the application has brought to INIT
+/// (rdma_init_qp_attr(3), rping -q).
+pub(super) unsafe fn of(id: *mut rdma_cm_id, number: Option<u32>) -> Result<Connects, Errno> {
     // SAFETY: the caller's identifier.
     let private = unsafe { id_of(id) }?;
     // SAFETY: as above.
     let own = unsafe { (*id).qp };
-    if own.is_null() {
-        let adapter = private.view().adapter.ok_or(EINVAL)?;
-        let found: Option<Arc<dyn Any + Send + Sync>> =
-            adapter.directory().numbered(number.ok_or(EINVAL)?).map(|qp| qp as _);
-        return found.and_then(|qp| qp.downcast().ok()).ok_or(EINVAL);
+    if !own.is_null() {
+        // SAFETY: the identifier's queue pair, which lives as long as it is there.
+        return unsafe { Qp::of(own) }.map(Connects::Qp);
     }
-    // SAFETY: the identifier's queue pair, which lives as long as it is there.
-    unsafe { Qp::of(own) }
+    let number = number.ok_or(EINVAL)?;
+    let adapter = private.view().adapter.ok_or(EINVAL)?;
+    if adapter.device().transport() == Transport::InfiniBand {
+        return Ok(Connects::Number(number));
+    }
+    let found: Option<Arc<dyn Any + Send + Sync>> =
+        adapter.directory().numbered(number).map(|qp| qp as _);
+    let found = found.and_then(|qp| qp.downcast::<Qp>().ok());
+    let ready = found.filter(|qp| qp.init().kind == IBV_QPT_RC && qp.state() == IBV_QPS_INIT);
+    Ok(ready.map_or(Connects::Number(number), Connects::Qp))
 }
 
 /// The error that a function of libibverbs left in `errno`.
@@ -310,7 +322,7 @@ pub unsafe extern "C" fn warpline_rdma_destroy_srq(id: *mut rdma_cm_id) {
     }
 }
 
-/// The attributes for the state in `attr` of a queue pair that the application creates itself. The
+/// The attributes for the state in `attr` of a queue pair that the application creates itself. On iWARP the
 /// connection changes it to RTR and RTS, so for those the mask is without the state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_init_qp_attr(
@@ -325,20 +337,73 @@ pub unsafe extern "C" fn warpline_rdma_init_qp_attr(
     // SAFETY: NULL, or the caller's number.
     let mask = unsafe { mask.as_mut() };
     errno::minus(private.and_then(|private| {
-        private.view().adapter.ok_or(EINVAL)?;
+        let view = private.view();
+        let adapter = view.adapter.as_ref().ok_or(EINVAL)?;
         let (attr, mask) = attr.zip(mask).ok_or(EINVAL)?;
-        attr.qp_access_flags = ACCESS;
-        *mask = IBV_QP_ACCESS_FLAGS;
-        match attr.qp_state {
-            // A queue pair that is connected already is past it.
-            IBV_QPS_INIT if private.is_joined() => {}
+        let by_path = adapter.device().transport() == Transport::InfiniBand;
+        *mask = match attr.qp_state {
+            // On iWARP a queue pair that is connected already is past it.
+            IBV_QPS_INIT if private.is_joined() && !by_path => IBV_QP_ACCESS_FLAGS,
             IBV_QPS_INIT => {
-                (attr.port_num, attr.pkey_index) = (1, 0);
-                *mask |= IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX;
+                (attr.port_num, attr.pkey_index) = (PORT, 0);
+                IBV_QP_ACCESS_FLAGS | IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX
             }
-            IBV_QPS_RTR | IBV_QPS_RTS => {}
+            IBV_QPS_RTR | IBV_QPS_RTS if !by_path => IBV_QP_ACCESS_FLAGS,
+            IBV_QPS_RTR => {
+                let ends = view.local.zip(view.remote).ok_or(EINVAL)?;
+                receives(attr, &private.terms()?, adapter, ends)?
+            }
+            IBV_QPS_RTS => sends(attr, &private.terms()?),
             _ => return Err(EINVAL),
-        }
+        };
+        attr.qp_access_flags = ACCESS;
         Ok(())
     }))
+}
+
+/// To RTR: the path to the peer, and how its requests are served.
+fn receives(
+    attr: &mut ibv_qp_attr,
+    terms: &PathTerms,
+    adapter: &Adapter,
+    (local, remote): (SocketAddr, SocketAddr),
+) -> Result<c_int, Errno> {
+    let (index, dgid) = adapter.device().gids()?.path(local.ip(), remote.ip()).ok_or(EINVAL)?;
+    let grh = ibv_global_route {
+        dgid: ibv_gid { raw: dgid },
+        sgid_index: index as u8,
+        hop_limit: u8::MAX,
+        ..ibv_global_route::default()
+    };
+    attr.ah_attr = ibv_ah_attr { grh, is_global: 1, port_num: PORT, ..ibv_ah_attr::default() };
+    // The packets of loopback may be larger than those of the address that stands for it.
+    let most = caps::port(adapter, &adapter.device().ports()?).active_mtu;
+    let mtu = u32::from(terms.mtu_code);
+    attr.path_mtu = if local.ip().to_canonical().is_loopback() { mtu.min(most) } else { mtu };
+    (attr.dest_qp_num, attr.rq_psn) = (terms.qpn, terms.receive_psn);
+    (attr.max_dest_rd_atomic, attr.min_rnr_timer) = (few(terms.ird), terms.min_rnr_timer);
+    Ok(IBV_QP_STATE
+        | IBV_QP_AV
+        | IBV_QP_PATH_MTU
+        | IBV_QP_DEST_QPN
+        | IBV_QP_RQ_PSN
+        | IBV_QP_MAX_DEST_RD_ATOMIC
+        | IBV_QP_MIN_RNR_TIMER)
+}
+
+/// To RTS: how this end sends.
+fn sends(attr: &mut ibv_qp_attr, terms: &PathTerms) -> c_int {
+    (attr.sq_psn, attr.timeout) = (terms.send_psn, terms.ack_timeout);
+    (attr.retry_cnt, attr.rnr_retry) = (terms.retry_count, terms.rnr_retry);
+    attr.max_rd_atomic = few(terms.ord);
+    IBV_QP_STATE
+        | IBV_QP_SQ_PSN
+        | IBV_QP_TIMEOUT
+        | IBV_QP_RETRY_CNT
+        | IBV_QP_RNR_RETRY
+        | IBV_QP_MAX_QP_RD_ATOMIC
+}
+
+fn few(reads: u16) -> u8 {
+    u8::try_from(reads).unwrap_or(u8::MAX)
 }
