@@ -14,8 +14,11 @@
 //! Descriptors that share one inode (epoll sets, eventfds, timers), and those of streams, are removed before
 //! they are closed ([`Ours`]). A child of vfork(2), posix_spawn(3) or a bare clone(2) runs no handlers: every descriptor
 //! is closed at its exec.
+//!
+//! Descriptors whose close may block, because other processes made them or write into them: [`Foreign`].
 
 mod descriptor_table;
+mod foreign;
 mod mappings;
 mod once;
 mod ours;
@@ -26,6 +29,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use descriptor_table::DescriptorTable;
+use foreign::Closer;
+pub use foreign::Foreign;
 pub use mappings::Mapped;
 use mappings::Mappings;
 pub use once::Once;
@@ -44,6 +49,8 @@ pub trait Owner: 'static {
 pub struct Descriptors {
     table: DescriptorTable,
     mappings: Mappings,
+    /// Of those that others made.
+    closer: PerProcess<Closer>,
     /// Threads between making a descriptor and recording it.
     making: AtomicU32,
     /// Threads that are about to fork.
@@ -65,6 +72,7 @@ impl Descriptors {
         Self {
             table: DescriptorTable::new(),
             mappings: Mappings::new(),
+            closer: PerProcess::new(),
             making: AtomicU32::new(0),
             forking: AtomicU32::new(0),
             generation: AtomicU32::new(0),
