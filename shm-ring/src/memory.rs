@@ -99,19 +99,20 @@ pub fn create(ring_octets: u32) -> io::Result<OwnedFd> {
     Ok(memory)
 }
 
-/// Checks memory that a peer passed, and returns the number of octets of each ring.
+/// Checks memory that a peer passed, and returns the number of octets of each ring. Does not block, whatever it passed.
 ///
 /// # Errors
 /// The reason why the memory must not be mapped.
 pub fn verify(memory: impl AsFd) -> Result<u32, Refused> {
-    if rustix::fs::fstatfs(&memory)?.f_type as i64 != TMPFS {
-        return Err(Refused::Kind);
-    }
+    // First: the question for seals does not block, whatever the peer passed, as fstatfs(2) of a file of FUSE does.
     match rustix::fs::fcntl_get_seals(&memory) {
         // A seal against execution is allowed: it has no effect here.
         Ok(set) if set & (seals() | SealFlags::WRITE | SealFlags::FUTURE_WRITE) == seals() => {}
         Ok(_) => return Err(Refused::Seals),
         Err(_) => return Err(Refused::Kind),
+    }
+    if rustix::fs::fstatfs(&memory)?.f_type as i64 != TMPFS {
+        return Err(Refused::Kind);
     }
     let size = rustix::fs::fstat(&memory)?.st_size;
     let mut about = [[0; 4]; 3];

@@ -243,9 +243,10 @@ typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
 #define RI_CAP_BASED (UINT64_C(1) << 21)          /* since 1.4: RI_ADDRESSING_BASED */
 #define RI_CAP_HOLD (UINT64_C(1) << 22)           /* since 1.4: RI_QP_HOLD */
 #define RI_CAP_SEND_IMMEDIATE (UINT64_C(1) << 23) /* since 1.4: RI_OP_SEND_IMMEDIATE */
-#define RI_CAP_LOCAL_STREAM (UINT64_C(1) << 24)   /* since 1.4: RI_STREAM_LOCAL */
+/* 1 << 24 was local streams whose doorbells were written to; not used any more. */
 #define RI_CAP_ALLOW (UINT64_C(1) << 25)          /* since 1.4: RI_QP_ALLOW */
 #define RI_CAP_DISCARD (UINT64_C(1) << 26)        /* since 1.4: RI_QP_DISCARD */
+#define RI_CAP_LOCAL_STREAM (UINT64_C(1) << 27)   /* since 1.4: RI_STREAM_LOCAL */
 
 #define RI_MODEL_LLP_STREAM 1 /* takes over a connected TCP stream: ri_qp_change.stream */
 #define RI_MODEL_NATIVE 2     /* has its own connection manager: ri_rnic_ops.native_cm */

@@ -72,9 +72,10 @@ typedef struct ri_stream {
     uint64_t probe_ns;    /* 0: never */
     uint64_t close_timeout_ns;
     /* Since 1.4, for RI_STREAM_LOCAL; the provider's, as the socket. memory: a memfd with two rings, sealed and
-     * verified; its layout, by version, is that of Warpline's crate shm-ring. The doorbells: eventfds whose
-     * counter is 1 from the start; an end that sleeps watches doorbell for edges, and the end that wakes it
-     * adds 0. */
+     * verified; its layout, by version, is that of Warpline's crate shm-ring. The doorbells: eventfds with
+     * EFD_SEMAPHORE whose counter is near its maximum. An end that sleeps watches doorbell for edges of
+     * EPOLLOUT; the end that wakes it takes 1 from its peer_doorbell: preadv2(fd, iov of 8 octets, 1, -1,
+     * RWF_NOWAIT). The peer shares flags and counter: write(2), and read(2) without that flag, could block. */
     int32_t memory, doorbell, peer_doorbell;
     uint32_t side; /* RI_SIDE_* */
 } ri_stream;

@@ -82,12 +82,12 @@ bitflags! {
         /// [`crate::SendOp::SendImmediate`]. With [`ConnectionModel::Native`] on all streams, otherwise on streams
         /// whose ends agreed on it: [`crate::StreamParams::send_immediates`].
         const SEND_IMMEDIATE = 1 << 23;
-        /// [`crate::LlpStream::local`]: shared memory in place of TCP, where both ends are on one host.
-        const LOCAL_STREAM = 1 << 24;
         /// The rights of peers through a QP can be changed: [`crate::QpChange::Allow`].
         const ALLOW = 1 << 25;
         /// The completions of a QP can be removed: [`crate::QpChange::Discard`].
         const DISCARD = 1 << 26;
+        /// [`crate::LlpStream::local`]: shared memory in place of TCP, where both ends are on one host.
+        const LOCAL_STREAM = 1 << 27;
     }
 }
 

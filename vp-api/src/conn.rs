@@ -117,8 +117,10 @@ pub struct LocalStream {
     pub memory: OwnedFd,
     /// Which of the two sides this end is.
     pub side: LocalSide,
-    /// The eventfd on which this end sleeps: the same eventfd as the peer's `peer_doorbell`. Its counter is 1 from
-    /// the start and never changes. A wake-up adds 0, which triggers an edge and cannot block.
+    /// The eventfd on which this end sleeps: the same as the peer's `peer_doorbell`. It is of semaphore kind, with a
+    /// counter near its maximum. A wake-up takes 1 by a read with `RWF_NOWAIT`, which cannot block and triggers an edge of
+    /// `EPOLLOUT` for the end that watches. A write could block, and so could any call that depends on flags of the file,
+    /// which the peer shares.
     pub doorbell: OwnedFd,
     /// The eventfd on which the peer sleeps.
     pub peer_doorbell: OwnedFd,

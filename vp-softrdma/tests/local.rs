@@ -38,7 +38,7 @@ fn put(memory: &OwnedFd, at: u64, word: u32) {
 }
 
 fn ring(peers: &LocalStream) {
-    rustix::io::write(&peers.peer_doorbell, &0u64.to_ne_bytes()).unwrap();
+    kal_os::ring(&peers.peer_doorbell);
 }
 
 /// How its stream ended.

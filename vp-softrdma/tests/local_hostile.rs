@@ -123,7 +123,7 @@ fn a_bell_without_room_does_not_stop_a_sender() {
     let ((a, _socket), (mine, peers)) = (sockets(), local_pair(RING));
     let far = shm_ring::End::map(&peers.memory, shm_ring::Side::Other).unwrap();
     let bell = || {
-        rustix::io::write(&peers.peer_doorbell, &0u64.to_ne_bytes()).unwrap();
+        kal_os::ring(&peers.peer_doorbell);
     };
     // With time limits that are longer than the test's.
     near.rts_with(a, StreamParams::new(Role::Initiator), Some(mine));

@@ -2,13 +2,15 @@
 //! can model ([`sync`]), a futex that threads sleep on ([`Gate`]), a timer with a descriptor ([`Timer`]), threads
 //! ([`spawn`]), the end of the process ([`at_exit`]), which thread watches the sockets ([`progress`]), spinning
 //! before a sleep ([`Spinner`]), files that processes share ([`allocate`]), stopped processes ([`is_stopped`]),
-//! network interfaces ([`interfaces`]), socket options ([`udp`]), advice for errors of a host ([`remedy`]),
-//! descriptors that a forked child must not keep ([`fork`]), and such whose close may wait ([`discard`]).
+//! network interfaces ([`interfaces`]), socket options ([`udp`]), advice for errors of a host ([`remedy`]), doorbells
+//! between processes ([`doorbell`]), descriptors that a forked child must not keep, or that others made ([`fork`]), and
+//! such whose close may wait ([`discard`]).
 //!
 //! Nothing here depends on RDMA or on another of our crates, or has a static: a provider that is loaded
 //! as a library has its own copy beside the host's.
 
 mod discard;
+mod doorbell;
 mod exit;
 mod file;
 pub mod fork;
@@ -27,6 +29,7 @@ pub mod udp;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use discard::discard;
+pub use doorbell::{doorbell, ring};
 pub use exit::at_exit;
 pub use file::allocate;
 pub use gate::{Gate, Slept};

@@ -3,19 +3,20 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use kal_os::fork::Foreign;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
 
-use super::message::{Kind, LEN, decode, encode};
+use super::message::{Kind, decode, encode};
+use super::receive::{Received, receive};
 use super::waiting::is_peer;
 use super::{Connection, Met, NotLocal, Place};
+use crate::fork::Host;
 
 /// A peer that was found and may not have agreed yet.
 #[derive(Debug)]
 pub struct Dialled {
-    socket: OwnedFd,
+    socket: Foreign<Host>,
     connection: Connection,
     wishes: u8,
     met: Met,
@@ -61,17 +62,13 @@ impl Dialled {
 
     /// Whether the peer has agreed; `None`: not known yet.
     pub fn advance(&mut self) -> Option<Result<(), NotLocal>> {
-        let mut octets = [0; LEN + 1];
-        let len = loop {
-            match recv(&self.socket, &mut octets[..], RecvFlags::DONTWAIT) {
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return None,
-                Err(errno) => return Some(Err(gone(errno))),
-                Ok((_, 0)) => return Some(Err(NotLocal::PeerLeft)),
-                Ok((_, len)) => break len,
-            }
+        let octets = match receive(&self.socket) {
+            Ok(None) => return None,
+            Err(why) => return Some(Err(why)),
+            Ok(Some(Received { octets, passed })) if passed.is_empty() => octets,
+            Ok(Some(_)) => return Some(Err(NotLocal::PeerMalformed)),
         };
-        let Some(message) = decode(octets.get(..len).unwrap_or(&[]), &self.connection) else {
+        let Some(message) = decode(&octets, &self.connection) else {
             return Some(Err(NotLocal::PeerMalformed));
         };
         self.met.peer_wishes = message.wishes;

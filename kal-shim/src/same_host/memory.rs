@@ -1,10 +1,10 @@
 //! Result of a rendezvous: a memfd and two doorbells. The owner of a [`Met`] owns its descriptors.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use kal_os::doorbell;
 use kal_os::fork::Descriptors;
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::fork::Host;
 
@@ -13,7 +13,7 @@ use crate::fork::Host;
 pub struct Met {
     /// The memory that the dialling end made.
     pub memory: OwnedFd,
-    /// The eventfd on which this end sleeps.
+    /// The doorbell on which this end sleeps.
     pub doorbell: OwnedFd,
     /// The one on which the peer sleeps.
     pub peer_doorbell: OwnedFd,
@@ -21,21 +21,18 @@ pub struct Met {
     pub peer_wishes: u8,
 }
 
-/// Two eventfds with a counter of 1, as [`vp_api::LocalStream`] wants them, for a [`super::Dialled`] to offer.
+/// Two doorbells, for a [`super::Dialled`] to offer.
 ///
 /// # Errors
-/// Those of eventfd(2).
+/// Those of [`doorbell`].
 pub fn doorbells() -> io::Result<[OwnedFd; 2]> {
-    let make = || {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Descriptors::make::<Host, _>(|| Ok(eventfd(1, flags)?))
-    };
+    let make = || Descriptors::make::<Host, _>(doorbell);
     Ok([make()?, make()?])
 }
 
-/// Whether a descriptor of a peer is an eventfd.
-pub(super) fn is_eventfd(fd: &OwnedFd) -> bool {
+/// Whether a descriptor of a peer is an eventfd. Does not block, whatever it is.
+pub(super) fn is_eventfd(fd: impl AsFd) -> bool {
     // Descriptors of anonymous inodes have no other name.
-    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()));
     link.is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
 }

@@ -4,11 +4,10 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use kal_os::fork::Descriptors;
+use kal_os::fork::{Descriptors, Foreign};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -17,6 +16,9 @@ use crate::fork::{Host, generation};
 
 /// Longest path of a directory: with the longest name it fits a unix socket's address.
 const MAX_DIRECTORY: usize = 46;
+
+/// Version of the rendezvous: ends of different versions do not find each other.
+pub(super) const VERSION: u32 = 2;
 
 /// Backlog of a name; one connection is expected.
 const BACKLOG: i32 = 8;
@@ -103,7 +105,7 @@ pub fn is_here(local: SocketAddr, remote: SocketAddr) -> bool {
 /// A listening socket and its file.
 #[derive(Debug)]
 pub(super) struct Bound {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: Foreign<Host>,
     file: Option<PathBuf>,
     /// A child does not remove its parent's file.
     generation: u32,
@@ -125,7 +127,7 @@ impl Place {
     fn address(&self, of: &Connection) -> Result<SocketAddrUnix, NotLocal> {
         Ok(match self {
             Self::Abstract(word) => {
-                let name = format!("warpline/1/{word}/{}", name(of));
+                let name = format!("warpline/{VERSION}/{word}/{}", name(of));
                 SocketAddrUnix::new_abstract_name(name.as_bytes())?
             }
             Self::Directory(..) => SocketAddrUnix::new(self.file(of).unwrap_or_default())?,
@@ -136,7 +138,7 @@ impl Place {
         match self {
             Self::Abstract(_) => None,
             Self::Directory(word, directory) => {
-                Some(directory.join(format!("{word}.1.{}", name(of))))
+                Some(directory.join(format!("{word}.{VERSION}.{}", name(of))))
             }
         }
     }
@@ -173,7 +175,7 @@ impl Place {
     }
 
     /// Connects to the name of a connection.
-    pub(super) fn dial(&self, of: &Connection) -> Result<OwnedFd, NotLocal> {
+    pub(super) fn dial(&self, of: &Connection) -> Result<Foreign<Host>, NotLocal> {
         self.check()?;
         let socket = socket()?;
         match rustix::net::connect(&socket, &self.address(of)?) {
@@ -187,9 +189,10 @@ impl Place {
     }
 }
 
-fn socket() -> io::Result<OwnedFd> {
+/// Anybody may write into what it is connected to.
+fn socket() -> io::Result<Foreign<Host>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Descriptors::make::<Host, _>(|| {
+    Foreign::make(|| {
         let kind = SocketType::SEQPACKET;
         Ok(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
     })
@@ -230,11 +233,11 @@ mod tests {
             Place::Abstract("mpa").address(&connection(waiting, dialling)).unwrap()
         };
         let of = |text: &str| SocketAddrUnix::new_abstract_name(text.as_bytes()).unwrap();
-        let plain = of("warpline/1/mpa/127.0.0.1:40000-7");
+        let plain = of("warpline/2/mpa/127.0.0.1:40000-7");
         assert_eq!(name("127.0.0.1:40000", "127.0.0.1:7"), plain);
         assert_eq!(name("[::ffff:127.0.0.1]:40000", "[::ffff:127.0.0.1]:7"), plain);
         assert_ne!(name("127.0.0.1:40000", "127.0.0.1:8"), plain);
-        assert_eq!(name("[fe80::1%3]:7", "[fe80::2]:9"), of("warpline/1/mpa/[fe80::1]:7-9"));
+        assert_eq!(name("[fe80::1%3]:7", "[fe80::2]:9"), of("warpline/2/mpa/[fe80::1]:7-9"));
         let longest = "[2001:db8:1111:2222:3333:4444:5555:6666]:65535";
         let longest = connection(longest, longest);
         let long = PathBuf::from(format!("/{}", "d".repeat(MAX_DIRECTORY - 1)));

@@ -46,7 +46,7 @@ fn make() -> Result<(OwnedFd, [OwnedFd; 2]), NotLocal> {
     Ok((memory(), doorbells().unwrap()))
 }
 
-fn is_good(fd: &OwnedFd) -> bool {
+fn is_good(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fstat(fd).unwrap().st_size == 4096
 }
 
@@ -56,6 +56,13 @@ fn advance(waiting: &mut Waiting) {
 
 fn inode(fd: impl AsFd) -> u64 {
     rustix::fs::fstat(fd).unwrap().st_ino
+}
+
+/// What tells eventfds apart: their inode is one.
+fn counter_id(bell: &OwnedFd) -> String {
+    let about = format!("/proc/self/fdinfo/{}", std::os::fd::AsRawFd::as_raw_fd(bell));
+    let about = std::fs::read_to_string(about).unwrap();
+    about.lines().find(|line| line.starts_with("eventfd-id:")).unwrap().to_owned()
 }
 
 /// Both ends, the usual way.
@@ -81,12 +88,8 @@ fn both_ends_share_memory_and_ring_each_other() {
         let (one, other) = meet(&HERE, tcp.connection);
         assert_eq!(inode(&one.memory), inode(&other.memory));
         assert_eq!((one.peer_wishes, other.peer_wishes), (1, 2));
-        // Each counter is 1 from the start.
         for (from, to) in [(&one, &other), (&other, &one)] {
-            rustix::io::write(&from.peer_doorbell, &4u64.to_ne_bytes()).unwrap();
-            let mut count = [0; 8];
-            rustix::io::read(&to.doorbell, &mut count).unwrap();
-            assert_eq!(u64::from_ne_bytes(count), 5);
+            assert_eq!(counter_id(&from.peer_doorbell), counter_id(&to.doorbell));
         }
     }
 }
@@ -103,7 +106,7 @@ fn a_directory_serves_as_place_and_keeps_no_file() {
     let left = || std::fs::read_dir(&directory).unwrap().count();
     assert_eq!(left(), 0);
     // As a killed process leaves it.
-    let file = directory.join(format!("test.1.{}", plain(tcp.connection)));
+    let file = directory.join(format!("test.{}.{}", place::VERSION, plain(tcp.connection)));
     let stale = raw();
     bind(&stale, &SocketAddrUnix::new(&file).unwrap()).unwrap();
     listen(&stale, 1).unwrap();
@@ -149,7 +152,7 @@ fn plain(Connection { waiting, dialling }: Connection) -> String {
 }
 
 fn name(connection: Connection) -> SocketAddrUnix {
-    let name = format!("warpline/1/test/{}", plain(connection));
+    let name = format!("warpline/{}/test/{}", place::VERSION, plain(connection));
     SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()
 }
 
@@ -196,7 +199,7 @@ fn false_messages_to_the_waiting_end_are_refused() {
     is_sent_away(NotLocal::PeerMalformed, |liar, own| {
         send_message(liar, &encode(Kind::Offer, 0, own), &good[..2]);
     });
-    is_sent_away(NotLocal::NoDescriptors, |liar, own| {
+    is_sent_away(NotLocal::PeerMalformed, |liar, own| {
         send_message(
             liar,
             &encode(Kind::Offer, 0, own),
@@ -325,7 +328,7 @@ fn another_user_is_not_the_peer() {
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         let mut child = Command::new(&program)
             .args(["--exact", "same_host::tests::another_user_is_not_the_peer", "--nocapture"])
-            .env(NAME, format!("{what}warpline/1/test/{}", plain(connection)))
+            .env(NAME, format!("{what}warpline/{}/test/{}", place::VERSION, plain(connection)))
             .uid(4321)
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -355,4 +358,73 @@ fn another_user_is_not_the_peer() {
     drop(child.stdin.take());
     child.wait().unwrap();
     drop(dialled.client);
+}
+
+/// A message with a TCP socket that has no other reference, whose close waits until the test ends: the returned peer does
+/// not read.
+fn pass_what_lingers(to: &OwnedFd, octets: &[u8], with: &[BorrowedFd<'_>]) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while std::io::Write::write(&mut socket, &[0; 65_536]).is_ok() {}
+    let long = Some(std::time::Duration::from_secs(60));
+    rustix::net::sockopt::set_socket_linger(&socket, long).unwrap();
+    send_message(to, octets, &[with, &[socket.as_fd()]].concat());
+    // In flight there is another reference.
+    drop(socket);
+    peer
+}
+
+/// The process at the other end passes descriptors whose close waits.
+#[test]
+fn no_end_waits_for_what_it_closes() {
+    let bells = doorbells().unwrap();
+    let memory = memory();
+    let offered = [memory.as_fd(), bells[0].as_fd(), bells[1].as_fd()];
+    let mut peers = Vec::new();
+    let begun = std::time::Instant::now();
+    // With an offer: none, in place of a doorbell, one too many, beside a message that has none, unread.
+    for (octets, with) in [(Kind::Offer, 0), (Kind::Offer, 2), (Kind::Offer, 3), (Kind::Go, 0)] {
+        let tcp = tcp("127.0.0.1:0", "127.0.0.1");
+        let mut waiting = Waiting::bind(HERE, tcp.connection, 1).unwrap();
+        let liars = [(); 2].map(|()| {
+            let liar = raw();
+            connect(&liar, &name(tcp.connection)).unwrap();
+            let octets = encode(octets, 0, &tcp.connection);
+            peers.push(pass_what_lingers(&liar, &octets, &offered[..with]));
+            peers.push(pass_what_lingers(&liar, &octets, &offered[..with]));
+            liar
+        });
+        waiting.advance(is_good, &mut |_: BorrowedFd<'_>| Ok(()));
+        assert_eq!(waiting.strangers, 2);
+        drop(liars);
+    }
+    // Of an end that gives up its name while callers wait.
+    let one = tcp("127.0.0.1:0", "127.0.0.1");
+    let waiting = Waiting::bind(HERE, one.connection, 1).unwrap();
+    let liar = raw();
+    connect(&liar, &name(one.connection)).unwrap();
+    peers.push(pass_what_lingers(&liar, b"x", &[]));
+    drop((waiting, liar));
+    // Of the end that dials.
+    for agrees in [true, false] {
+        let tcp = tcp("127.0.0.1:0", "127.0.0.1");
+        let squatter = raw();
+        bind(&squatter, &name(tcp.connection)).unwrap();
+        listen(&squatter, 1).unwrap();
+        let mut dialled = Dialled::dial(&HERE, tcp.connection, 2, make).unwrap();
+        let accepted = rustix::net::accept(&squatter).unwrap();
+        if agrees {
+            send_message(&accepted, &encode(Kind::Agree, 0, &tcp.connection), &[]);
+        }
+        let agree = encode(Kind::Agree, 0, &tcp.connection);
+        peers.push(pass_what_lingers(&accepted, &agree, &[]));
+        let due = if agrees { Ok(()) } else { Err(NotLocal::PeerMalformed) };
+        assert_eq!(dialled.advance(), Some(due));
+        drop(dialled);
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30), "a close waited");
+    // Those who close can end.
+    drop(peers);
 }

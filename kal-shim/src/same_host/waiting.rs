@@ -1,21 +1,16 @@
 //! The waiting end of the rendezvous: binds its name, takes only the peer's offer, and waits for the
 //! confirmation.
 
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use kal_os::fork::Descriptors;
-use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketFlags,
-    accept_with, recvmsg, send, sockopt,
-};
+use kal_os::fork::Foreign;
+use rustix::net::{SendFlags, SocketFlags, accept_with, send, sockopt};
 
 use super::memory::is_eventfd;
-use super::message::{Kind, LEN, decode, encode};
+use super::message::{Kind, decode, encode};
 use super::place::Bound;
+use super::receive::{OFFERED, receive};
 use super::{Connection, Met, NotLocal, Place, owner};
 use crate::fork::{Host, take};
 
@@ -43,12 +38,12 @@ pub struct Waiting {
 /// A caller that owns the peer's TCP socket.
 #[derive(Debug)]
 struct Caller {
-    socket: OwnedFd,
+    socket: Foreign<Host>,
     offered: Option<Met>,
 }
 
-/// Result of reading from a caller.
-enum Received {
+/// What a caller did.
+enum Did {
     Nothing,
     Agreed(Met),
     Go,
@@ -79,7 +74,7 @@ impl Waiting {
 
     /// Handles all callers that are ready. `verify`: checks the memory. `watch`: registers a descriptor, so
     /// that this is called again when it is readable; earlier ones are closed here when they have ended.
-    pub fn advance(&mut self, verify: impl Fn(&OwnedFd) -> bool, watch: Watch<'_>) {
+    pub fn advance(&mut self, verify: impl Fn(BorrowedFd<'_>) -> bool, watch: Watch<'_>) {
         loop {
             let Some(caller) = &mut self.caller else {
                 match self.accept_next(watch) {
@@ -88,14 +83,14 @@ impl Waiting {
                 }
             };
             match caller.receive(&self.connection, self.wishes, &verify) {
-                Received::Nothing => return,
-                Received::Agreed(met) => caller.offered = Some(met),
-                Received::Go => {
+                Did::Nothing => return,
+                Did::Agreed(met) => caller.offered = Some(met),
+                Did::Go => {
                     self.met = self.caller.take().and_then(|caller| caller.offered);
                     self.bound = None;
                     return;
                 }
-                Received::Wrong(why) => self.drop_caller(why),
+                Did::Wrong(why) => self.drop_caller(why),
             }
         }
     }
@@ -104,7 +99,7 @@ impl Waiting {
     fn accept_next(&mut self, watch: Watch<'_>) -> bool {
         let Some(bound) = &self.bound else { return false };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let accepted = Descriptors::make::<Host, _>(|| Ok(accept_with(&bound.socket, flags)?));
+        let accepted = Foreign::make(|| Ok(accept_with(&bound.socket, flags)?));
         let socket = match accepted {
             Ok(socket) => socket,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
@@ -159,63 +154,48 @@ impl Caller {
         &self,
         connection: &Connection,
         wishes: u8,
-        verify: impl Fn(&OwnedFd) -> bool,
-    ) -> Received {
-        let mut octets = [0; LEN + 1];
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-        let mut control = RecvAncillaryBuffer::new(&mut room);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = loop {
-            let place = &mut [IoSliceMut::new(&mut octets)];
-            match recvmsg(&self.socket, place, &mut control, flags) {
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Received::Nothing,
-                Err(Errno::CONNRESET) => return Received::Wrong(NotLocal::PeerLeft),
-                Err(errno) => return Received::Wrong(errno.into()),
-                Ok(received) if received.bytes == 0 => return Received::Wrong(NotLocal::PeerLeft),
-                Ok(received) => break received,
-            }
+        verify: impl Fn(BorrowedFd<'_>) -> bool,
+    ) -> Did {
+        let message = match receive(&self.socket) {
+            Ok(None) => return Did::Nothing,
+            Ok(Some(message)) => message,
+            Err(why) => return Did::Wrong(why),
         };
-        let mut fds: Vec<OwnedFd> = Vec::new();
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                fds.extend(rights);
-            }
-        }
-        // Without memory to record them, a child keeps them, which does no other harm.
-        fds.iter().for_each(|fd| _ = take(fd));
-        let message = decode(octets.get(..received.bytes).unwrap_or(&[]), connection);
-        // Also if this process has no descriptors left.
-        let whole = !received.flags.contains(ReturnFlags::CTRUNC);
-        let Some(message) = message else { return Received::Wrong(NotLocal::PeerMalformed) };
+        let passed = message.passed;
+        let Some(message) = decode(&message.octets, connection) else {
+            return Did::Wrong(NotLocal::PeerMalformed);
+        };
         match (message.kind, &self.offered) {
-            _ if !message.is_ours => Received::Wrong(NotLocal::OtherConnection),
-            (Kind::Offer, None) if !whole => Received::Wrong(NotLocal::NoDescriptors),
+            _ if !message.is_ours => Did::Wrong(NotLocal::OtherConnection),
             (Kind::Offer, None) => {
                 let agree = encode(Kind::Agree, wishes, connection);
-                self.take_offer(fds, message.wishes, &agree, verify)
+                self.take_offer(passed, message.wishes, &agree, verify)
             }
-            (Kind::Go, Some(_)) => Received::Go,
-            _ => Received::Wrong(NotLocal::PeerMalformed),
+            (Kind::Go, Some(_)) if passed.is_empty() => Did::Go,
+            _ => Did::Wrong(NotLocal::PeerMalformed),
         }
     }
 
     fn take_offer(
         &self,
-        fds: Vec<OwnedFd>,
+        passed: Vec<Foreign<Host>>,
         peer_wishes: u8,
         agree: &[u8],
-        verify: impl Fn(&OwnedFd) -> bool,
-    ) -> Received {
-        let Ok([memory, doorbell, peer_doorbell]) = <[OwnedFd; 3]>::try_from(fds) else {
-            return Received::Wrong(NotLocal::PeerMalformed);
+        verify: impl Fn(BorrowedFd<'_>) -> bool,
+    ) -> Did {
+        let Ok([memory, bells @ ..]) = <[Foreign<Host>; OFFERED]>::try_from(passed) else {
+            return Did::Wrong(NotLocal::PeerMalformed);
         };
-        if !verify(&memory) || !is_eventfd(&doorbell) || !is_eventfd(&peer_doorbell) {
-            return Received::Wrong(NotLocal::BadMemory);
+        if !verify(memory.as_fd()) || !bells.iter().all(is_eventfd) {
+            return Did::Wrong(NotLocal::BadMemory);
         }
+        let memory = memory.into_harmless();
+        let [doorbell, peer_doorbell] = bells.map(Foreign::into_harmless);
+        // Without memory to record them, a child keeps them, which does no other harm.
+        [&memory, &doorbell, &peer_doorbell].into_iter().for_each(|fd| _ = take(fd));
         match send(&self.socket, agree, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(_) => Received::Agreed(Met { memory, doorbell, peer_doorbell, peer_wishes }),
-            Err(_) => Received::Wrong(NotLocal::PeerLeft),
+            Ok(_) => Did::Agreed(Met { memory, doorbell, peer_doorbell, peer_wishes }),
+            Err(_) => Did::Wrong(NotLocal::PeerLeft),
         }
     }
 }

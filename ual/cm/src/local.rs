@@ -4,10 +4,10 @@
 //! the start of its rendezvous until its stream has ended: the rendezvous holds it, then the endpoint's
 //! link. The rendezvous itself is [`kal_shim::same_host`].
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kal_os::fork::PerProcess;
+use kal_os::fork::{Foreign, PerProcess};
 use kal_shim::fork::Host;
 use kal_shim::same_host::{
     Connection, Met, NotLocal, Place, Waiting, doorbells, has_headroom, is_here,
@@ -98,6 +98,9 @@ pub(crate) fn place(
     if !attrs.capabilities.contains(Capabilities::LOCAL_STREAM) {
         return Err(NotLocal::Provider);
     }
+    if Foreign::<Host>::is_full() {
+        return Err(NotLocal::Closing);
+    }
     let place = match &policy.local_dir {
         _ if is_here(ends.local.address, ends.remote.address) => Place::Abstract(word),
         Some(directory) => Place::Directory(word, directory.clone()),
@@ -130,7 +133,7 @@ pub(crate) fn make(policy: &Policy) -> Result<(OwnedFd, [OwnedFd; 2]), NotLocal>
 }
 
 /// Whether memory that was offered is a ring.
-pub(crate) fn verify(memory: &OwnedFd) -> bool {
+pub(crate) fn verify(memory: BorrowedFd<'_>) -> bool {
     match shm_ring::verify(memory) {
         Ok(_) => true,
         Err(refused) => {

@@ -60,14 +60,16 @@ impl Engine {
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]
 mod tests {
-    use std::io::{PipeWriter, Write, pipe};
+    use std::io::{PipeReader, PipeWriter, Write, pipe};
     use std::os::fd::AsFd;
     use std::sync::Arc;
 
-    use super::super::{Member, Ready, Timer};
+    use super::super::{Member, Ready, Timer, Watched};
     use super::*;
     use crate::sync::{Mutex, lock};
     use crate::testing::services;
+
+    impl Watched for PipeReader {}
 
     /// Writes to the pipe when it is called, as the handler of a CQ does.
     struct Notifies(Mutex<PipeWriter>);

@@ -4,7 +4,6 @@
 use std::cell::Cell;
 use std::io::Write;
 use std::net::Shutdown;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use rustix::io::FdFlags;
 use vp_api::{Cq, Qp, QpChange, WorkCompletion};
 use warpline_patience::{until, within};
 
-use super::{Engine, Member, Ready, Timer, Waited};
+use super::{Engine, Member, Ready, Timer, Waited, Watched};
 use crate::stream::socket::Stream;
 use crate::sync::lock;
 use crate::testing::end::{End, pair};
@@ -45,8 +44,11 @@ fn engine() -> Arc<Engine> {
     engine
 }
 
+impl Watched for UnixStream {}
+impl Watched for std::io::PipeWriter {}
+
 /// The same, with a member that has this socket.
-fn serving(socket: impl AsFd) -> (Arc<Engine>, Arc<Seen>) {
+fn serving(socket: &impl Watched) -> (Arc<Engine>, Arc<Seen>) {
     let (engine, seen) = (engine(), Arc::new(Seen::default()));
     engine.attach(ID, seen.clone(), socket).expect("room in the set");
     (engine, seen)

@@ -86,6 +86,8 @@ enum By {
 const WAKEUP: u64 = u64::MAX;
 /// Beside the id: the life line of the QP's stream.
 const LIFE_LINE: u64 = 1 << 32;
+/// Beside the id: what is watched is the doorbell of the QP's stream.
+const DOORBELL: u64 = 1 << 33;
 
 /// The wake-up eventfd in the epoll set, level-triggered.
 struct WakeupFd(Ours<OwnedFd>);
@@ -208,7 +210,7 @@ impl Engine {
         &self,
         id: u32,
         member: Arc<dyn Member>,
-        socket: impl AsFd,
+        socket: &impl Watched,
     ) -> io::Result<u32> {
         let mut members = self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         members.insert(id, member);
@@ -218,7 +220,7 @@ impl Engine {
             self.forget(id);
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        match epoll::add(&self.epoll, socket, token(id), octets()) {
+        match epoll::add(&self.epoll, socket, socket.token(id), socket.octets()) {
             Ok(()) => Ok(self.timers.begin(id)),
             Err(errno) => {
                 self.forget(id);
@@ -269,7 +271,7 @@ impl Engine {
         members.insert(own, member);
         drop(members);
         // This fails only if the socket is not in the set; then a deadline ends the stream.
-        let _ = epoll::modify(&self.epoll, stream, token(own), octets());
+        let _ = epoll::modify(&self.epoll, stream, stream.token(own), stream.octets());
         if let Some(socket) = stream.life_line() {
             let _ = epoll::modify(&self.epoll, socket, life_line(own), octets());
         }
@@ -298,10 +300,10 @@ impl Engine {
 
     /// Reports the socket's readiness once more to the next thread that looks, and room to send from now
     /// on. For a QP that has used its budget and has more to do, or that waits for room.
-    pub(crate) fn rearm(&self, id: u32, socket: impl AsFd) {
-        let events = octets() | epoll::EventFlags::OUT;
+    pub(crate) fn rearm(&self, id: u32, socket: &impl Watched) {
+        let events = socket.octets() | socket.room();
         // This fails only if the socket is not in the set; then no thread waits for it.
-        let _ = epoll::modify(&self.epoll, socket, token(id), events);
+        let _ = epoll::modify(&self.epoll, socket, socket.token(id), events);
     }
 
     /// The number of the present back-off of the engine's thread.
@@ -329,8 +331,8 @@ impl Engine {
             local.sleep();
             return true;
         }
-        let events = if room { octets() | epoll::EventFlags::OUT } else { octets() };
-        let put = epoll::add(&self.epoll, stream, token(id), events);
+        let events = if room { stream.octets() | stream.room() } else { stream.octets() };
+        let put = epoll::add(&self.epoll, stream, stream.token(id), events);
         if let Err(errno) = put {
             let message = format!(
                 "QP {id} ends its stream, for its socket cannot be watched again: {errno}; raise \
@@ -497,10 +499,11 @@ impl Engine {
 
     fn serve_member(&self, token: u64, flags: epoll::EventFlags) {
         use epoll::EventFlags as E;
+        let room = if token & DOORBELL != 0 { E::IN } else { E::OUT };
         if let Some(member) = self.member(token as u32) {
             member.on_ready(Ready {
                 life_line: token & LIFE_LINE != 0,
-                writable: flags.contains(E::OUT),
+                writable: flags.contains(room),
                 over: flags.intersects(E::RDHUP | E::HUP | E::ERR),
             });
         }
@@ -512,15 +515,44 @@ impl Engine {
     }
 }
 
-fn token(id: u32) -> epoll::EventData {
-    epoll::EventData::new_u64(id.into())
-}
-
 fn life_line(id: u32) -> epoll::EventData {
     epoll::EventData::new_u64(u64::from(id) | LIFE_LINE)
 }
 
-/// Events of data to read and of its end.
+/// What the engine watches for a member.
+pub(crate) trait Watched: AsFd {
+    /// A ring of a doorbell ([`kal_os::ring`]) is an event of room to write there, and never one of octets.
+    fn is_doorbell(&self) -> bool {
+        false
+    }
+
+    /// Events of data to read and of its end.
+    fn octets(&self) -> epoll::EventFlags {
+        use epoll::EventFlags as E;
+        if self.is_doorbell() { E::OUT | E::ET } else { octets() }
+    }
+
+    /// The event that reports room to send.
+    fn room(&self) -> epoll::EventFlags {
+        use epoll::EventFlags as E;
+        if self.is_doorbell() { E::IN } else { E::OUT }
+    }
+
+    fn token(&self, id: u32) -> epoll::EventData {
+        let doorbell = if self.is_doorbell() { DOORBELL } else { 0 };
+        epoll::EventData::new_u64(u64::from(id) | doorbell)
+    }
+}
+
+impl Watched for OwnedFd {}
+
+impl Watched for Stream {
+    fn is_doorbell(&self) -> bool {
+        self.shared().is_some()
+    }
+}
+
+/// Events of data to read and of its end, of a socket.
 fn octets() -> epoll::EventFlags {
     use epoll::EventFlags as E;
     E::IN | E::RDHUP | E::ET

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use kal_os::fork::{Descriptors, Mapped};
+use kal_os::ring;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use shm_ring::{Corrupt, End, SHORT, Side};
@@ -27,12 +28,6 @@ const FIN: u8 = 1;
 const RESET: u8 = 2;
 const TIMED_OUT: u8 = 3;
 const CORRUPT: u8 = 4;
-
-/// An edge of an eventfd whose counter is not 0. To add nothing never blocks, whatever a peer made of the
-/// counter, and of the flags of the file, which are its own, too.
-fn ring(doorbell: &Ours<OwnedFd>) {
-    let _ = rustix::io::write(&**doorbell, &0u64.to_ne_bytes());
-}
 
 /// The result of a check of the life line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +79,7 @@ impl Local {
     }
 
     fn ring(&self) {
-        ring(&self.peer_doorbell);
+        ring(&*self.peer_doorbell);
     }
 
     /// A fault ends the stream for good.
@@ -196,7 +191,7 @@ impl Local {
                 Ok(0) => match self.fall_asleep() {
                     Ok(false) => return Received::Empty,
                     // Octets are read now; the next visit sends.
-                    Ok(true) if self.full.load(Ordering::Relaxed) => ring(&self.doorbell),
+                    Ok(true) if self.full.load(Ordering::Relaxed) => ring(&*self.doorbell),
                     Ok(true) => {}
                     Err(corrupt) => return Received::Broken(self.corrupt(corrupt)),
                 },
@@ -246,7 +241,7 @@ impl Local {
         self.awake.store(false, Ordering::Relaxed);
         // The next receive reports the fault.
         if self.fall_asleep() != Ok(false) {
-            ring(&self.doorbell);
+            ring(&*self.doorbell);
         }
     }
 

@@ -304,10 +304,8 @@ pub fn goes_locally() -> bool {
 
 /// Both ends of a local stream.
 pub fn local_pair(ring_octets: u32) -> (LocalStream, LocalStream) {
-    use rustix::event::{EventfdFlags, eventfd};
     let memory = shm_ring::create(ring_octets).unwrap();
-    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    let bells = [(); 2].map(|()| eventfd(1, flags).unwrap());
+    let bells = [(); 2].map(|()| kal_os::doorbell().unwrap());
     let other = LocalStream {
         memory: memory.try_clone().unwrap(),
         side: LocalSide::Other,

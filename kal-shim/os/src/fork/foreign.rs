@@ -29,21 +29,25 @@ const THERE: &str = "it is there until this value ends";
 pub struct Foreign<O: Owner> {
     /// `None` at the end of its life only.
     fd: Option<OwnedFd>,
+    /// It may be shut down before it is closed.
+    own: bool,
     owner: PhantomData<fn() -> O>,
 }
 
 impl<O: Owner> Foreign<O> {
-    /// Makes one that a child must not keep: a socket that others write into.
+    /// Makes one that a child must not keep: a unix socket that others write into. When it is dropped they find it closed
+    /// at once.
     ///
     /// # Errors
     /// Those of `make`, and no memory.
     pub fn make(make: impl FnOnce() -> io::Result<OwnedFd>) -> io::Result<Self> {
-        Descriptors::make::<O, _>(make).map(Self::received)
+        let made = Descriptors::make::<O, _>(make)?;
+        Ok(Self { fd: Some(made), own: true, owner: PhantomData })
     }
 
     /// Takes one that another process passed. Nothing is asked of it: even fstat(2) of a file of FUSE may block.
     pub fn received(fd: OwnedFd) -> Self {
-        Self { fd: Some(fd), owner: PhantomData }
+        Self { fd: Some(fd), own: false, owner: PhantomData }
     }
 
     /// The descriptor, which was found to be of a kind whose close does not block.
@@ -66,6 +70,10 @@ impl<O: Owner> AsFd for Foreign<O> {
 impl<O: Owner> Drop for Foreign<O> {
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
+            if self.own {
+                // Not of what was received: the lock of a TCP socket may be held as long as its owner likes.
+                let _ = rustix::net::shutdown(&fd, rustix::net::Shutdown::Both);
+            }
             O::table().closer.get::<O>().close(fd);
         }
     }

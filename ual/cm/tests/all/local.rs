@@ -271,7 +271,7 @@ fn convert(at: &Side, endpoint: &Arc<TestEndpoint>, socket: OwnedFd, role: Role,
 
 fn waits(address: SocketAddr) -> bool {
     let names = std::fs::read_to_string("/proc/net/unix").unwrap();
-    names.lines().any(|line| line.contains(&format!("@warpline/1/bare/{address}-")))
+    names.lines().any(|line| line.contains(&format!("@warpline/2/bare/{address}-")))
 }
 
 #[test]

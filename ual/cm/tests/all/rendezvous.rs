@@ -50,7 +50,7 @@ pub(crate) fn unix() -> OwnedFd {
 }
 
 pub(crate) fn name(Ends(waiting, dialling): Ends) -> SocketAddrUnix {
-    let name = format!("warpline/1/mpa/{waiting}-{}", dialling.port());
+    let name = format!("warpline/2/mpa/{waiting}-{}", dialling.port());
     SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()
 }
 
@@ -59,7 +59,7 @@ fn send_message(socket: &OwnedFd, octets: &[u8]) {
     let _ = send(socket, octets, SendFlags::NOSIGNAL);
 }
 
-fn offer(socket: &OwnedFd, ends: Ends, fds: &[BorrowedFd<'_>]) {
+pub(crate) fn offer(socket: &OwnedFd, ends: Ends, fds: &[BorrowedFd<'_>]) {
     let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut room);
     control.push(SendAncillaryMessage::ScmRights(fds));

@@ -114,7 +114,7 @@ fn children_keep_no_name() {
         let (endpoint, events) = side.machine.endpoint();
         side.machine.cm.connect(&as_connectee(&endpoint), ConnectParams::new(at)).unwrap();
         let (mut tcp, from) = listener.accept().unwrap();
-        let name = format!("warpline/1/mpa/{from}-{}", at.port());
+        let name = format!("warpline/2/mpa/{from}-{}", at.port());
         let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
         let is_free = || {
             let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);

@@ -1,20 +1,22 @@
 //! A process of another user that binds the name of an end of the rendezvous, or dials it: it gets nothing, and
-//! the connection uses TCP and reports the reason.
+//! the connection uses TCP and reports the reason. It delays nobody either, whatever descriptors it passes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::net::{SendFlags, bind, connect, listen, send};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{SendFlags, accept, bind, connect, listen, send};
 use ual_cm::{AcceptParams, ConnectParams, NotLocal, Serves};
 
 use crate::common::{anywhere, as_connectee, next, runs};
 use crate::local::{Side, established, is_local, pair_of};
 use crate::rendezvous::{
-    Ends, Plain, REPLY, REQUEST, asked, disconnect_and_reset, name, policy, unix,
+    Ends, Plain, REPLY, REQUEST, asked, disconnect_and_reset, name, offer, policy, unix,
 };
 
 const ROLE: &str = "WARPLINE_STRANGER";
@@ -29,12 +31,17 @@ struct Stranger {
 }
 
 impl Stranger {
-    fn start() -> Self {
+    /// For the test of this name.
+    fn start(test: &str) -> Self {
         // The other user may have no access to the build directory.
-        let program = std::env::temp_dir().join(format!("warpline-other-{}", std::process::id()));
+        let program = std::env::temp_dir().join(format!(
+            "warpline-other-{}-{}",
+            std::process::id(),
+            test.len()
+        ));
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         let mut process = Command::new(&program)
-            .args(["--exact", NAME, "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(ROLE, "1")
             .uid(4321)
             .current_dir("/")
@@ -70,21 +77,49 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
+/// How long the close of a descriptor waits: longer than the test may take.
+const LINGERS: Duration = Duration::from_secs(60);
+
+/// Passes a TCP socket that has no other reference then, and whose close waits.
+fn pass_what_lingers(to: &OwnedFd, ends: Ends) {
+    let listener = TcpListener::bind(anywhere()).unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    // It never reads, and lives as long as this process.
+    std::mem::forget(listener.accept().unwrap());
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65_536]).is_ok() {}
+    set_socket_linger(&socket, Some(LINGERS)).unwrap();
+    offer(to, ends, &[socket.as_fd()]);
+    // If nobody has the message, or it was discarded already, this would wait.
+    std::thread::spawn(|| drop(socket));
+}
+
 /// The other user.
 fn is_told() {
     let mut now: Option<OwnedFd> = None;
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
-        let [what, waiting, dialling] = line.split(' ').collect::<Vec<_>>()[..] else { panic!() };
+        let [dialling, waiting, what] = line.rsplitn(3, ' ').collect::<Vec<_>>()[..] else {
+            panic!()
+        };
         drop(now.take());
-        let (socket, name) = (unix(), name(Ends(at(waiting), at(dialling))));
-        if what == "bind" {
+        let ends = Ends(at(waiting), at(dialling));
+        let (socket, name) = (unix(), name(ends));
+        if what.starts_with("bind") {
             bind(&socket, &name).unwrap();
             listen(&socket, 4).unwrap();
         } else {
             connect(&socket, &name).unwrap();
+        }
+        match what {
+            "bind, linger" => {
+                let socket = socket.try_clone().unwrap();
+                std::thread::spawn(move || pass_what_lingers(&accept(socket).unwrap(), ends));
+            }
+            "dial, linger" => pass_what_lingers(&socket, ends),
             // It may have been rejected.
-            let _ = send(&socket, b"hello", SendFlags::NOSIGNAL);
+            "dial" => _ = send(&socket, b"hello", SendFlags::NOSIGNAL),
+            _ => {}
         }
         now = Some(socket);
         println!("\ndone");
@@ -100,7 +135,7 @@ fn another_user_at_a_name_gets_nothing() {
     if !rustix::process::geteuid().is_root() {
         return warpline_skip::skip(NAME, warpline_skip::NOT_ROOT);
     }
-    let mut stranger = Stranger::start();
+    let mut stranger = Stranger::start(NAME);
     let (side, near) = (Side::new(policy()), Side::new(policy()));
     let (listening, listener) = (side.machine.listener(), TcpListener::bind(anywhere()).unwrap());
     let to = listener.local_addr().unwrap();
@@ -139,4 +174,56 @@ fn another_user_at_a_name_gets_nothing() {
     }
     let (pair, active, passive) = pair_of(&near, &side, "127.0.0.1:0");
     is_local(&near, &side, &pair, (active, passive));
+}
+
+/// The longest of some connections of others, beside the attack.
+fn others_are_served(near: &Side, side: &Side) -> Duration {
+    let mut longest = Duration::ZERO;
+    for _ in 0..runs() {
+        let begun = Instant::now();
+        let (pair, active, passive) = pair_of(near, side, "127.0.0.1:0");
+        longest = longest.max(begun.elapsed());
+        is_local(near, side, &pair, (active, passive));
+    }
+    longest
+}
+
+#[test]
+fn another_user_that_passes_what_lingers_delays_nobody() {
+    const NAME: &str = "strangers::another_user_that_passes_what_lingers_delays_nobody";
+    if std::env::var_os(ROLE).is_some() {
+        return is_told();
+    }
+    if !rustix::process::geteuid().is_root() {
+        return warpline_skip::skip(NAME, "not root");
+    }
+    let mut stranger = Stranger::start(NAME);
+    let (side, near) = (Side::new(policy()), Side::new(policy()));
+    let (listening, listener) = (side.machine.listener(), TcpListener::bind(anywhere()).unwrap());
+    let mut longest = Duration::ZERO;
+    for _ in 0..runs() {
+        // On the name of a peer that asks for a connection.
+        let begun = Instant::now();
+        let mut tcp = TcpStream::connect(listening.address).unwrap();
+        stranger.does("bind, linger", Ends(tcp.local_addr().unwrap(), listening.address));
+        tcp.write_all(REQUEST).unwrap();
+        let request = next(&listening.requests, "request");
+        let (endpoint, events) = side.machine.endpoint();
+        let accept = AcceptParams::default();
+        side.machine.cm.accept(&as_connectee(&endpoint), request.request, accept).unwrap();
+        assert_eq!(established(next(&events, "event")).local, Err(NotLocal::OtherUser));
+        longest = longest.max(begun.elapsed()).max(others_are_served(&near, &side));
+        disconnect_and_reset(&side, &endpoint);
+
+        // At this end's name.
+        let begun = Instant::now();
+        let Plain { mut tcp, ends, endpoint, events } = asked(&side, &listener);
+        stranger.does("dial, linger", ends);
+        tcp.write_all(REPLY).unwrap();
+        assert_eq!(established(next(&events, "event")).local, Err(NotLocal::OtherUser));
+        longest = longest.max(begun.elapsed()).max(others_are_served(&near, &side));
+        disconnect_and_reset(&side, &endpoint);
+    }
+    println!("the longest wait of others: {longest:?}");
+    assert!(longest < LINGERS / 6, "others waited {longest:?}");
 }
