@@ -1,12 +1,14 @@
 //! One end of a shared-memory connection: the producer of one ring and the consumer of the other.
 //!
 //! An end belongs to one process. The process keeps this end's positions, and the peer's positions as last read,
-//! outside the shared memory. Any thread may call, but only one at a time: two concurrent calls mix their octets,
-//! and cause no other harm.
+//! outside the shared memory. Any thread may call, but only one at a time: an end is not `Sync`. A `bell` may call the same
+//! end: it is called when the positions are consistent, and they are read again after it.
 
+use std::cell::Cell;
 use std::fmt;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 use kal_os::sync::fence;
 
@@ -40,21 +42,49 @@ type Memory = Mapping;
 #[cfg(all(test, loom))]
 type Memory = crate::loom_tests::Model;
 
+/// The ends of this process: device and inode of the memory, and the side. Two of one side would write the same octets.
+static ENDS: Mutex<Vec<(u64, u64, Side)>> = Mutex::new(Vec::new());
+
+/// The right to a side of a memory, until it is dropped.
+struct Claim((u64, u64, Side));
+
+impl Claim {
+    fn new(memory: impl AsFd, side: Side) -> Result<Self, Refused> {
+        let stat = rustix::fs::fstat(memory)?;
+        let own = (stat.st_dev, stat.st_ino, side);
+        let mut ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner);
+        if ends.contains(&own) {
+            return Err(Refused::Taken);
+        }
+        ends.push(own);
+        Ok(Self(own))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.retain(|end| *end != self.0);
+    }
+}
+
 /// One end.
 pub struct End {
     memory: Memory,
+    // Behind the memory: it is given back once that is unmapped.
+    _claim: Option<Claim>,
     /// The ring that this end writes.
     out: usize,
     /// Octets written.
-    tail: AtomicU32,
+    tail: Cell<u32>,
     /// Octets that the peer had read at the last check.
-    read_by_peer: AtomicU32,
+    read_by_peer: Cell<u32>,
     /// Octets read.
-    head: AtomicU32,
+    head: Cell<u32>,
     /// What the peer had written at the last check: a [`Written`].
-    written_by_peer: AtomicU64,
+    written_by_peer: Cell<u64>,
     /// Octets read when [`End::fall_asleep`] was called last.
-    slept_at: AtomicU32,
+    slept_at: Cell<u32>,
     /// Copies into the ring of at least this many octets bypass the caches.
     past_caches_from: usize,
 }
@@ -66,7 +96,7 @@ impl fmt::Debug for End {
 }
 
 impl End {
-    /// Verifies the memory and maps it. The descriptor is not needed afterwards.
+    /// Verifies the memory and maps it. The descriptor is not needed afterwards. A process has one end of a side.
     ///
     /// A child made by fork(2) inherits the mapping. The caller must keep the child from using [`End::range`].
     ///
@@ -74,7 +104,9 @@ impl End {
     /// The errors of [`crate::verify`], or the reason why the memory cannot be mapped.
     #[cfg(not(all(test, loom)))]
     pub fn map(memory: impl AsFd, side: Side) -> Result<Self, Refused> {
-        Mapping::new(memory).map(|memory| Self::new(memory, side))
+        let mapping = Mapping::new(&memory)?;
+        let claim = Some(Claim::new(memory, side)?);
+        Ok(Self { _claim: claim, ..Self::new(mapping, side) })
     }
 
     /// The same as [`End::map`], but copies of at least the given number of octets bypass the caches, instead of
@@ -87,15 +119,16 @@ impl End {
     pub(crate) fn new(memory: Memory, side: Side) -> Self {
         Self {
             memory,
+            _claim: None,
             out: match side {
                 Side::Maker => 0,
                 Side::Other => 1,
             },
-            tail: AtomicU32::new(0),
-            read_by_peer: AtomicU32::new(0),
-            head: AtomicU32::new(0),
-            written_by_peer: AtomicU64::new(0),
-            slept_at: AtomicU32::new(0),
+            tail: Cell::new(0),
+            read_by_peer: Cell::new(0),
+            head: Cell::new(0),
+            written_by_peer: Cell::new(0),
+            slept_at: Cell::new(0),
             past_caches_from: NON_TEMPORAL_MIN,
         }
     }
@@ -132,14 +165,14 @@ impl End {
     /// # Errors
     /// The position of the peer is impossible.
     pub fn room(&self) -> Result<u32, Corrupt> {
-        let (tail, size) = (self.tail.load(Ordering::Relaxed), self.ring_octets());
-        let seen = self.read_by_peer.load(Ordering::Relaxed);
+        let (tail, size) = (self.tail.get(), self.ring_octets());
+        let seen = self.read_by_peer.get();
         let head = self.way_out().head.0.load(Ordering::Acquire);
         // The number of octets that the peer has not read only decreases.
         if tail.wrapping_sub(head) > tail.wrapping_sub(seen) {
             return Err(Corrupt);
         }
-        self.read_by_peer.store(head, Ordering::Relaxed);
+        self.read_by_peer.set(head);
         Ok(size - tail.wrapping_sub(head))
     }
 
@@ -151,8 +184,8 @@ impl End {
 
     /// Octets that can be written, according to the peer's position at the last check.
     fn known_room(&self) -> u32 {
-        let read = self.read_by_peer.load(Ordering::Relaxed);
-        self.ring_octets() - self.tail.load(Ordering::Relaxed).wrapping_sub(read)
+        let read = self.read_by_peer.get();
+        self.ring_octets() - self.tail.get().wrapping_sub(read)
     }
 
     /// Copies the octets of `pieces` in order, as many as fit, and returns how many were copied. Calls `bell`,
@@ -164,21 +197,20 @@ impl End {
     /// # Safety
     ///
     /// Each piece is an address and a number of octets. These octets must be readable during the call, and must not
-    /// be in the memory of this end.
+    /// be in the memory of this end. The iterator must not use this end.
     pub unsafe fn write(
         &self,
         pieces: impl IntoIterator<Item = (*const u8, usize)>,
         bell: impl Fn(),
     ) -> Result<usize, Corrupt> {
-        let begin = self.tail.load(Ordering::Relaxed);
-        let (mut at, mut published) = (begin, begin);
+        let mut at = self.tail.get();
+        let mut written = 0;
         let octets = self.memory.octets(self.out);
         let mut room = self.known_room();
         'pieces: for (mut from, mut len) in pieces {
             while len > 0 {
                 if room == 0 {
-                    self.publish(at, published, &bell);
-                    published = at;
+                    at = self.publish(at, &bell);
                     room = self.room()?;
                     if room == 0 {
                         break 'pieces;
@@ -190,14 +222,15 @@ impl End {
                 unsafe { octets.write(at, from, now, self.past_caches_from) };
                 at = at.wrapping_add(now as u32);
                 (from, len, room) = (from.wrapping_add(now), len - now, room - now as u32);
-                if at.wrapping_sub(published) >= PUBLISH {
-                    self.publish(at, published, &bell);
-                    published = at;
+                written += now;
+                if at.wrapping_sub(self.tail.get()) >= PUBLISH {
+                    at = self.publish(at, &bell);
+                    room = self.known_room();
                 }
             }
         }
-        self.publish(at, published, &bell);
-        Ok(at.wrapping_sub(begin) as usize)
+        self.publish(at, &bell);
+        Ok(written)
     }
 
     /// As [`End::write`], from one slice. The peer gets few octets sooner than by [`End::write`].
@@ -222,7 +255,7 @@ impl End {
     /// [`SHORT`], or the room that was known does not suffice (see [`End::has_short_room`]).
     #[inline]
     pub fn write_short(&self, octets: &[u8; SHORT], len: usize, bell: impl Fn()) -> bool {
-        let tail = self.tail.load(Ordering::Relaxed);
+        let tail = self.tail.get();
         if len == 0 || len > SHORT.min(self.known_room() as usize) {
             return false;
         }
@@ -237,30 +270,32 @@ impl End {
         }
         let short = len as u32;
         let after = Written { tail: tail.wrapping_add(short), short };
-        self.tail.store(after.tail, Ordering::Relaxed);
+        self.tail.set(after.tail);
         published.written.store(after.word(), Ordering::Release);
         fence(Ordering::SeqCst);
-        if take(&way.asleep.0) {
-            bell();
-        }
+        let sleeps = take(&way.asleep.0);
         let ring = self.memory.octets(self.out);
         // SAFETY: a live array, not in the ring: only raw pointers to its octets exist. The ring has room.
         unsafe { ring.write(tail, octets.as_ptr(), len, usize::MAX) };
+        if sleeps {
+            bell();
+        }
         true
     }
 
-    /// Lets the peer read the octets up to position `at`.
-    fn publish(&self, at: u32, published: u32, bell: &impl Fn()) {
-        if at == published {
-            return;
+    /// Lets the peer read the octets up to position `at`; returns the position after the bell.
+    fn publish(&self, at: u32, bell: &impl Fn()) -> u32 {
+        if at == self.tail.get() {
+            return at;
         }
-        self.tail.store(at, Ordering::Relaxed);
+        self.tail.set(at);
         let way = self.way_out();
         way.published.0.written.store(Written { tail: at, short: 0 }.word(), Ordering::Release);
         fence(Ordering::SeqCst);
         if take(&way.asleep.0) {
             bell();
         }
+        self.tail.get()
     }
 
     /// Publishes the end of the stream: no more octets follow.
@@ -289,7 +324,7 @@ impl End {
     /// The position of the peer is impossible.
     #[inline]
     pub fn octets(&self) -> Result<u32, Corrupt> {
-        let head = self.head.load(Ordering::Relaxed);
+        let head = self.head.get();
         let before = self.seen();
         let seen = before.tail;
         let word = self.way_in().published.0.written.load(Ordering::Acquire);
@@ -307,7 +342,7 @@ impl End {
         {
             return Err(Corrupt);
         }
-        self.written_by_peer.store(word, Ordering::Relaxed);
+        self.written_by_peer.set(word);
         Ok(there)
     }
 
@@ -316,8 +351,7 @@ impl End {
         let published = &self.way_in().published.0;
         // The end is checked first, so that octets published before it are not overlooked.
         published.closed.load(Ordering::Acquire) != 0
-            && Written::of(published.written.load(Ordering::Acquire)).tail
-                == self.head.load(Ordering::Relaxed)
+            && Written::of(published.written.load(Ordering::Acquire)).tail == self.head.get()
     }
 
     /// Copies octets into `pieces` in order, as many as there are, and returns how many were copied. Calls `bell`,
@@ -332,20 +366,19 @@ impl End {
     /// # Safety
     ///
     /// Each piece is an address and a number of octets. These octets must be writable during the call, and must not
-    /// be in the memory of this end.
+    /// be in the memory of this end. The iterator must not use this end.
     pub unsafe fn read(
         &self,
         pieces: impl IntoIterator<Item = (*mut u8, usize)>,
         bell: impl Fn(),
     ) -> Result<usize, Corrupt> {
-        let begin = self.head.load(Ordering::Relaxed);
-        let (mut at, mut published) = (begin, begin);
-        let mut there = self.seen().tail.wrapping_sub(begin);
+        let mut at = self.head.get();
+        let mut read = 0;
+        let mut there = self.seen().tail.wrapping_sub(at);
         'pieces: for (mut to, mut len) in pieces {
             while len > 0 {
                 if there == 0 {
-                    self.give_room(at, published, &bell);
-                    published = at;
+                    at = self.give_room(at, &bell);
                     there = self.octets()?;
                     if there == 0 {
                         break 'pieces;
@@ -356,14 +389,15 @@ impl End {
                 let now = unsafe { self.copy(at, there, to, most) };
                 at = at.wrapping_add(now as u32);
                 (to, len, there) = (to.wrapping_add(now), len - now, there - now as u32);
-                if at.wrapping_sub(published) >= PUBLISH {
-                    self.give_room(at, published, &bell);
-                    published = at;
+                read += now;
+                if at.wrapping_sub(self.head.get()) >= PUBLISH {
+                    at = self.give_room(at, &bell);
+                    there = self.seen().tail.wrapping_sub(at);
                 }
             }
         }
-        self.give_room(at, published, &bell);
-        Ok(at.wrapping_sub(begin) as usize)
+        self.give_room(at, &bell);
+        Ok(read)
     }
 
     /// Copies at most `most` octets from position `at` on, where the peer wrote `there`, and returns how many.
@@ -398,12 +432,12 @@ impl End {
     /// octets of `to` it filled. `None`: [`End::read`] reads what is there.
     #[inline]
     pub fn read_short(&self, to: &mut [u8; SHORT], bell: impl Fn()) -> Option<usize> {
-        let (head, seen) = (self.head.load(Ordering::Relaxed), self.seen());
+        let (head, seen) = (self.head.get(), self.seen());
         if seen.tail.wrapping_sub(head) != seen.short {
             return None;
         }
         to.as_chunks_mut().0.copy_from_slice(&self.short(seen)?);
-        self.give_room(seen.tail, head, &bell);
+        self.give_room(seen.tail, &bell);
         Some(seen.short as usize)
     }
 
@@ -426,7 +460,7 @@ impl End {
     /// What the peer had written at the last check.
     #[inline]
     fn seen(&self) -> Written {
-        Written::of(self.written_by_peer.load(Ordering::Relaxed))
+        Written::of(self.written_by_peer.get())
     }
 
     /// As [`End::read`], to one slice.
@@ -438,13 +472,14 @@ impl End {
         unsafe { self.read([(to.as_mut_ptr(), to.len())], bell) }
     }
 
-    /// Lets the peer overwrite the octets up to position `at`.
-    fn give_room(&self, at: u32, published: u32, bell: &impl Fn()) {
-        if at != published {
-            self.head.store(at, Ordering::Relaxed);
+    /// Lets the peer overwrite the octets up to position `at`; returns the position after the bell.
+    fn give_room(&self, at: u32, bell: &impl Fn()) -> u32 {
+        if at != self.head.get() {
+            self.head.set(at);
             self.way_in().head.0.store(at, Ordering::Release);
             self.report_room(bell);
         }
+        self.head.get()
     }
 
     /// Wakes a peer that sleeps until there is room, once enough room is free.
@@ -456,7 +491,7 @@ impl End {
             return;
         }
         let tail = Written::of(way.published.0.written.load(Ordering::Acquire)).tail;
-        let there = tail.wrapping_sub(self.head.load(Ordering::Relaxed));
+        let there = tail.wrapping_sub(self.head.get());
         if there <= self.ring_octets() / 2 && take(&way.stalled.0) {
             bell();
         }
@@ -476,7 +511,7 @@ impl End {
         if wants_room {
             way_out.stalled.0.store(1, Ordering::Release);
         }
-        self.slept_at.store(self.head.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.slept_at.set(self.head.get());
         fence(Ordering::SeqCst);
         // Room may have been published without this fence.
         self.report_room(&bell);
@@ -488,7 +523,7 @@ impl End {
     /// yet cleared it, and knows the room that there is.
     pub fn is_asleep(&self) -> bool {
         self.way_in().asleep.0.load(Ordering::Relaxed) != 0
-            && self.slept_at.load(Ordering::Relaxed) == self.head.load(Ordering::Relaxed)
+            && self.slept_at.get() == self.head.get()
     }
 
     /// Whether the request of [`End::fall_asleep`] for room is still set. The peer may clear it and call its `bell`

@@ -40,6 +40,8 @@ pub enum Refused {
     Magic,
     /// Its layout is of another version.
     Version,
+    /// This process has an end of this side already.
+    Taken,
     /// An error of the operating system, by its number.
     Os(i32),
 }
@@ -52,6 +54,7 @@ impl fmt::Display for Refused {
             Self::Size => f.write_str("its size is not what its first page says"),
             Self::Magic => f.write_str("its first page is not that of a ring"),
             Self::Version => f.write_str("its layout is of another version"),
+            Self::Taken => f.write_str("this process has this end of it already"),
             Self::Os(errno) => io::Error::from_raw_os_error(*errno).fmt(f),
         }
     }
@@ -148,8 +151,6 @@ pub(crate) struct Mapping {
 
 // SAFETY: the memory belongs to no particular thread.
 unsafe impl Send for Mapping {}
-// SAFETY: a mapping gives out raw pointers, and a reference to atomics.
-unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps memory, if [`verify`] accepts it.

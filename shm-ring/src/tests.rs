@@ -292,3 +292,44 @@ mod memory {
         assert_eq!(verify(null).unwrap_err(), Refused::Kind);
     }
 }
+
+/// Its methods take `&self`, and two threads that write at once would race.
+#[test]
+fn an_end_belongs_to_one_thread_at_a_time() {
+    trait Named<Which> {
+        fn is_named() {}
+    }
+    struct ForSync;
+    impl<T: ?Sized> Named<()> for T {}
+    impl<T: ?Sized + Sync> Named<ForSync> for T {}
+    // Does not compile if both implementations apply.
+    <End as Named<_>>::is_named();
+}
+
+/// Two would race as two threads at one end do.
+#[test]
+#[cfg(not(miri))]
+fn a_process_has_one_end_of_a_side() {
+    let memory = crate::create(MIN_RING).unwrap();
+    let map = |side| End::map(&memory, side);
+    let ends = [Side::Maker, Side::Other].map(|side| map(side).unwrap());
+    assert_eq!(map(Side::Maker).unwrap_err(), crate::Refused::Taken);
+    drop(ends);
+    map(Side::Maker).unwrap();
+}
+
+/// As if the bell had been called between two calls.
+#[test]
+fn a_bell_may_use_its_end() {
+    let [near, far] = ends();
+    let long = vec![1; MIN_RING as usize / 2];
+    assert_eq!(far.fall_asleep(false, || ()), Ok(false));
+    let again = Cell::new(0);
+    let bell = || again.set(near.write_slice(&[2; 100], || ()).unwrap());
+    assert_eq!(near.write_slice(&long, bell), Ok(long.len()));
+    let mut octets = vec![0; MIN_RING as usize];
+    let read = far.read_slice(&mut octets, || ()).unwrap();
+    assert_eq!((read, again.get()), (long.len() + 100, 100));
+    assert_eq!(octets[..read].iter().filter(|octet| **octet == 2).count(), 100);
+    assert_eq!(octets[..read].iter().filter(|octet| **octet == 1).count(), long.len());
+}

@@ -481,7 +481,7 @@ impl vp_api::Qp for SoftQp {
     fn query(&self) -> VpResult<QpInfo> {
         let inner = self.inner.lock();
         let info = if inner.destroyed { Err(self.gone()) } else { Ok(inner.info(&self.context)) };
-        let stream = inner.link.as_ref().map(|link| link.stream.clone());
+        let stream = inner.link.as_ref().map(|link| link.stream.sockets());
         self.unlock_and_serve(inner);
         // A system call; made without the lock, so that a thread that serves the stream need not wait
         // for it.

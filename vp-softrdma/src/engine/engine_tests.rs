@@ -101,7 +101,7 @@ fn a_socket_that_is_reported_anew_is_so_with_its_room() {
 fn a_socket_that_is_put_back_is_reported() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let near = Stream::of(near);
-    let (engine, seen) = serving(&near);
+    let (engine, seen) = serving(&*near);
     for (room, expected) in [(false, OCTETS), (true, ROOM)] {
         engine.end_back_off(true, &mut Vec::new());
         assert!(engine.unregister(ID, &near));
@@ -117,11 +117,11 @@ fn no_state_is_kept_of_a_closed_socket() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let near = Stream::of(near);
     let (engine, seen) = (engine(), Arc::new(Seen::default()));
-    let stream = engine.attach(ID, seen.clone(), &near).expect("room in the set");
+    let stream = engine.attach(ID, seen.clone(), &*near).expect("room in the set");
     engine.set_timer(1, ID, stream, Timer::Close);
     engine.detach(ID, &near);
     assert_eq!((Arc::strong_count(&seen), engine.next_timer()), (1, None));
-    engine.attach(ID + 1, seen.clone(), &near).expect("it is not in the set any more");
+    engine.attach(ID + 1, seen.clone(), &*near).expect("it is not in the set any more");
     far.write_all(b"x").unwrap();
     assert_eq!(reports(&engine, &seen), [OCTETS]);
 }

@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use vp_api::{DeviceRef, LogLevel, Services, VpError, VpResult};
 
 use crate::fork::Ours;
-use crate::stream::socket::Stream;
+use crate::stream::socket::{Sockets, Stream};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::tuning;
 use alarm::Alarm;
@@ -236,7 +236,7 @@ impl Engine {
     }
 
     /// Ends the service of a socket and cancels its deadlines; the socket is still open.
-    pub(crate) fn detach(&self, id: u32, stream: &Stream) {
+    pub(crate) fn detach(&self, id: u32, stream: &Sockets) {
         self.timers.end(id);
         // This fails only if the socket was never added.
         let _ = epoll::delete(&self.epoll, stream);
@@ -260,7 +260,7 @@ impl Engine {
     pub(crate) fn let_linger(
         &self,
         id: u32,
-        stream: &Stream,
+        stream: &Sockets,
         make: impl FnOnce(u32, u32) -> Arc<dyn Member>,
     ) {
         // QP ids count up from 1; these count down.
@@ -317,7 +317,7 @@ impl Engine {
         let unregistered = self.unregistered.add(id);
         match stream.shared() {
             _ if !unregistered => {}
-            None => _ = epoll::delete(&self.epoll, stream),
+            None => _ = epoll::delete(&self.epoll, &**stream),
             // Its descriptor is silent until the peer rings.
             Some(local) => local.stay_awake(),
         }
@@ -332,7 +332,7 @@ impl Engine {
             return true;
         }
         let events = if room { stream.octets() | stream.room() } else { stream.octets() };
-        let put = epoll::add(&self.epoll, stream, stream.token(id), events);
+        let put = epoll::add(&self.epoll, &**stream, stream.token(id), events);
         if let Err(errno) = put {
             let message = format!(
                 "QP {id} ends its stream, for its socket cannot be watched again: {errno}; raise \
@@ -545,12 +545,6 @@ pub(crate) trait Watched: AsFd {
 }
 
 impl Watched for OwnedFd {}
-
-impl Watched for Stream {
-    fn is_doorbell(&self) -> bool {
-        self.shared().is_some()
-    }
-}
 
 /// Events of data to read and of its end, of a socket.
 fn octets() -> epoll::EventFlags {

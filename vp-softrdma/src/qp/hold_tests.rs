@@ -153,7 +153,7 @@ fn an_end_after_unread_octets_is_seen() {
     let (op, data) = (SendOp::Write { remote }, Data::Sgl(&sge));
     near.qp.post_send(&[SendWr { wr_id: 8, op, data, flags: SendFlags::SIGNALED }]).expect("room");
     near.qp.modify(QpChange::Closing).expect("nothing is under way");
-    let stream = far.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
+    let stream = far.qp.inner.lock().link.as_ref().expect("connected").stream.sockets();
     until("the end to arrive", || {
         let mut fds = [PollFd::new(&*stream, PollFlags::RDHUP)];
         poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)

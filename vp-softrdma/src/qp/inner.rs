@@ -20,7 +20,7 @@ use crate::qp::refused::terminate;
 use crate::stream::linger::{Ending, Linger};
 use crate::stream::local::Line;
 use crate::stream::rx::Stopped;
-use crate::stream::socket::Stream;
+use crate::stream::socket::Sockets;
 use crate::stream::tx::Progress;
 use crate::tuning;
 
@@ -449,13 +449,13 @@ impl Inner {
 
     /// The stream, if the engine is to report it anew: the QP's budget is used up, and there is more to
     /// do.
-    pub(crate) fn take_over_budget(&mut self, context: &Context) -> Option<Arc<Stream>> {
+    pub(crate) fn take_over_budget(&mut self, context: &Context) -> Option<Arc<Sockets>> {
         let unread = std::mem::take(&mut self.unread);
         self.link.as_ref().filter(|link| (unread || link.unsent) && !link.is_polled())?;
         self.register_again(context);
         let link = self.link.as_mut()?;
         link.reported = true;
-        Some(link.stream.clone())
+        Some(link.stream.sockets())
     }
 
     /// The engine watches the socket again. A stream that cannot be watched ends now.

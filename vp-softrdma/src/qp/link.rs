@@ -6,7 +6,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use vp_api::{AsyncEvent, Carrier, QpCounters, StreamParams, VpError, VpResult};
 
@@ -25,7 +24,7 @@ use crate::stream::tx::Outbox;
 /// A connection.
 pub(crate) struct Link {
     /// Shared with the thread that reports it to the engine anew.
-    pub(crate) stream: Arc<Stream>,
+    pub(crate) stream: Stream,
     /// The generation of the QP's stream; its deadlines name it.
     pub(crate) generation: u32,
     pub(crate) registration: Registration,
@@ -74,7 +73,7 @@ impl Link {
         stream.facts = Facts::new(&params, stream.shared().is_some());
         Self {
             inbox: Inbox::new(stream.shared().is_some()),
-            stream: Arc::new(stream),
+            stream,
             generation: 0,
             registration: Registration::default(),
             outbox: Outbox::default(),

@@ -98,7 +98,7 @@ fn after_an_arm_a_poll_leaves_the_socket_to_the_engine() {
 fn a_socket_that_cannot_be_registered_again_ends_its_stream() {
     let (reader, source) = unregistered(64);
     // Adding fails because the socket is in the set.
-    let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
+    let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.sockets();
     source.engine.attach(99, source.qp.clone(), &*stream).expect("a second place in the set");
     looks_once(&source);
     let info = source.qp.query().expect("a QP");
@@ -181,7 +181,7 @@ fn a_poll_notices_room_to_send() {
     let (reader, source) = pair(16 << 20);
     reader.read(&source);
     until("the source's socket to be full", || source.qp.poll() == Polled::Stalled);
-    let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
+    let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.sockets();
     until("room to send", || {
         reader.qp.poll();
         is_ready(&stream, PollFlags::OUT)

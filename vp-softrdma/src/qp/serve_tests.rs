@@ -53,13 +53,13 @@ fn calls(end: &End) -> u64 {
 
 /// Waits until the QP's socket holds this many octets.
 fn await_octets(end: &End, octets: usize) {
-    let stream = end.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
+    let stream = end.qp.inner.lock().link.as_ref().expect("connected").stream.sockets();
     until("octets to arrive", || rustix::io::ioctl_fionread(&*stream) == Ok(octets as u64));
 }
 
 /// Waits until the QP's socket reports this event.
 fn await_event(end: &End, event: PollFlags, mut meanwhile: impl FnMut()) {
-    let stream = end.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
+    let stream = end.qp.inner.lock().link.as_ref().expect("connected").stream.sockets();
     until("the event of the socket", || {
         meanwhile();
         let mut fds = [PollFd::new(&*stream, event)];

@@ -166,7 +166,7 @@ fn a_program_that_polls_one_cq_serves_the_peers_of_others() {
 #[test]
 fn a_deadline_ends_a_spin_while_the_peer_writes() {
     let (peer, end) = pair(64); // the initiator sends first
-    let stream = end.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.clone());
+    let stream = end.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.sockets());
     let source = [Sge { stag: peer.stag, to: peer.buffer.addr(), len: 8 }];
     let remote = Remote { stag: end.stag, to: end.buffer.addr() };
     let write = || {

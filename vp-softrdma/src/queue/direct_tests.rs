@@ -32,7 +32,7 @@ fn arrived() -> (End, End) {
 fn arrive((near, far): (End, End)) -> (End, End) {
     post_recv(&far, 7);
     send(&near, [0]);
-    let stream = far.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.clone());
+    let stream = far.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.sockets());
     until("the message to arrive", || is_ready(&stream, PollFlags::IN));
     (near, far)
 }
@@ -81,7 +81,8 @@ fn a_poller_without_room_loses_nothing() {
 fn only_the_first_of_several_goes_past_the_ring() {
     let (near, far) = arrived();
     (8..10).for_each(|wr_id| post_recv(&far, wr_id));
-    let stream = near.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.clone());
+    let stream =
+        near.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.sockets());
     send(&near, [0, 0]);
     until("all to arrive", || stream.is_delivered());
     let mut out = [WorkCompletion::BLANK; 4];

@@ -34,7 +34,7 @@ pub(crate) struct Linger {
 }
 
 struct State {
-    stream: Option<Arc<Stream>>,
+    stream: Option<Stream>,
     /// Time to the next check.
     check_ns: u64,
 }
@@ -42,15 +42,10 @@ struct State {
 impl Linger {
     /// Takes over the stream of QP `qp`, which the engine serves, until `at` at most.
     /// RFC 5040 6.2.1 [RDMAP-27]
-    pub(crate) fn start(
-        engine: &Arc<Engine>,
-        qp: u32,
-        stream: Arc<Stream>,
-        ending: Ending,
-        at: u64,
-    ) {
+    pub(crate) fn start(engine: &Arc<Engine>, qp: u32, stream: Stream, ending: Ending, at: u64) {
         let mut lingering = None;
-        engine.let_linger(qp, &stream.clone(), |id, generation| {
+        let sockets = stream.sockets();
+        engine.let_linger(qp, &sockets, |id, generation| {
             let state =
                 Mutex::new(State { stream: Some(stream), check_ns: tuning::LINGER_CHECK_NS });
             let linger = Arc::new(Self { id, generation, engine: engine.clone(), ending, state });
@@ -81,7 +76,7 @@ impl Linger {
                     Received::Broken(_) => return true,
                 }
             }
-            self.engine.rearm(self.id, stream);
+            self.engine.rearm(self.id, &**stream);
             false
         })
     }

@@ -1,6 +1,6 @@
 //! A stream whose ends are on one host: octets by shared memory, and the TCP socket as life line.
 //!
-//! Owner: one QP, under its lock, or what lingers; other threads use the descriptors only. The peer rings the
+//! Owner: one QP, under its lock, or what lingers; other threads use the descriptors only ([`Sockets`]). The peer rings the
 //! `doorbell`, which is in the engine's epoll set, when this end sleeps. It sleeps from the start, and whenever
 //! a receive found nothing; not while a thread polls all the time ([`Local::stay_awake`]): then that
 //! thread reads the memory, and neither end makes a system call.
@@ -9,7 +9,8 @@
 //! position in the memory ends the stream as a reset does, as [`Fault::Corrupt`].
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use kal_os::fork::{Descriptors, Mapped};
@@ -20,7 +21,9 @@ use shm_ring::{Corrupt, End, SHORT, Side};
 use vp_api::{LocalSide, LocalStream};
 
 use crate::fork::{Ours, SoftRdmaFds};
-use crate::stream::socket::{Fault, Piece, Received, Sent};
+#[cfg(doc)]
+use crate::stream::socket::Sockets;
+use crate::stream::socket::{Fault, Piece, Received, Room, Sent};
 
 /// What the life line reported: nothing, FIN, or a fault.
 const ALIVE: u8 = 0;
@@ -44,7 +47,7 @@ pub(crate) struct Local {
     // Before the memory: it must be forgotten before it is unmapped.
     _mapped: Mapped<SoftRdmaFds>,
     end: End,
-    doorbell: Ours<OwnedFd>,
+    doorbell: Arc<Ours<OwnedFd>>,
     peer_doorbell: Ours<OwnedFd>,
     /// A thread polls, so the peer need not ring.
     awake: AtomicBool,
@@ -65,7 +68,7 @@ impl Local {
         Ok(Self {
             _mapped: mapped,
             end,
-            doorbell: Ours::make(|| Ok(doorbell))?,
+            doorbell: Arc::new(Ours::make(|| Ok(doorbell))?),
             peer_doorbell: Ours::make(|| Ok(peer_doorbell))?,
             awake: AtomicBool::new(false),
             full: AtomicBool::new(false),
@@ -74,8 +77,8 @@ impl Local {
     }
 
     /// What the engine watches for octets and for room.
-    pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
-        self.doorbell.as_fd()
+    pub(super) fn doorbell(&self) -> Arc<Ours<OwnedFd>> {
+        self.doorbell.clone()
     }
 
     fn ring(&self) {
@@ -115,7 +118,7 @@ impl Local {
         if let Some(fault) = self.fault() {
             return Sent::Broken(fault);
         }
-        let pieces = pieces.iter().map(|piece| (piece.addr().cast_const(), piece.len()));
+        let pieces = pieces.iter().map(Piece::raw_parts);
         // SAFETY: each piece is readable for its life time, and nothing but this file's `end` names the memory.
         self.sent(unsafe { self.end.write(pieces, || self.ring()) })
     }
@@ -175,13 +178,13 @@ impl Local {
 
     /// Receives what is there into `pieces`, in order. [`Received::Empty`]: the peer rings for what comes next,
     /// unless a thread polls.
-    pub(super) fn scatter(&self, pieces: &[Piece<'_>]) -> Received {
+    pub(super) fn scatter(&self, rooms: &[Room<'_>]) -> Received {
         loop {
             // First: the peer wrote its last octets before that end.
             let over = self.over.load(Ordering::Acquire);
-            let pieces = pieces.iter().map(|piece| (piece.addr(), piece.len()));
-            // SAFETY: each piece is writable for its life time, and nothing but this file's `end` names the memory.
-            match unsafe { self.end.read(pieces, || self.ring()) } {
+            let rooms = rooms.iter().map(Room::raw_parts);
+            // SAFETY: each room is writable for its life time, and nothing but this file's `end` names the memory.
+            match unsafe { self.end.read(rooms, || self.ring()) } {
                 Ok(0) if over != ALIVE || self.end.is_over() => {
                     return self.fault().map_or(Received::Fin, Received::Broken);
                 }
@@ -191,7 +194,7 @@ impl Local {
                 Ok(0) => match self.fall_asleep() {
                     Ok(false) => return Received::Empty,
                     // Octets are read now; the next visit sends.
-                    Ok(true) if self.full.load(Ordering::Relaxed) => ring(&*self.doorbell),
+                    Ok(true) if self.full.load(Ordering::Relaxed) => ring(&**self.doorbell),
                     Ok(true) => {}
                     Err(corrupt) => return Received::Broken(self.corrupt(corrupt)),
                 },
@@ -241,7 +244,7 @@ impl Local {
         self.awake.store(false, Ordering::Relaxed);
         // The next receive reports the fault.
         if self.fall_asleep() != Ok(false) {
-            ring(&*self.doorbell);
+            ring(&**self.doorbell);
         }
     }
 

@@ -8,7 +8,7 @@ use vp_soft::memory::place::copy_out;
 use vp_soft::memory::stag_table::Use;
 
 use crate::stream::crc;
-use crate::stream::socket::Piece;
+use crate::stream::socket::{Piece, Room};
 use crate::tuning;
 
 /// As [`copy_out`]; also continues `crc` over the octets that it copied.
@@ -34,18 +34,17 @@ pub(crate) fn copy_out_summed(
 pub(crate) fn source_piece<'p>(source: &'p Use<'_>) -> Result<Piece<'p>, AccessError> {
     let len = source.len() as usize;
     let addr = source.raw(0, len)?;
-    // SAFETY: by its invariant the memory of the use lives as long as the use, which the piece
-    // borrows; system calls that send only read the piece.
+    // SAFETY: by its invariant the memory of the use lives as long as the use, which the piece borrows.
     Ok(unsafe { Piece::raw(addr, len) })
 }
 
 /// Registered memory for a system call to fill.
 #[inline]
-pub(crate) fn sink_piece<'p>(sink: &'p Use<'_>) -> Result<Piece<'p>, AccessError> {
+pub(crate) fn sink_room<'p>(sink: &'p Use<'_>) -> Result<Room<'p>, AccessError> {
     let len = sink.len() as usize;
     let addr = sink.raw_mut(0, len)?;
     // SAFETY: as for `source_piece`; `raw_mut` returns only writable memory.
-    Ok(unsafe { Piece::raw(addr, len) })
+    Ok(unsafe { Room::raw(addr, len) })
 }
 
 #[cfg(all(test, not(loom)))]

@@ -23,7 +23,7 @@ use crate::qp::context::Context;
 use crate::qp::protocol_core::ProtocolCore;
 use crate::stream::capture::{Place, Tap};
 use crate::stream::local::Local;
-use crate::stream::socket::{Fault, Piece, Received, Stream};
+use crate::stream::socket::{Fault, Received, Room, Stream};
 use crate::stream::{pool, registered};
 use crate::tuning;
 
@@ -315,7 +315,7 @@ impl Inbox {
         let received = if room_len == 0 {
             stream.recv(staging)
         } else {
-            stream.scatter(&mut [Piece::sink(room), Piece::sink(staging)])
+            stream.scatter(&mut [Room::of(room), Room::of(staging)])
         };
         if let Received::Octets(octets) = received {
             self.octets += octets as u64;
@@ -450,15 +450,15 @@ impl<'a> Sinks<'a> {
     /// Fills them, then `staging`; also returns how many octets they take. Releases the memory before the core
     /// sees anything: the core may be asked to invalidate it.
     fn read(self, stream: &Stream, staging: &mut [u8]) -> Result<(Received, usize), AccessError> {
-        let mut pieces = [Piece::EMPTY; MAX_PIECES];
-        for (piece, sink) in pieces.iter_mut().zip(self.uses.iter().flatten()) {
-            *piece = registered::sink_piece(sink)?;
+        let mut rooms = [const { Room::EMPTY }; MAX_PIECES];
+        for (room, sink) in rooms.iter_mut().zip(self.uses.iter().flatten()) {
+            *room = registered::sink_room(sink)?;
         }
-        pieces[self.count] = Piece::sink(staging);
-        let pieces = &mut pieces[..=self.count];
-        let mut received = stream.scatter(pieces);
+        rooms[self.count] = Room::of(staging);
+        let rooms = &mut rooms[..=self.count];
+        let mut received = stream.scatter(rooms);
         if received == Received::Broken(Fault::Unmapped) && self.map_blank() {
-            received = stream.scatter(pieces);
+            received = stream.scatter(rooms);
         }
         Ok((received, self.octets))
     }

@@ -8,40 +8,66 @@
 use std::io;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 use vp_api::{Carrier, LocalStream, TcpInfo};
 
+use crate::engine::Watched;
 use crate::fork::Ours;
 use crate::stream::capture::Facts;
 use crate::stream::local::{Line, Local};
 
-/// Memory for the kernel to send from or to fill, alive and unmoved for `'a`.
+/// Memory to send from, alive and unmoved for `'a`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Piece<'a> {
     iovec: libc::iovec,
-    life: PhantomData<&'a ()>,
+    life: PhantomData<&'a [u8]>,
 }
 
 impl<'a> Piece<'a> {
     /// No octets.
-    pub(crate) const EMPTY: Self = Self {
-        iovec: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 },
-        life: PhantomData,
-    };
+    pub(crate) const EMPTY: Self = Self { iovec: NOTHING, life: PhantomData };
 
-    /// Octets of ours to send.
-    pub(crate) fn source(octets: &'a [u8]) -> Self {
-        // SAFETY: the octets outlive `'a`; `gather` only reads pieces.
-        unsafe { Self::raw(octets.as_ptr().cast_mut(), octets.len()) }
+    /// Octets of ours.
+    pub(crate) fn of(octets: &'a [u8]) -> Self {
+        // SAFETY: the octets outlive `'a`.
+        unsafe { Self::raw(octets.as_ptr(), octets.len()) }
     }
 
-    /// Octets of ours to fill.
-    pub(crate) fn sink(octets: &'a mut [u8]) -> Self {
+    /// Registered memory.
+    ///
+    /// # Safety
+    ///
+    /// `len` octets at `addr` must stay mapped for `'a`.
+    pub(crate) unsafe fn raw(addr: *const u8, len: usize) -> Self {
+        let iovec = libc::iovec { iov_base: addr.cast_mut().cast(), iov_len: len };
+        Self { iovec, life: PhantomData }
+    }
+
+    pub(super) fn raw_parts(&self) -> (*const u8, usize) {
+        (self.iovec.iov_base.cast_const().cast(), self.iovec.iov_len)
+    }
+}
+
+/// Memory to fill, alive and unmoved for `'a`.
+#[repr(transparent)]
+pub(crate) struct Room<'a> {
+    iovec: libc::iovec,
+    life: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Room<'a> {
+    /// No octets.
+    pub(crate) const EMPTY: Self = Self { iovec: NOTHING, life: PhantomData };
+
+    /// Octets of ours.
+    pub(crate) fn of(octets: &'a mut [u8]) -> Self {
         // SAFETY: the octets outlive `'a` and are borrowed exclusively for it.
         unsafe { Self::raw(octets.as_mut_ptr(), octets.len()) }
     }
@@ -50,19 +76,18 @@ impl<'a> Piece<'a> {
     ///
     /// # Safety
     ///
-    /// `len` octets at `addr` must stay mapped for `'a`, and writable if given to `scatter`.
+    /// `len` octets at `addr` must stay mapped and writable for `'a`.
     pub(crate) unsafe fn raw(addr: *mut u8, len: usize) -> Self {
-        Self { iovec: libc::iovec { iov_base: addr.cast(), iov_len: len }, life: PhantomData }
+        let iovec = libc::iovec { iov_base: addr.cast(), iov_len: len };
+        Self { iovec, life: PhantomData }
     }
 
-    pub(super) fn addr(&self) -> *mut u8 {
-        self.iovec.iov_base.cast()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.iovec.iov_len
+    pub(super) fn raw_parts(&self) -> (*mut u8, usize) {
+        (self.iovec.iov_base.cast(), self.iovec.iov_len)
     }
 }
+
+const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// The result of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,17 +129,38 @@ pub(crate) enum Fault {
 /// A connected, nonblocking TCP socket; with shared memory it carries no octets.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    socket: Ours<OwnedFd>,
-    remote: Option<SocketAddr>,
+    sockets: Arc<Sockets>,
     local: Option<Box<Local>>,
     /// For captures.
     pub(crate) facts: Facts,
 }
 
-/// What becomes readable when there are octets.
-impl AsFd for Stream {
+/// The descriptors of a stream, which any thread may use at any time.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    socket: Ours<OwnedFd>,
+    remote: Option<SocketAddr>,
+    /// Of a stream that goes through shared memory.
+    doorbell: Option<Arc<Ours<OwnedFd>>>,
+}
+
+/// What reports that there are octets.
+impl AsFd for Sockets {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.local.as_ref().map_or(self.socket.as_fd(), |local| local.doorbell())
+        self.doorbell.as_ref().map_or(self.socket.as_fd(), |doorbell| doorbell.as_fd())
+    }
+}
+
+impl Watched for Sockets {
+    fn is_doorbell(&self) -> bool {
+        self.doorbell.is_some()
+    }
+}
+
+impl Deref for Stream {
+    type Target = Sockets;
+    fn deref(&self) -> &Sockets {
+        &self.sockets
     }
 }
 
@@ -128,7 +174,14 @@ impl Stream {
         // RFC 5044 5.1: FPDUs start segments when they can [MPA-32].
         sockopt::set_tcp_nodelay(&socket, true)?;
         let local = local.map(|local| Local::adopt(local).map(Box::new)).transpose()?;
-        Ok(Self { socket, remote, local, facts: Facts::default() })
+        let doorbell = local.as_ref().map(|local| local.doorbell());
+        let sockets = Arc::new(Sockets { socket, remote, doorbell });
+        Ok(Self { sockets, local, facts: Facts::default() })
+    }
+
+    /// Its descriptors.
+    pub(crate) fn sockets(&self) -> Arc<Sockets> {
+        self.sockets.clone()
     }
 
     /// A socket of whatever kind.
@@ -136,18 +189,14 @@ impl Stream {
     #[cfg(not(loom))]
     pub(crate) fn of(socket: impl Into<OwnedFd>) -> Self {
         let socket = Ours::make(|| Ok(socket.into())).expect("memory for its entry");
-        Self { socket, remote: None, local: None, facts: Facts::default() }
+        let sockets = Arc::new(Sockets { socket, remote: None, doorbell: None });
+        Self { sockets, local: None, facts: Facts::default() }
     }
 
     /// The shared memory, if octets go through it.
     #[inline]
     pub(crate) fn shared(&self) -> Option<&Local> {
         self.local.as_deref()
-    }
-
-    /// The socket, if no octets go through it.
-    pub(crate) fn life_line(&self) -> Option<BorrowedFd<'_>> {
-        self.local.as_ref().map(|_| self.socket.as_fd())
     }
 
     /// Reads the socket, which became readable although no octets go through it.
@@ -190,7 +239,8 @@ impl Stream {
         if let Some(local) = &self.local {
             return local.gather(pieces);
         }
-        let message = header(pieces);
+        // `Piece` is transparent over `iovec`.
+        let message = header(pieces.as_ptr().cast(), pieces.len());
         loop {
             // SAFETY: the header names `pieces`, each readable for its life time.
             let done = unsafe {
@@ -214,7 +264,7 @@ impl Stream {
     /// Receives what has arrived into a buffer of ours.
     pub(crate) fn recv(&self, octets: &mut [u8]) -> Received {
         if let Some(local) = &self.local {
-            return local.scatter(&[Piece::sink(octets)]);
+            return local.scatter(&[Room::of(octets)]);
         }
         loop {
             match rustix::net::recv(&self.socket, &mut *octets, RecvFlags::DONTWAIT) {
@@ -227,14 +277,15 @@ impl Stream {
         }
     }
 
-    /// Receives what has arrived into `pieces`, in order.
-    pub(crate) fn scatter(&self, pieces: &mut [Piece<'_>]) -> Received {
+    /// Receives what has arrived into `rooms`, in order.
+    pub(crate) fn scatter(&self, rooms: &mut [Room<'_>]) -> Received {
         if let Some(local) = &self.local {
-            return local.scatter(pieces);
+            return local.scatter(rooms);
         }
-        let mut message = header(pieces);
+        // `Room` is transparent over `iovec`.
+        let mut message = header(rooms.as_ptr().cast(), rooms.len());
         loop {
-            // SAFETY: the header names `pieces`, each writable for its life time.
+            // SAFETY: the header names `rooms`, each writable for its life time.
             let done = unsafe {
                 libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT)
             };
@@ -259,11 +310,18 @@ impl Stream {
         // An error means that the stream is gone already, which the next receive reports.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
     }
+}
+
+impl Sockets {
+    /// The socket, if no octets go through it.
+    pub(crate) fn life_line(&self) -> Option<BorrowedFd<'_>> {
+        self.doorbell.as_ref().map(|_| self.socket.as_fd())
+    }
 
     /// Whether the peer's TCP has everything that was sent.
     pub(crate) fn is_delivered(&self) -> bool {
         // What is in the shared memory stays there for the peer.
-        if self.local.is_some() {
+        if self.doorbell.is_some() {
             return true;
         }
         let mut queued: libc::c_int = 0;
@@ -355,13 +413,12 @@ fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// A message header for `pieces`. The kernel only reads the vector itself.
-fn header(pieces: &[Piece<'_>]) -> libc::msghdr {
+/// A message header for so many vectors, which the kernel only reads.
+fn header(vectors: *const libc::iovec, count: usize) -> libc::msghdr {
     // SAFETY: all fields are integers and pointers, for which zero is a value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    // `Piece` is transparent over `iovec`.
-    message.msg_iov = pieces.as_ptr().cast_mut().cast();
-    message.msg_iovlen = pieces.len() as _;
+    message.msg_iov = vectors.cast_mut();
+    message.msg_iovlen = count as _;
     message
 }
 
@@ -382,14 +439,14 @@ mod tests {
     fn gathers_and_scatters() {
         use std::io::{Read, Write};
         let (near, mut far) = pair();
-        assert_eq!(near.gather(&[Piece::source(b"ab"), Piece::source(b"cd")]), Sent::Octets(4));
+        assert_eq!(near.gather(&[Piece::of(b"ab"), Piece::of(b"cd")]), Sent::Octets(4));
         let mut got = [0; 4];
         far.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"abcd");
         far.write_all(b"wxyz").unwrap();
         let (mut first, mut second) = ([0; 1], [0; 8]);
         let received = loop {
-            match near.scatter(&mut [Piece::sink(&mut first), Piece::sink(&mut second)]) {
+            match near.scatter(&mut [Room::of(&mut first), Room::of(&mut second)]) {
                 Received::Empty => std::thread::yield_now(),
                 other => break other,
             }

@@ -367,7 +367,7 @@ impl Part<'_> {
     fn piece(&self) -> Result<Piece<'_>, AccessError> {
         match self {
             Self::None => Ok(Piece::EMPTY),
-            Self::Octets(octets) => Ok(Piece::source(octets)),
+            Self::Octets(octets) => Ok(Piece::of(octets)),
             Self::Registered(source) => registered::source_piece(source),
         }
     }

@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::parts::{CqParts, QpParts};
 use crate::qp::SoftQp;
 use crate::queue::cq::SoftCq;
-use crate::stream::socket::Stream;
+use crate::stream::socket::Sockets;
 
 /// A consumer that may arm, and ignores notifications.
 struct NoHandler;
@@ -114,7 +114,7 @@ impl End {
     pub(crate) fn request(&self, source: &Self) {
         self.read(source);
         let stream =
-            source.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.clone());
+            source.qp.inside(|inner, _| inner.link.as_ref().expect("connected").stream.sockets());
         until("the request to arrive", || is_ready(&stream, PollFlags::IN));
     }
 
@@ -163,7 +163,7 @@ fn sockets() -> (TcpStream, TcpStream) {
 }
 
 /// Whether poll(2) reports this of the socket, now.
-pub(crate) fn is_ready(stream: &Stream, what: PollFlags) -> bool {
+pub(crate) fn is_ready(stream: &Sockets, what: PollFlags) -> bool {
     let mut fds = [PollFd::new(stream, what)];
     poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
 }
