@@ -239,16 +239,20 @@ impl WhatArgs {
     pub(super) fn cases(&self) -> CliResult<Vec<Case>> {
         let some = |given: &[_], usual: &[_]| if given.is_empty() { usual } else { given }.to_vec();
         let mut cases = Vec::new();
-        for mode in some(&self.mode, &[Mode::Bw, Mode::Lat, Mode::Rate]) {
+        let modes = some(&self.mode, &[Mode::Bw, Mode::Lat, Mode::Rate]);
+        if let Some(why) = modes.iter().find_map(|mode| self.idle_option(*mode)) {
+            return Err(CliError::new(Exit::Usage, why).at("perf"));
+        }
+        for mode in modes {
             let sizes = if self.size.is_empty() { usual_sizes(mode) } else { &self.size };
             for (size, conns) in
                 pairs(sizes, if self.conns.is_empty() { &[1] } else { &self.conns })
             {
                 for how in self.waits() {
-                    let ops = if self.op.is_empty() {
-                        vec![Op::Write, Op::Read, Op::Send]
-                    } else {
-                        self.op.clone()
+                    let ops = match mode {
+                        _ if !self.op.is_empty() => self.op.clone(),
+                        Mode::Connect => vec![Op::Write],
+                        _ => vec![Op::Write, Op::Read, Op::Send],
                     };
                     let kinds = pairs(&ops, self.crcs());
                     for ((op, crc), local) in pairs(&kinds, self.locals()) {
@@ -267,6 +271,40 @@ impl WhatArgs {
             }
         }
         Ok(cases)
+    }
+
+    /// Why an option would have no effect on the measurements of a mode.
+    fn idle_option(&self, mode: Mode) -> Option<String> {
+        let not = |name: &str, why: &str| Some(format!("{name}: {why}; leave it out"));
+        let other_size = self.size.iter().any(|size| *size != 8);
+        let connect =
+            "connect makes one connection after the other, each with one RDMA Write of 8 octets";
+        match mode {
+            Mode::Connect if self.op.iter().any(|op| *op != Op::Write) => not("--op", connect),
+            Mode::Connect if other_size => not("--size", connect),
+            Mode::Connect if self.threads != 1 => not("--threads", connect),
+            Mode::Connect if self.srq => not("--srq", connect),
+            Mode::Connect if self.is_given(self.depth) => not("--depth", connect),
+            Mode::Connect if self.is_given(self.list) => not("--list", connect),
+            Mode::Lat if self.is_given(self.depth) => {
+                not("--depth", "lat has one message under way")
+            }
+            Mode::Lat if self.is_given(self.list) => {
+                not("--list", "lat posts one message at a time")
+            }
+            _ if other_size && self.op.contains(&Op::FetchAdd) => {
+                not("--size", "fetch-add is for 8 octets, and is measured by itself")
+            }
+            _ if self.spin.is_some() && matches!(self.wait, Some(Wait::Fd | Wait::Memory)) => {
+                not("--spin", "only a wait in a call spins")
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it differs from what it is for one message at a time.
+    fn is_given(&self, count: Option<u32>) -> bool {
+        count.is_some_and(|count| count > 1)
     }
 
     /// Options of all cases.
@@ -369,10 +407,9 @@ mod tests {
     #[test]
     fn every_combination_once() {
         assert_eq!(cases("--op write,read --mode bw --size 4k,64k --poll").unwrap().len(), 8);
-        assert_eq!(
-            cases("--op fetch-add --mode lat --size 4k,64k --poll --crc on").unwrap().len(),
-            1
-        );
+        assert_eq!(cases("--op fetch-add --mode lat --poll --crc on").unwrap().len(), 1);
+        assert_eq!(cases("--mode connect --poll --crc on").unwrap().len(), 1);
+        assert_eq!(cases("--mode connect --poll --crc on --local both").unwrap().len(), 2);
         let one = cases("--op send --mode rate --size 8 --list 4 --depth 32 --crc off --spin 0");
         let one = one.unwrap();
         assert_eq!(
@@ -387,5 +424,48 @@ mod tests {
         for bad in ["--list 65 --mode rate", "--depth 0", "--conns 0", "--threads 3 --conns 2"] {
             assert_eq!(cases(bad).unwrap_err().exit(), Exit::Usage, "{bad}");
         }
+    }
+
+    #[test]
+    fn an_option_without_effect_is_refused() {
+        for (option, line) in [
+            ("--op", "--mode connect --op send"),
+            ("--size", "--mode bw,connect --size 64k"),
+            ("--threads", "--mode connect --threads 2 --conns 2"),
+            ("--srq", "--mode connect --srq"),
+            ("--depth", "--mode connect --depth 4"),
+            ("--list", "--mode connect --depth 1 --list 2"),
+            ("--depth", "--mode lat --depth 4"),
+            ("--list", "--mode lat --list 4"),
+            ("--size", "--op fetch-add --size 64k --mode bw"),
+            ("--size", "--op write,fetch-add --size 8,64k"),
+            ("--spin", "--mode lat --wait fd --spin 5"),
+            ("--spin", "--mode lat --op write --wait memory --spin 5"),
+        ] {
+            let why = cases(line).unwrap_err();
+            assert_eq!(why.exit(), Exit::Usage, "{line}");
+            assert!(why.to_string().contains(option), "{line}: {why}");
+        }
+    }
+
+    #[test]
+    fn the_matrix_has_what_its_options_name() {
+        let matrix = |line: &str| {
+            let line = Line::try_parse_from(format!("perf {line}").split_whitespace()).unwrap();
+            assert!(line.what.is_matrix());
+            super::super::matrix::cases(&line.what)
+        };
+        let all = matrix("");
+        for (line, due) in [("--local on", Some(true)), ("--local off", Some(false))] {
+            let cases = matrix(line);
+            assert_eq!(cases.len(), all.len());
+            assert!(cases.iter().all(|case| case.local == due), "{line}");
+        }
+        assert_eq!(matrix("--local both").len(), 2 * all.len());
+        assert!(matrix("--wait fd").iter().all(|case| case.fd && !case.memory));
+        assert!(matrix("--wait memory").iter().all(|case| case.memory && !case.wait));
+        assert!(matrix("--wait call").iter().all(|case| case.wait && !case.fd));
+        assert!(matrix("--poll").iter().all(|case| !case.wait && !case.memory));
+        assert!(matrix("--crc off").iter().all(|case| case.crc == Some(false)));
     }
 }

@@ -98,9 +98,17 @@ fn chosen(what: &WhatArgs) -> CliResult<(Vec<Case>, Plan)> {
     let is_matrix = what.is_matrix();
     let cases = if is_matrix { matrix::cases(what) } else { what.cases()? };
     let mpa = has_mpa(what.device.as_deref())?;
+    let refused = |why| Err(CliError::new(Exit::Usage, why).at("perf"));
     if !mpa && what.crc.is_some() {
-        let why = "--crc: the device connects by itself; it has no MPA, and no CRC of MPA's";
-        return Err(CliError::new(Exit::Usage, why).at("perf"));
+        return refused("--crc: the device connects by itself; it has no MPA, and no CRC of MPA's");
+    }
+    if !mpa && what.local.is_some() {
+        return refused("--local: the device connects by itself; it has no local streams");
+    }
+    if what.plot.is_some() && cases.iter().all(|case| case.mode == Mode::Connect) {
+        return refused(
+            "--plot: there are charts of bw, lat and rate only; add one of these --mode",
+        );
     }
     let cases = suited(cases, mpa);
     if what.hold && !cases.iter().all(|case| matches!(case.mode, Mode::Bw | Mode::Rate)) {

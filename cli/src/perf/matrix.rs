@@ -35,10 +35,14 @@ pub(super) fn cases(what: &WhatArgs) -> Vec<Case> {
     let waits = what.waits();
     let crcs = what.crcs();
     cases.extend(extra.into_iter().filter(|case| {
-        waits.iter().any(|how| how.is_some() == case.wait)
-            && case.crc.is_some_and(|crc| crcs.contains(&crc))
+        let waits = match what.wait {
+            None => waits.iter().any(|how| how.is_some() == case.wait),
+            how => case.waiting(how) == *case,
+        };
+        waits && case.crc.is_some_and(|crc| crcs.contains(&crc))
     }));
     // Of those that wait for memory, few are possible.
     cases.retain(|case| case.check().is_ok());
-    cases
+    let carried = |case| what.locals().iter().map(move |&local| Case { local, ..case });
+    cases.into_iter().flat_map(carried).collect()
 }

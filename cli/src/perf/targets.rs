@@ -237,7 +237,7 @@ pub(super) fn verdicts(results: &[Outcome]) -> Vec<Verdict> {
 /// The verdicts as a table, if there are any.
 pub(super) fn print(verdicts: &[Verdict], out: &mut dyn Write) -> CliResult<()> {
     if verdicts.is_empty() {
-        return Ok(());
+        return Ok(writeln!(out, "\nTargets: none is for these measurements")?);
     }
     let met = verdicts.iter().filter(|verdict| verdict.met).count();
     writeln!(out, "\nTargets: {met} of {} met", verdicts.len())?;

@@ -250,6 +250,14 @@ fn bad_arguments_are_refused_with_a_reason() {
         ("local --threads 2 --mode bw", 2),
         ("local --server compute --op send --mode lat --size 8", 2),
         ("local --device nonsense --mode lat --size 8", 4),
+        ("local --mode connect --op send", 2),
+        ("local --mode connect --size 64k", 2),
+        ("local --mode lat --depth 4", 2),
+        ("local --mode lat --wait fd --spin 5", 2),
+        ("local --op fetch-add --size 64k", 2),
+        ("local --mode connect --plot x.svg", 2),
+        ("local --device vp_roce --mode lat --local off", 2),
+        ("local --device vp_roce --mode lat --crc on", 2),
         ("run 127.0.0.1:1", 4),
         ("run [::1", 2),
         ("run nowhere.invalid", 4),
@@ -359,4 +367,20 @@ fn targets_are_printed_if_requested() {
     let out = people("--op write --mode bw,rate --targets");
     assert!(out.contains("Targets: ") && out.contains("64 KiB, CRC off, of raw_max\n"), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+}
+
+/// Each connection is made at once after the one before, and must have a local stream.
+#[test]
+fn short_connections_are_local_streams_where_they_must_be() {
+    let report = local("--mode connect --local both --crc off");
+    let carried: Vec<_> = results(&report).iter().map(|one| &one["local_stream"]).collect();
+    assert!(!carried.is_empty() && carried.contains(&&Value::Bool(true)), "{report}");
+    assert!(results(&report).iter().all(|one| one["value"].as_f64().unwrap() > 0.0), "{report}");
+}
+
+/// The matrix is measured as `--local` names it.
+#[test]
+fn the_matrix_uses_tcp_with_local_off() {
+    let out = people("--local off --targets --poll --crc off");
+    assert!(out.contains("Connections are TCP.") && out.contains("Targets: "), "{out}");
 }

@@ -32,6 +32,11 @@ pub(crate) const ACCEPTS: usize = 64;
 /// few time slices. Later the connection uses TCP.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
 
+/// The same where the policy demands a local stream, so that the connection would fail otherwise.
+///
+/// *Not measured*: half of the time that the initiator waits for the MPA reply.
+pub(crate) const PATIENCE_REQUIRED: Duration = Duration::from_secs(5);
+
 /// How much longer than the close time-out a reset waits for the end of the stream. A time-out of ARCHITECTURE.md.
 ///
 /// *Not measured*: on a busy machine the provider may notice its own time-out late.

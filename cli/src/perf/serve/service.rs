@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use itapi::{ConnEvent, Error, Ia, Listen, RemoteRange};
+use itapi::{ConnEvent, Error, FailReason, Ia, Listen, RemoteRange};
 
 use super::{echo, sink};
 use crate::error::{CliError, CliResult, Exit};
@@ -82,6 +82,12 @@ impl Service {
                 eps.insert(ep.id(), ep);
             }
             while let Some((ep, event)) = events.poll()? {
+                // The client learns only that it was rejected.
+                if let ConnEvent::Failed(error) = &event
+                    && matches!(error.reason, FailReason::NoLocalStream(_))
+                {
+                    return Err(CliError::connection(Exit::Network, &event));
+                }
                 if !matches!(event, ConnEvent::Established(_)) {
                     eps.remove(&ep);
                 }

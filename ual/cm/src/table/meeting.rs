@@ -3,7 +3,7 @@
 //!
 //! The end that sends the request has a rendezvous socket next to its TCP socket, under the token of its
 //! entry, and waits for the reply only. The end that replies has an entry of its own until the other has
-//! agreed, for at most [`PATIENCE`]. If the rendezvous fails, the start-up continues over TCP and the
+//! agreed, for at most [`PATIENCE`], or [`PATIENCE_REQUIRED`]. If the rendezvous fails, the start-up continues over TCP and the
 //! connection event has the reason, unless the policy demands a local stream. A peer that dies, or an endpoint that is closed, ends the entry as any other.
 
 use std::os::fd::BorrowedFd;
@@ -19,9 +19,9 @@ use super::{ConnectionTable, Entry};
 use crate::connection::{Connectee, id_of, open};
 use crate::local::{Permit, Seeking, Shared, as_dialling, as_waiting, make, place, verify, wishes};
 use crate::node::Ends;
-use crate::policy::Policy;
+use crate::policy::{LocalStreams, Policy};
 use crate::startup::passive::Passive;
-use crate::tuning::PATIENCE;
+use crate::tuning::{PATIENCE, PATIENCE_REQUIRED};
 use crate::types::FailReason;
 
 /// A start-up whose peer was found and has not agreed yet.
@@ -86,7 +86,11 @@ impl ConnectionTable {
                     return self.conclude(token, party, start, Err(error.into()));
                 }
                 self.by_qp.insert(id_of(&**party), token);
-                self.reactor.set_timer(token, after(PATIENCE));
+                let patience = match start.agreed.policy.local {
+                    LocalStreams::Require => PATIENCE_REQUIRED,
+                    _ => PATIENCE,
+                };
+                self.reactor.set_timer(token, after(patience));
                 let party = Arc::downgrade(party);
                 let meeting = Meeting { party, dialled, permit, start };
                 self.entries.insert(token, Entry::Meeting(Box::new(meeting)));
