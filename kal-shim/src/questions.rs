@@ -4,7 +4,8 @@
 //! The thread that watches [`Questions::watched`] calls [`Questions::serve`], which does not block; any thread.
 //! The kernel identifies the client (`SO_PEERCRED`): this user, or root; others are closed without a response.
 //! At most [`CLIENTS`] at a time, the others wait; each has [`PATIENCE`] for everything, and [`LONGEST`] octets for
-//! its line. A client that dies is closed when its socket ends. Without descriptors or memory clients wait, too.
+//! its line. A client that dies is closed when its socket ends. Without descriptors or memory clients wait, too. What clients
+//! pass is closed by threads that do nothing else ([`Foreign`]).
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -14,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use kal_os::fork::Descriptors;
+use kal_os::fork::{Descriptors, Foreign};
 use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use rustix::net::{
@@ -40,7 +41,7 @@ pub struct Question {
     /// The line, without its end.
     pub line: String,
     /// The descriptor that came with it.
-    pub descriptor: Option<OwnedFd>,
+    pub descriptor: Option<Foreign<Host>>,
 }
 
 /// The socket, and its clients.
@@ -57,9 +58,9 @@ struct State {
 }
 
 struct Client {
-    socket: OwnedFd,
+    socket: Foreign<Host>,
     line: Vec<u8>,
-    descriptor: Option<OwnedFd>,
+    descriptor: Option<Foreign<Host>>,
     answer: Vec<u8>,
     sent: usize,
 }
@@ -132,7 +133,7 @@ impl State {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while self.clients.len() < CLIENTS {
             let next = || Ok(net::accept_with(&self.listener, flags)?);
-            match Descriptors::make::<Host, _>(next) {
+            match Foreign::make(next) {
                 Ok(socket) if may_ask(&socket) => self.admit(socket),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -146,7 +147,7 @@ impl State {
         self.watch_listener(Interest { readable: false, writable: false });
     }
 
-    fn admit(&mut self, socket: OwnedFd) {
+    fn admit(&mut self, socket: Foreign<Host>) {
         self.next += 1;
         let token = self.next;
         if self.reactor.add(&socket, token, Interest::READ).is_ok() {
@@ -194,16 +195,16 @@ impl Client {
     fn read(&mut self) -> Next {
         loop {
             let mut room = [0; 4096];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+            // As many as a message can have (SCM_MAX_FD): the kernel discards none here.
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
             let mut beside = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
             let read =
                 net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut room)], &mut beside, flags);
             for message in beside.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                    // Keep the first; the others are closed here.
-                    descriptors.for_each(|fd| {
-                        let _ = crate::fork::take(&fd);
+                    // Keep the first.
+                    descriptors.map(Foreign::received).for_each(|fd| {
                         self.descriptor.get_or_insert(fd);
                     });
                 }
@@ -239,7 +240,7 @@ impl Client {
     }
 }
 
-fn may_ask(socket: &OwnedFd) -> bool {
+fn may_ask(socket: impl AsFd) -> bool {
     let own = rustix::process::geteuid();
     sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }

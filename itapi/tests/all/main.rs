@@ -11,6 +11,7 @@ mod convert;
 mod data;
 mod events;
 mod existing;
+mod floods;
 mod memory;
 mod model;
 mod objects;

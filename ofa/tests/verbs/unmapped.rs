@@ -126,6 +126,53 @@ fn drop_datagrams() {
     destroy(qp);
 }
 
+/// An adapter writes there all the same; a library cannot.
+#[test]
+fn what_arrives_for_protected_memory_ends_the_process_or_the_connection() {
+    if let Ok(case) = std::env::var(CASE) {
+        return receive_protected(if case.ends_with("large") { LARGE } else { 8 });
+    }
+    let file = plain_tcp("protected");
+    let tcp = [("WARPLINE_CONFIG", file.to_str().unwrap())];
+    let roce = [("WARPLINE_VERBS_ROCE", "1")];
+    let killed = Some(libc::SIGSEGV);
+    for (case, variables, signal) in [
+        ("shared memory", &[][..], killed),
+        ("shared memory, large", &[], killed),
+        ("TCP", &tcp, killed),
+        ("TCP, large", &tcp, None),
+        ("RoCE", &roce, killed),
+        ("RoCE, large", &roce, killed),
+    ] {
+        let test = "what_arrives_for_protected_memory_ends_the_process_or_the_connection";
+        let output = again(test, case, variables);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), signal, "{case}: {}\n{err}", output.status);
+        assert!(signal.is_some() || output.status.success(), "{case}: {}\n{err}", output.status);
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+/// A message of so many octets arrives for memory that may not be written any more.
+fn receive_protected(length: u32) {
+    // The parent does not read core files.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = (near.qp(), far.qp());
+    let (at, mr) = mapped(&far, SIZE);
+    let (addr, lkey) = (at.expose_provenance() as u64, unsafe { (*mr).lkey });
+    [a, b].into_iter().for_each(to_init);
+    assert_eq!(far.recv(b, 20, &mut ibv_sge { addr, length, lkey }), 0);
+    let gid = first_gid(&near);
+    meet(a, gid, number(b));
+    meet(b, gid, number(a));
+    assert_eq!(unsafe { libc::mprotect(at, SIZE, libc::PROT_READ) }, 0);
+    assert_eq!(near.send(a, &mut wr(10, IBV_WR_SEND, &mut near.sge(0, length))), 0);
+    assert_ne!(far.completion().status, IBV_WC_SUCCESS);
+    assert_eq!(unsafe { warpline_ibv_dereg_mr(mr) }, 0);
+    [a, b].into_iter().for_each(destroy);
+}
+
 /// The octets are lost.
 #[test]
 fn a_send_from_unmapped_memory_ends_the_stream_with_a_cause() {

@@ -6,9 +6,9 @@
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use kal_os::fork::{Descriptors, Mapped};
+use kal_os::fork::{Descriptors, Foreign, Mapped};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -18,7 +18,7 @@ use rustix::net::{
 use shm_ring::{End, Side};
 use vp_api::{VpError, VpResult, VpStatus};
 
-use crate::fork::{Ours, SoftRdmaFds};
+use crate::fork::SoftRdmaFds;
 
 /// While the ring is full, the observer is checked at every so manyth write.
 const CHECK: u32 = 1024;
@@ -37,7 +37,7 @@ pub(super) struct Observer {
     // Before the memory: it must be forgotten before it is unmapped.
     _mapped: Mapped<SoftRdmaFds>,
     ring: End,
-    socket: Ours<OwnedFd>,
+    socket: Foreign<SoftRdmaFds>,
     /// Writes without room, since there was room.
     full: u32,
 }
@@ -51,13 +51,14 @@ impl Observer {
             let why = "a capture needs a Unix socket of type SOCK_SEQPACKET beside the request";
             return Err(misuse(why.into()));
         }
-        let memory = Ours::make(|| memory(socket));
+        let memory = memory(socket);
         let memory = memory.map_err(|error| misuse(format!("no memory in the socket: {error}")))?;
-        let map = || End::map(&*memory, Side::Other).map_err(io::Error::other);
+        let map = || End::map(&memory, Side::Other).map_err(io::Error::other);
         let (mapped, ring) = Descriptors::map::<SoftRdmaFds, _>(map, End::range)
             .map_err(|error| misuse(format!("the memory of the capture: {error}")))?;
         let copy = || Ok(rustix::io::fcntl_dupfd_cloexec(socket, 3)?);
-        let socket = Ours::make(copy).map_err(|error| VpError::os("keeping the socket", &error))?;
+        let socket = Foreign::make(copy);
+        let socket = socket.map_err(|error| VpError::os("keeping the socket", &error))?;
         Ok(Self { _mapped: mapped, ring, socket, full: 0 })
     }
 
@@ -98,8 +99,9 @@ impl Observer {
 }
 
 /// The memory that waits in the socket.
-fn memory(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+fn memory(socket: BorrowedFd<'_>) -> io::Result<Foreign<SoftRdmaFds>> {
+    // As many as a message can have (SCM_MAX_FD): the kernel discards none here.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut octet = [0];
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -108,5 +110,7 @@ fn memory(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    descriptors.flatten().next().ok_or_else(|| io::Error::other("there is no descriptor"))
+    let mut passed: Vec<_> = descriptors.flatten().map(Foreign::received).collect();
+    passed.truncate(1);
+    passed.pop().ok_or_else(|| io::Error::other("there is no descriptor"))
 }
