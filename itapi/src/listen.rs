@@ -266,6 +266,11 @@ impl Request {
     }
 
     /// Accepts (`it_ep_accept`); a connection event reports the outcome.
+    ///
+    /// # Errors
+    /// Among others, the peer has left already: then no event follows, and the endpoint can be dropped or used again. A server
+    /// that keeps endpoints until their events must not keep this one. A peer that leaves later is reported as
+    /// [`ConnEvent::Failed`](crate::ConnEvent::Failed), and not as a disconnect, if it was never connected.
     pub fn start_accept(self, ep: &Ep, private_data: &[u8]) -> Result<()> {
         let private_data = copy(private_data)?;
         self.start_accept_with(ep, AcceptParams { private_data, ..Default::default() })

@@ -240,7 +240,8 @@ impl WhatArgs {
         let some = |given: &[_], usual: &[_]| if given.is_empty() { usual } else { given }.to_vec();
         let mut cases = Vec::new();
         let modes = some(&self.mode, &[Mode::Bw, Mode::Lat, Mode::Rate]);
-        if let Some(why) = modes.iter().find_map(|mode| self.idle_option(*mode)) {
+        let idle: Option<Vec<_>> = modes.iter().map(|mode| self.idle_option(*mode)).collect();
+        if let Some(why) = idle.and_then(|all| all.into_iter().next()) {
             return Err(CliError::new(Exit::Usage, why).at("perf"));
         }
         for mode in modes {
@@ -250,9 +251,9 @@ impl WhatArgs {
             {
                 for how in self.waits() {
                     let ops = match mode {
-                        _ if !self.op.is_empty() => self.op.clone(),
                         Mode::Connect => vec![Op::Write],
-                        _ => vec![Op::Write, Op::Read, Op::Send],
+                        _ if self.op.is_empty() => vec![Op::Write, Op::Read, Op::Send],
+                        _ => self.op.clone(),
                     };
                     let kinds = pairs(&ops, self.crcs());
                     for ((op, crc), local) in pairs(&kinds, self.locals()) {
@@ -292,8 +293,8 @@ impl WhatArgs {
             Mode::Lat if self.is_given(self.list) => {
                 not("--list", "lat posts one message at a time")
             }
-            _ if other_size && self.op.contains(&Op::FetchAdd) => {
-                not("--size", "fetch-add is for 8 octets, and is measured by itself")
+            _ if other_size && self.op == [Op::FetchAdd] => {
+                not("--size", "fetch-add is for 8 octets")
             }
             _ if self.spin.is_some() && matches!(self.wait, Some(Wait::Fd | Wait::Memory)) => {
                 not("--spin", "only a wait in a call spins")
@@ -307,14 +308,16 @@ impl WhatArgs {
         count.is_some_and(|count| count > 1)
     }
 
-    /// Options of all cases.
+    /// Options of all cases, as far as they have an effect on the case.
     fn with(&self, case: Case) -> Case {
+        let many = matches!(case.mode, Mode::Bw | Mode::Rate);
+        let connects = case.mode == Mode::Connect;
         Case {
-            depth: self.depth.unwrap_or(case.depth),
-            list: self.list.unwrap_or(case.list),
-            threads: self.threads,
+            depth: self.depth.filter(|depth| many || *depth == 0).unwrap_or(case.depth),
+            list: self.list.filter(|list| many || *list == 0).unwrap_or(case.list),
+            threads: if connects { 1 } else { self.threads },
             spin_us: self.spin,
-            srq: self.srq,
+            srq: self.srq && !connects,
             server: self.server,
             ..case
         }
@@ -430,7 +433,7 @@ mod tests {
     fn an_option_without_effect_is_refused() {
         for (option, line) in [
             ("--op", "--mode connect --op send"),
-            ("--size", "--mode bw,connect --size 64k"),
+            ("--size", "--mode connect --size 64k"),
             ("--threads", "--mode connect --threads 2 --conns 2"),
             ("--srq", "--mode connect --srq"),
             ("--depth", "--mode connect --depth 4"),
@@ -438,7 +441,7 @@ mod tests {
             ("--depth", "--mode lat --depth 4"),
             ("--list", "--mode lat --list 4"),
             ("--size", "--op fetch-add --size 64k --mode bw"),
-            ("--size", "--op write,fetch-add --size 8,64k"),
+            ("--depth", "--mode lat,connect --depth 4"),
             ("--spin", "--mode lat --wait fd --spin 5"),
             ("--spin", "--mode lat --op write --wait memory --spin 5"),
         ] {
@@ -446,6 +449,14 @@ mod tests {
             assert_eq!(why.exit(), Exit::Usage, "{line}");
             assert!(why.to_string().contains(option), "{line}: {why}");
         }
+    }
+
+    #[test]
+    fn an_option_has_its_effect_where_it_can() {
+        let both =
+            cases("--mode bw,connect --op send --size 64k --depth 4 --crc on --poll").unwrap();
+        let shapes: Vec<_> = both.iter().map(|case| (case.op, case.size, case.depth)).collect();
+        assert_eq!(shapes, [(Op::Send, 64 << 10, 4), (Op::Write, 8, 1)]);
     }
 
     #[test]

@@ -83,7 +83,7 @@ mod tests {
             let flags = rustix::fs::fcntl_getfl(&copy).unwrap();
             rustix::fs::fcntl_setfl(&copy, flags - OFlags::NONBLOCK).unwrap();
             // Full for each who writes.
-            rustix::io::write(&copy, &1u64.to_ne_bytes()).unwrap();
+            rustix::io::write(&copy, &2u64.to_ne_bytes()).unwrap();
             let mut full = [PollFd::new(&copy, PollFlags::OUT)];
             assert_eq!(rustix::event::poll(&mut full, Some(&Timespec::default())), Ok(0));
             ring(&bell);

@@ -128,27 +128,23 @@ fn drop_datagrams() {
 
 /// An adapter writes there all the same; a library cannot.
 #[test]
-fn what_arrives_for_protected_memory_ends_the_process_or_the_connection() {
+fn what_arrives_for_protected_memory_ends_the_process() {
     if let Ok(case) = std::env::var(CASE) {
         return receive_protected(if case.ends_with("large") { LARGE } else { 8 });
     }
     let file = plain_tcp("protected");
     let tcp = [("WARPLINE_CONFIG", file.to_str().unwrap())];
     let roce = [("WARPLINE_VERBS_ROCE", "1")];
-    let killed = Some(libc::SIGSEGV);
-    for (case, variables, signal) in [
-        ("shared memory", &[][..], killed),
-        ("shared memory, large", &[], killed),
-        ("TCP", &tcp, killed),
-        ("TCP, large", &tcp, None),
-        ("RoCE", &roce, killed),
-        ("RoCE, large", &roce, killed),
+    for (case, variables) in [
+        ("shared memory", &[][..]),
+        ("shared memory, large", &[]),
+        ("TCP", &tcp),
+        ("RoCE", &roce),
+        ("RoCE, large", &roce),
     ] {
-        let test = "what_arrives_for_protected_memory_ends_the_process_or_the_connection";
-        let output = again(test, case, variables);
-        let err = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.signal(), signal, "{case}: {}\n{err}", output.status);
-        assert!(signal.is_some() || output.status.success(), "{case}: {}\n{err}", output.status);
+        let output = again("what_arrives_for_protected_memory_ends_the_process", case, variables);
+        let killed = output.status.signal() == Some(libc::SIGSEGV);
+        assert!(killed, "{case}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     std::fs::remove_file(file).unwrap();
 }
