@@ -5,7 +5,7 @@
 //! The kernel identifies the client (`SO_PEERCRED`): this user, or root; others are closed without a response.
 //! At most [`CLIENTS`] at a time, the others wait; each has [`PATIENCE`] for everything, and [`LONGEST`] octets for
 //! its line. A client that dies is closed when its socket ends. Without descriptors or memory clients wait, too. What clients
-//! pass is closed by threads that do nothing else ([`Foreign`]).
+//! pass is closed where nothing waits ([`Foreign`]).
 
 use std::collections::BTreeMap;
 use std::ffi::CString;

@@ -43,8 +43,8 @@ fn main() -> Result<()> {
                 .flat_map(move |size| WAYS.iter().enumerate().map(move |way| (ring, size, way)))
         }) {
             let before = line()?;
-            let bandwidth = bandwidth(&ends(ring, *from)?, *size)?;
-            let latency = latency(&ends(ring, *from)?, *size)?;
+            let bandwidth = bandwidth(ends(ring, *from)?, *size)?;
+            let latency = latency(ends(ring, *from)?, *size)?;
             let after = line()?;
             lines.push(after);
             if (before < NEAR) != (after < NEAR) {
@@ -199,20 +199,20 @@ fn receive(end: &End, payload: &mut [u8]) -> bool {
 }
 
 /// Octets of payload per nanosecond.
-fn bandwidth([near, far]: &[End; 2], size: usize) -> Result<f64> {
+fn bandwidth([near, far]: [End; 2], size: usize) -> Result<f64> {
     let set = vec![1_u8; SET.max(size)];
     beside(
-        || {
+        move || {
             let mut set = vec![0_u8; SET.max(size)];
             let mut messages = (0..).map(|n| n * size % (SET.max(size)));
-            while messages.next().is_some_and(|at| receive(far, &mut set[at..at + size])) {}
+            while messages.next().is_some_and(|at| receive(&far, &mut set[at..at + size])) {}
         },
         || {
             let mut begin = Instant::now();
             let (mut octets, mut warm) = (0, false);
             for n in 0.. {
                 let at = n * size % set.len();
-                send(near, &set[at..at + size]);
+                send(&near, &set[at..at + size]);
                 octets += size;
                 if octets >= SET {
                     match begin.elapsed() {
@@ -232,13 +232,13 @@ fn bandwidth([near, far]: &[End; 2], size: usize) -> Result<f64> {
 }
 
 /// Half a round trip in microseconds.
-fn latency([near, far]: &[End; 2], size: usize) -> Result<f64> {
+fn latency([near, far]: [End; 2], size: usize) -> Result<f64> {
     let trips = (200_000 / size).clamp(30, 500);
     beside(
-        || {
+        move || {
             let mut payload = vec![0_u8; size];
-            while receive(far, &mut payload) {
-                send(far, &payload);
+            while receive(&far, &mut payload) {
+                send(&far, &payload);
             }
         },
         || {
@@ -248,8 +248,8 @@ fn latency([near, far]: &[End; 2], size: usize) -> Result<f64> {
                 if trip == trips {
                     begin = Instant::now();
                 }
-                send(near, &payload);
-                receive(near, &mut payload);
+                send(&near, &payload);
+                receive(&near, &mut payload);
             }
             let latency = begin.elapsed().as_secs_f64() * 1e6 / (2 * trips) as f64;
             near.close(|| {});

@@ -29,7 +29,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use descriptor_table::DescriptorTable;
-use foreign::Closer;
 pub use foreign::Foreign;
 pub use mappings::Mapped;
 use mappings::Mappings;
@@ -49,8 +48,6 @@ pub trait Owner: 'static {
 pub struct Descriptors {
     table: DescriptorTable,
     mappings: Mappings,
-    /// Of those that others made.
-    closer: PerProcess<Closer>,
     /// Threads between making a descriptor and recording it.
     making: AtomicU32,
     /// Threads that are about to fork.
@@ -72,7 +69,6 @@ impl Descriptors {
         Self {
             table: DescriptorTable::new(),
             mappings: Mappings::new(),
-            closer: PerProcess::new(),
             making: AtomicU32::new(0),
             forking: AtomicU32::new(0),
             generation: AtomicU32::new(0),

@@ -43,15 +43,3 @@ pub(crate) const FORK_CHECKS: u32 = 10_000;
 ///
 /// *Not measured*: creating a descriptor takes a few microseconds, so that one pause is mostly enough.
 pub(crate) const FORK_PAUSE: Duration = Duration::from_micros(100);
-
-/// How long a thread that closes descriptors waits for another one.
-///
-/// *Not measured*: between the connections of a program that makes many, no thread is started; a program that makes few has
-/// none most of the time.
-pub(crate) const CLOSER_IDLE: Duration = Duration::from_secs(1);
-
-/// How long the close of a descriptor may take before another thread closes the next one.
-///
-/// *Not measured*: most take microseconds; whoever passes descriptors whose close blocks delays others of this kind by so much
-/// for each, and nothing else.
-pub(crate) const CLOSE_PACE: Duration = Duration::from_millis(10);

@@ -45,8 +45,6 @@ pub enum NotLocal {
     BadMemory,
     /// As many local streams as the policy allows in one process.
     Limit,
-    /// Too many descriptors that other processes passed block while they are closed.
-    Closing,
     /// No memory for it.
     NoMemory,
     /// No descriptors for it.
@@ -81,7 +79,6 @@ impl NotLocal {
             Self::OtherConnection => "other-connection",
             Self::BadMemory => "bad-memory",
             Self::Limit => "limit",
-            Self::Closing => "closing",
             Self::NoMemory => "no-memory",
             Self::NoDescriptors => "no-descriptors",
             Self::Directory => "directory",
@@ -131,9 +128,6 @@ impl fmt::Display for NotLocal {
             Self::OtherConnection => "the peer means another connection",
             Self::BadMemory => "the peer's memory has not the size or the seals that it must have",
             Self::Limit => "this process has as many local streams as `local_streams` allows",
-            Self::Closing => {
-                "too many descriptors that other processes passed block while they are closed"
-            }
             Self::NoMemory => "no memory for a local stream",
             Self::NoDescriptors => "no descriptors for a local stream",
             Self::Directory => {

@@ -7,7 +7,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kal_os::fork::{Foreign, PerProcess};
+use kal_os::fork::PerProcess;
 use kal_shim::fork::Host;
 use kal_shim::same_host::{
     Connection, Met, NotLocal, Place, Waiting, doorbells, has_headroom, is_here,
@@ -97,9 +97,6 @@ pub(crate) fn place(
     }
     if !attrs.capabilities.contains(Capabilities::LOCAL_STREAM) {
         return Err(NotLocal::Provider);
-    }
-    if Foreign::<Host>::is_full() {
-        return Err(NotLocal::Closing);
     }
     let place = match &policy.local_dir {
         _ if is_here(ends.local.address, ends.remote.address) => Place::Abstract(word),
