@@ -74,7 +74,7 @@ impl Qp {
             host.check_tagged(TaggedUse::Write, stag, to, payload.len() as u32).ok()?;
             host.place_tagged(0, payload).ok()?;
         }
-        self.rx.count_write(payload.len() as u32, true);
+        self.rx.wrote(payload.len() as u32);
         self.count_octets(payload);
         Some(())
     }

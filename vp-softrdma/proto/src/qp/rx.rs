@@ -184,9 +184,13 @@ impl Reception {
     #[inline]
     pub(super) fn count_write(&mut self, octets: u32, last: bool) {
         let before = if self.write_open { self.written.octets } else { 0 };
-        let msn = self.msn[qn::SEND as usize];
-        self.written = Written { octets: before.wrapping_add(octets), msn };
+        self.wrote(before.wrapping_add(octets));
         self.write_open = !last;
+    }
+    /// So many octets of an RDMA Write are placed.
+    #[inline]
+    pub(super) fn wrote(&mut self, octets: u32) {
+        self.written = Written { octets, msn: self.msn[qn::SEND as usize] };
     }
     /// Octets of the RDMA Write before the next message of queue 0; 0 if that follows another one of the queue.
     pub(super) fn written_before(&self) -> u32 {
