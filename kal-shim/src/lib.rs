@@ -1,9 +1,8 @@
 //! Services of the operating system for the host layer: sockets, names, a reactor, a clock, memory and
 //! its pinning. What providers need, too, is in `kal-os`.
 //!
-//! Nothing here depends on RDMA. No module has global state except the pin account ([`account`]), the
-//! record of an interrupt ([`interrupt`]), and the tables of descriptors ([`mod@fork`]) and of mapped
-//! files ([`shared_map`]) that a forked child replaces.
+//! Nothing here depends on RDMA. No module has global state except the pin account ([`account`]), and the tables of
+//! descriptors ([`mod@fork`]) and of mapped files ([`shared_map`]) that a forked child replaces.
 
 pub mod account;
 pub mod clock;

@@ -21,7 +21,7 @@
 //! directory that no other user may write to.
 //!
 //! Each side owns its descriptors; no call blocks, whatever descriptors others pass (`receive`), and the sockets into
-//! which they write are closed where nothing waits ([`Foreign`]). A peer that dies or stops at any step delays
+//! which they write are closed where nothing waits ([`kal_os::fork::Foreign`]). A peer that dies or stops at any step delays
 //! the caller until its deadline at most. Two connections share a name only while one port is connected to one port of two
 //! addresses of this machine: the second is TCP then. An abstract name ends with its socket, one in a directory
 //! is removed when it has no listener. A child made by fork(2) keeps none of the descriptors.

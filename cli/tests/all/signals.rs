@@ -42,10 +42,13 @@ fn handles(process: u32, signal: Signal) -> bool {
 
 /// The second process, once it and the first handle signals.
 fn second(process: &Running) -> u32 {
+    let arguments = |of: u32| std::fs::read(format!("/proc/{of}/cmdline")).unwrap_or_default();
     let ready = |of| handles(of, Signal::TERM) && handles(of, Signal::XFSZ);
+    // Before its exec a child has the handlers and the arguments of its parent.
+    let begun = |of| arguments(of) != arguments(process.id()) && ready(of);
     until("the second process", || {
         let all = children(process.id());
-        ready(process.id()) && !all.is_empty() && all.into_iter().all(ready)
+        ready(process.id()) && !all.is_empty() && all.into_iter().all(begun)
     });
     children(process.id())[0]
 }

@@ -52,7 +52,6 @@ static void of_context(struct ibv_context *context, struct ibv_pd *pd, struct ib
     struct ibv_counters_init_attr counters = { 0 };
     struct ibv_xrcd_init_attr xrcd = { .fd = -1, .oflags = 0100, .comp_mask = IBV_XRCD_INIT_ATTR_FD |
                                        IBV_XRCD_INIT_ATTR_OFLAGS };
-    struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
     struct ibv_qp_open_attr open = { 0 };
     struct ibv_ah_attr path = { .port_num = 1 };
     struct ibv_wc wc = { 0 };
@@ -74,7 +73,6 @@ static void of_context(struct ibv_context *context, struct ibv_pd *pd, struct ib
     NONE(ibv_import_pd(context, 0));
     NONE(ibv_import_mr(pd, 0));
     NONE(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0));
-    CODE(ibv_query_rt_values_ex(context, &values));
     CODE(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1));
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use verbs_programs::process::{Process, free_port, is_listening};
 use verbs_programs::survivor::{BOUND, ends, ends_or_is_ended, server_ends_on_roce};
 use verbs_programs::{Libraries, libraries, run};
+use warpline_patience::Bound;
 
 /// Two sides.
 struct Pair {
@@ -119,12 +120,15 @@ fn start(libraries: &Libraries, line: &str, port: u16) -> Result<Process, String
 fn one(libraries: &Libraries, pair: &Pair, chance: u64) -> Result<(), String> {
     let (of_the_server, mut point) = (chance.is_multiple_of(2), chance / 2 % LATEST);
     let port = free_port();
+    let bound = Bound::new("a server to listen");
     let (mut server, mut client) = loop {
         let (server, mut client) = both(libraries, pair, port)?;
         match client.wait(Duration::from_millis(point)) {
             None => break (server, client),
             // Some programs end by themselves.
             Some(status) if status.success() && point > 0 => point /= 2,
+            // A service is found once it listens, which the server does not tell.
+            Some(_) if client.printed().contains("RDMA_CM_EVENT_UNREACHABLE") => bound.check(),
             Some(_) => return Err(format!("the client ended by itself: {}", client.printed())),
         }
     };

@@ -21,6 +21,11 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// *Not measured*: short beside the start of a server, which is what the tries wait for.
 pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
+/// How long the last attempt of a provider to connect has at least for its reply.
+///
+/// *Not measured*: a reply takes microseconds on one host, and a round trip between hosts; a busy machine may be 100 ms late.
+pub(crate) const REPLY_MARGIN: Duration = Duration::from_millis(200);
+
 /// Connections accepted at once per socket, so that a flood does not starve others.
 ///
 /// *Not measured*: 64 accepts take less than a millisecond, which is what others wait.

@@ -154,7 +154,7 @@ mod tests {
         assert!(faults("somewhere")[0].contains("cannot be read: No such file"));
         assert!(faults("providers.d").is_empty());
         assert!(faults("50-empty")[0].contains("missing field `name`"), "{found:?}");
-        assert!(faults("60-dir")[0].contains("Is a directory"), "{found:?}");
+        assert!(faults("60-dir")[0].contains("it is a directory"), "{found:?}");
         assert!(faults("70-octets")[0].contains("UTF-8"), "{found:?}");
         std::fs::remove_dir_all(dir).unwrap();
     }

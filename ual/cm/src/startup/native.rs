@@ -68,6 +68,8 @@ pub(crate) struct Again {
     pub(crate) deadline: Instant,
     /// It failed, and waits to be repeated.
     pub(crate) paused: bool,
+    /// Why the last attempt failed, unless it is the first.
+    pub(crate) failed: Option<String>,
 }
 
 /// A connection that the provider is making.

@@ -28,7 +28,7 @@ use crate::private::PrivateData;
 use crate::requests::{self, Native, Waiting};
 use crate::ruled::Admission;
 use crate::startup::native::{Again, NativeRequest, Pending};
-use crate::tuning::REFUSED_PAUSE;
+use crate::tuning::{REFUSED_PAUSE, REPLY_MARGIN};
 use crate::types::{
     AcceptParams, ConnEvent, ConnRequest, ConnectParams, Established, FailReason, ListenerId,
     RequestId,
@@ -72,7 +72,8 @@ impl ConnectionTable {
                 let again = (!policy.refused_for.is_zero()).then(|| {
                     let (until, deadline) = (after(policy.refused_for), after(timeout));
                     let remote = params.remote;
-                    Box::new(Again { remote, wishes, until, deadline, paused: false })
+                    let (paused, failed) = (false, None);
+                    Box::new(Again { remote, wishes, until, deadline, paused, failed })
                 });
                 self.expect(party, ends, Role::Initiator, policy, timeout, again);
             }
@@ -168,9 +169,12 @@ impl ConnectionTable {
             };
         }
         match &pending {
-            Pending::Endpoint { party, ends, timeout, .. } => {
+            Pending::Endpoint { party, ends, timeout, again, .. } => {
                 if let Some(party) = open(party) {
-                    let reason = FailReason::ConnectTimeout(*timeout);
+                    // The last attempt began just before the end.
+                    let failed = again.as_ref().and_then(|again| again.failed.clone());
+                    let reason =
+                        failed.map_or(FailReason::ConnectTimeout(*timeout), FailReason::Native);
                     self.give_up_native(&party, ends.clone(), reason);
                 }
             }
@@ -228,7 +232,7 @@ impl ConnectionTable {
                     );
                 }
             }
-            NativeEvent::Failed { qp, .. } if self.pause_attempt(qp, number) => {}
+            NativeEvent::Failed { qp, ref reason } if self.pause_attempt(qp, number, reason) => {}
             NativeEvent::Failed { qp, reason } => {
                 if let Some((party, ends, ..)) = self.finish_pending(qp, number) {
                     self.fail(&party, ends, FailReason::Native(reason));
@@ -244,7 +248,7 @@ impl ConnectionTable {
     }
 
     /// An attempt failed: has it repeated soon, if it may be. Returns whether it will be.
-    fn pause_attempt(&mut self, qp: QpId, number: u64) -> bool {
+    fn pause_attempt(&mut self, qp: QpId, number: u64, reason: &str) -> bool {
         if self.of_present_stream(qp, number).is_none() {
             return false;
         }
@@ -252,8 +256,10 @@ impl ConnectionTable {
         let Some(Entry::Native(pending)) = self.entries.get_mut(&token) else { return false };
         let Pending::Endpoint { again: Some(again), .. } = &mut **pending else { return false };
         let next = after(REFUSED_PAUSE);
-        again.paused = next < again.until.min(again.deadline);
+        // Otherwise the end would come before the reply, and hide why the attempts failed.
+        again.paused = next + REPLY_MARGIN < again.until.min(again.deadline);
         if again.paused {
+            again.failed = Some(reason.to_owned());
             self.reactor.set_timer(token, next);
         }
         again.paused
