@@ -31,6 +31,11 @@ pub(crate) fn run(args: &RunArgs) -> CliResult<()> {
     let path = program::find(name)?;
     let environment = environment::of(args, &libraries)?;
     let mut notes = obstacles::of(&path, &libraries, args.preload);
+    if args.require
+        && let Some(first) = notes.pop()
+    {
+        return Err(first.with_exit(Exit::Usage).at("run"));
+    }
     notes.extend(adapters::hidden(args.roce));
     for note in notes {
         note.at("run").print();

@@ -14,6 +14,9 @@ pub(crate) const SONAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 /// Name of the library that redirects programs to a view of the devices.
 const VIEW: &str = "libwarpline-view.so.1";
 
+/// Name of the library that follows TCP connections.
+const SOCKETS: &str = "libwarpline-sockets.so.1";
+
 /// Directories of the libraries, relative to that of this program: as built by cargo, as installed.
 const PLACES: [&str; 2] = ["verbs", "../lib/warpline/verbs"];
 
@@ -62,12 +65,21 @@ impl Libraries {
 
     /// The library that redirects programs to a view of the devices.
     pub(crate) fn view(&self) -> CliResult<PathBuf> {
-        let file = self.0.join(VIEW);
+        self.beside(VIEW, "ofa-view")
+    }
+
+    /// The library that follows TCP connections.
+    pub(crate) fn sockets(&self) -> CliResult<PathBuf> {
+        self.beside(SOCKETS, "warpline-sockets")
+    }
+
+    fn beside(&self, name: &str, package: &str) -> CliResult<PathBuf> {
+        let file = self.0.join(name);
         if file.exists() {
             return Ok(file);
         }
         Err(CliError::new(Exit::Input, format!("there is no {}", file.display()))
-            .hint("cargo build --release -p ofa-view, or scripts/install-verbs"))
+            .hint(format!("cargo build --release -p {package}, or scripts/install-verbs")))
     }
 
     /// Their files.

@@ -11,6 +11,7 @@ Examples:
   warpline run --roce -- ibv_devinfo -v
   warpline run --trace verbs.log -- rping -c -a HOST -C 3
   warpline run --fault 'post_send@5=QueueFull' -- ./my_test
+  warpline run --sockets --log tcp.log -- redis-server
 
 Exit status: the program's; 127 if it does not exist, 126 if it cannot be started.";
 
@@ -39,6 +40,16 @@ pub(crate) struct RunArgs {
     /// these: by a preloaded library, which also applies to all programs that they start
     #[arg(long)]
     pub(crate) view: bool,
+    /// Follow the TCP connections of the program and of all programs that it starts, by a preloaded
+    /// library, and write a line about each to the file of --log
+    #[arg(long, requires = "log")]
+    pub(crate) sockets: bool,
+    /// The record of --sockets
+    #[arg(long, value_name = "FILE", requires = "sockets")]
+    pub(crate) log: Option<PathBuf>,
+    /// Do not start a program that will not load the libraries: exit status 2
+    #[arg(long)]
+    pub(crate) require: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

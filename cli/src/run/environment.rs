@@ -1,4 +1,4 @@
-//! Environment variables by which a program finds the verbs libraries, and the libraries their wrappers. No
+//! Environment variables by which a program finds the verbs libraries, and the libraries their wrappers and files. No
 //! state.
 
 use std::env;
@@ -52,6 +52,10 @@ fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
     }
     if args.preload {
         preloaded.extend(libraries.files());
+    }
+    if let Some(file) = args.log.as_deref().filter(|_| args.sockets) {
+        preloaded.push(libraries.sockets()?);
+        all.push(("WARPLINE_SOCKETS_LOG", empty(file)?));
     }
     if !preloaded.is_empty() {
         let files: Vec<_> = preloaded.iter().map(|file| file.display().to_string()).collect();

@@ -34,14 +34,15 @@ fn of_format(program: &Path, elf: &Elf, libraries: &Libraries) -> Option<CliErro
     let [verbs, _] = libraries.files();
     let own = elf::read(&verbs).ok().flatten()?;
     if (elf.is_64, elf.machine) != (own.is_64, own.machine) {
-        let note = note(format!("{program} will not use SoftRDMA"));
+        let note = note(format!("{program} will not load Warpline's libraries"));
         let note = note.because("it is for another processor, or another word size");
         return Some(note.hint("build it for this machine"));
     }
     if elf.is_dynamic {
         return None;
     }
-    let note = note(format!("{program} will not use SoftRDMA, only programs that it starts"));
+    let note =
+        note(format!("{program} will not load Warpline's libraries, only programs that it starts"));
     let note = note.because("it is linked statically: it loads no libraries");
     Some(note.hint("link it with shared libraries"))
 }
@@ -59,7 +60,7 @@ fn of_rights(program: &Path) -> Option<CliError> {
         (_, true) => "it has capabilities of its own (setcap)",
         _ => return None,
     };
-    let note = note(format!("{} will not use SoftRDMA", program.display()));
+    let note = note(format!("{} will not load Warpline's libraries", program.display()));
     let note = note.because(format!("{why}, so the loader ignores LD_LIBRARY_PATH and LD_PRELOAD"));
     Some(note.hint("run a copy of it without these rights, or as that user"))
 }
@@ -73,7 +74,7 @@ fn of_rpath(program: &Path, elf: &Elf) -> Option<CliError> {
     let mut files =
         places.flat_map(|place| SONAMES.map(|soname| PathBuf::from(&place).join(soname)));
     let found = files.find(|file| file.exists())?;
-    let note = note(format!("{} will not use SoftRDMA", program.display()));
+    let note = note(format!("{} will not load Warpline's libraries", program.display()));
     let note = note.because(format!("it has {} by its RPATH", found.display()));
     Some(note.hint("warpline run --preload -- …"))
 }

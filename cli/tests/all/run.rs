@@ -316,3 +316,43 @@ fn mpi_over_ucx_runs_on_roce() {
         }
     }
 }
+
+/// A program that connects, sends and receives.
+#[test]
+fn connections_are_recorded() {
+    let (status, error) = printed(&["--sockets"], &["true"]);
+    assert!(status == Some(2) && error.contains("--log"), "{error}");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let local = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        std::io::copy(&mut peer.try_clone().unwrap(), &mut peer).unwrap()
+    });
+    let record = TempFile::new("record", b"of an earlier run\n");
+    let file = record.path();
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{}; echo hello >&3; read -r word <&3; test $word = hello",
+        local.port()
+    );
+    let (status, error) = printed(&["--sockets", "--log", file], &["bash", "-c", &script]);
+    assert_eq!((status, error.as_str()), (Some(0), ""));
+    assert_eq!(server.join().unwrap(), 6);
+    let lines = std::fs::read_to_string(file).unwrap();
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    // bash writes by a stream of the C library, which the kernel's count shows.
+    let peer = format!("peer={local} ");
+    for part in ["program=bash ", &peer, "sent=0 ", "received=6 ", "other=6+0 ", ",stdio "] {
+        assert!(lines.contains(part), "{part}: {lines}");
+    }
+}
+
+#[test]
+fn a_program_that_cannot_load_the_libraries_is_not_started_on_request() {
+    let Some(path) = program("required", &["-static"]) else {
+        return skip("warpline run --require of a static program", "cc cannot build it");
+    };
+    let (status, error) = printed(&["--require"], &[path.to_str().unwrap()]);
+    std::fs::remove_file(path).unwrap();
+    assert!(status == Some(2) && error.contains("linked statically"), "{error}");
+    assert_eq!(printed(&["--require"], &["true"]), (Some(0), String::new()));
+}

@@ -54,6 +54,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("ofa-ibverbs", &["ofa", "ofa-symbols"]),
     ("ofa-rdmacm", &["ofa-symbols"]),
     ("ofa-view", &["ofa-symbols"]),
+    ("warpline-sockets", &["ofa-symbols"]),
     ("verbs-programs", ANY),
     (
         "warpline",

@@ -50,6 +50,11 @@ const UNSAFE: &[&str] = &[
     "ofa/src/",
     // Takes the place of functions of the C library.
     "ofa/view/src/",
+    "sockets/src/calls/",
+    "sockets/src/kernel.rs",
+    "sockets/src/next.rs",
+    "sockets/src/process.rs",
+    "sockets/src/record.rs",
     // Calls of a ring, which takes raw pointers.
     "fuzz/bodies/src/ring_peer/ends.rs",
     // A program that plays an application, as tests do.
@@ -67,6 +72,7 @@ const UNSAFE_TESTS: &[&str] = &[
     "kal-shim/",
     "ofa/",
     "shm-ring/",
+    "sockets/",
     "tests/",
     "ual/",
     "vp-api/",

@@ -17,7 +17,14 @@ pub struct Libraries {
 impl Libraries {
     /// Builds them by cargo, in the profile of the running test program.
     pub fn build() -> Self {
-        Self { results: warpline_artifacts::libraries(&["ofa-ibverbs", "ofa-rdmacm", "ofa-view"]) }
+        Self {
+            results: warpline_artifacts::libraries(&[
+                "ofa-ibverbs",
+                "ofa-rdmacm",
+                "ofa-view",
+                "warpline-sockets",
+            ]),
+        }
     }
 
     /// The directory to name in `LD_LIBRARY_PATH`.

@@ -1,0 +1,78 @@
+//! Functions that wait for several descriptors. What the program passed is read only after the kernel has read it
+//! without an error. No state of their own.
+
+use std::ffi::{c_int, c_ulong, c_void};
+
+use libc::{fd_set, pollfd};
+
+use crate::names::Call;
+use crate::next::calls;
+use crate::table;
+
+type Set = *mut fd_set;
+type Time = *mut c_void;
+type Signals = *const c_void;
+
+calls! {
+    poll(all: *mut pollfd, count: c_ulong, limit: c_int) -> c_int,
+        // SAFETY: the kernel has read so many.
+        after |n| unsafe { polled(Call::poll, all, count, *n) };
+    __poll(all: *mut pollfd, count: c_ulong, limit: c_int) -> c_int,
+        // SAFETY: the kernel has read so many.
+        after |n| unsafe { polled(Call::__poll, all, count, *n) };
+    __poll_chk(all: *mut pollfd, count: c_ulong, limit: c_int, room: usize) -> c_int,
+        // SAFETY: the kernel has read so many.
+        after |n| unsafe { polled(Call::__poll_chk, all, count, *n) };
+    ppoll(all: *mut pollfd, count: c_ulong, limit: Time, mask: Signals) -> c_int,
+        // SAFETY: the kernel has read so many.
+        after |n| unsafe { polled(Call::ppoll, all, count, *n) };
+    __ppoll_chk(all: *mut pollfd, count: c_ulong, limit: Time, mask: Signals, room: usize) -> c_int,
+        // SAFETY: the kernel has read so many.
+        after |n| unsafe { polled(Call::__ppoll_chk, all, count, *n) };
+    select(count: c_int, read: Set, write: Set, except: Set, limit: Time) -> c_int,
+        // SAFETY: the kernel has written the sets.
+        after |n| unsafe { selected(Call::select, count, [read, write, except], *n) };
+    __select(count: c_int, read: Set, write: Set, except: Set, limit: Time) -> c_int,
+        // SAFETY: the kernel has written the sets.
+        after |n| unsafe { selected(Call::__select, count, [read, write, except], *n) };
+    pselect(count: c_int, read: Set, write: Set, except: Set, limit: Time, mask: Signals) -> c_int,
+        // SAFETY: the kernel has written the sets.
+        after |n| unsafe { selected(Call::pselect, count, [read, write, except], *n) };
+    epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut c_void) -> c_int,
+        after |_done| table::note(fd, Call::epoll_ctl);
+}
+
+/// # Safety
+/// `count` entries can be read if `result` is not negative.
+unsafe fn polled(call: Call, all: *const pollfd, count: c_ulong, result: c_int) {
+    if result < 0 || table::highest() < 0 {
+        return;
+    }
+    for index in 0..count as usize {
+        // SAFETY: the caller's promise.
+        let fd = unsafe { all.wrapping_add(index).read() }.fd;
+        table::note(fd, call);
+    }
+}
+
+/// Those that are ready: the kernel has removed the others from the sets.
+///
+/// # Safety
+/// The sets can be read up to `count` if `result` is positive, or up to the largest descriptor that is open.
+unsafe fn selected(call: Call, count: c_int, sets: [Set; 3], result: c_int) {
+    if result <= 0 {
+        return;
+    }
+    const BITS: usize = c_ulong::BITS as usize;
+    let end = count.min(table::highest() + 1).max(0) as usize;
+    for set in sets.into_iter().filter(|set| !set.is_null()) {
+        let words = set.cast::<c_ulong>();
+        for fd in 0..end {
+            // SAFETY: the caller's promise: a descriptor that is followed is open, or was.
+            let word = unsafe { words.wrapping_add(fd / BITS).read() };
+            if word >> (fd % BITS) & 1 != 0 {
+                table::note(fd as c_int, call);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Which descriptors are TCP connections, and what this process has moved on each.
+//!
+//! A descriptor is a word with the number of its connection; 0: it is not followed. Duplicates (dup(2)) share a
+//! connection, which counts its descriptors. Owner: static memory of the process; any thread or signal handler changes
+//! any part, at any moment. A word is cleared *before* its descriptor is closed and set *after* it was made, so
+//! that a thread that gets the same number meanwhile keeps its own.
+//!
+//! Reuse: a connection whose last descriptor is closed is written to the record, and then free again. A thread that counts
+//! a call on it in that moment may add to the next one: such a program closes a descriptor that it uses, and only the
+//! figures are wrong. Full: a connection beyond the bound, or a descriptor with a larger number, is not followed; the
+//! record tells how many.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use crate::connection::{Connection, Obstacle, Way};
+use crate::names::Call;
+use crate::tuning::{CONNECTIONS, DESCRIPTORS};
+use crate::{kernel, process, record};
+
+static DESCRIPTOR: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
+static CONNECTION: [Connection; CONNECTIONS] = [const { Connection::new() }; CONNECTIONS];
+/// The largest descriptor that was ever followed.
+static HIGHEST: AtomicI32 = AtomicI32::new(-1);
+/// Where the search for a free connection begins.
+static CURSOR: AtomicU32 = AtomicU32::new(0);
+/// Connections that are not followed, because the table was full.
+static MISSED: AtomicU64 = AtomicU64::new(0);
+
+/// The connection of a descriptor: one load and one compare if it is not followed.
+#[inline]
+pub(crate) fn of(fd: c_int) -> Option<&'static Connection> {
+    let word = DESCRIPTOR.get(fd as usize)?.load(Ordering::Relaxed);
+    if word == 0 { None } else { of_word(word) }
+}
+
+fn of_word(word: u32) -> Option<&'static Connection> {
+    if process::is_new_child() {
+        renew();
+    }
+    CONNECTION.get((word as usize).wrapping_sub(1))
+}
+
+/// In a child with a copy of the table: what its parent has moved is not its own.
+#[cold]
+pub(crate) fn renew() {
+    MISSED.store(0, Ordering::Relaxed);
+    CONNECTION.iter().filter(|it| it.is_open()).for_each(Connection::report_from_here);
+}
+
+/// Descriptors that are followed have numbers up to this one; -1: none.
+pub(crate) fn highest() -> c_int {
+    HIGHEST.load(Ordering::Relaxed)
+}
+
+/// A connection was accepted.
+pub(crate) fn accepted(listener: c_int, new: c_int, begun: Call) {
+    // Of a listener that was inherited nothing is known.
+    if of(listener).is_some() || process::follows() && kernel::is_tcp(new) {
+        follow(new, begun);
+        met(new, begun);
+    }
+}
+
+/// Follows a new descriptor of TCP, `begun` by this call.
+pub(crate) fn follow(fd: c_int, begun: Call) {
+    if fd < 0 || !process::follows() || !process::is_own() {
+        return;
+    }
+    forget(fd);
+    let taken = (fd as usize) < DESCRIPTORS;
+    let Some(index) = taken.then(take).flatten() else {
+        MISSED.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    CONNECTION[index].note(begun);
+    set(fd, index as u32 + 1);
+}
+
+/// A call was made after which the connection's ends may be known.
+pub(crate) fn met(fd: c_int, call: Call) {
+    let Some(connection) = of(fd) else { return };
+    connection.note(call);
+    if !connection.is_known() {
+        connection.introduce(fd);
+    }
+}
+
+/// Takes a free connection, with one descriptor.
+fn take() -> Option<usize> {
+    (0..CONNECTIONS)
+        .map(|_| CURSOR.fetch_add(1, Ordering::Relaxed) as usize % CONNECTIONS)
+        .find(|index| CONNECTION[*index].take())
+}
+
+fn set(fd: c_int, word: u32) {
+    HIGHEST.fetch_max(fd, Ordering::Relaxed);
+    if let Some(place) = DESCRIPTOR.get(fd as usize) {
+        place.store(word, Ordering::Release);
+    }
+}
+
+/// A descriptor is about to be closed, or was without this library's notice.
+pub(crate) fn forget(fd: c_int) {
+    if of(fd).is_none() || !process::is_own() {
+        return;
+    }
+    let word = DESCRIPTOR[fd as usize].swap(0, Ordering::AcqRel);
+    if let Some(connection) = CONNECTION.get((word as usize).wrapping_sub(1)) {
+        connection.leave(|| record::write(fd, connection));
+        // Where memory is in the caches.
+        CURSOR.store(word - 1, Ordering::Relaxed);
+    }
+}
+
+/// All descriptors of a range are about to be closed.
+pub(crate) fn forget_from(first: u32, last: u32) {
+    let last = last.min(u32::try_from(highest()).unwrap_or(0));
+    (first..=last).for_each(|fd| forget(fd as c_int));
+}
+
+/// A descriptor is now a duplicate of another.
+pub(crate) fn share(from: c_int, to: c_int) {
+    if to < 0 || from == to {
+        return;
+    }
+    forget(to);
+    let Some(connection) = of(from).filter(|_| process::is_own()) else { return };
+    if (to as usize) < DESCRIPTORS && connection.join() {
+        set(to, DESCRIPTOR[from as usize].load(Ordering::Relaxed));
+        if to <= libc::STDERR_FILENO {
+            // The C library reads and writes it by itself.
+            connection.obstruct(Obstacle::Stream);
+        }
+    } else {
+        MISSED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A call was made on a descriptor that moves no octets.
+#[inline]
+pub(crate) fn note(fd: c_int, call: Call) {
+    if let Some(connection) = of(fd) {
+        connection.note(call);
+    }
+}
+
+/// A call has returned how many octets it moved.
+#[inline]
+pub(crate) fn moved(fd: c_int, call: Call, way: Way, octets: isize) {
+    let Some(connection) = of(fd) else { return };
+    connection.note(call);
+    if octets > 0 {
+        connection.count(way, octets as u64);
+        if !connection.is_known() {
+            connection.introduce(fd);
+        }
+    }
+}
+
+/// A descriptor was used so that memory cannot carry its octets.
+pub(crate) fn cannot(fd: c_int, obstacle: Obstacle) {
+    if let Some(connection) = of(fd) {
+        connection.obstruct(obstacle);
+    }
+}
+
+/// The process is about to end, or to become another program: writes what it has moved.
+pub(crate) fn end() {
+    if !process::follows() || !process::is_own() {
+        return;
+    }
+    for fd in 0..=highest() {
+        if let Some(connection) = of(fd) {
+            record::write(fd, connection);
+            connection.report_from_here();
+        }
+    }
+    record::write_missed(MISSED.swap(0, Ordering::Relaxed));
+}

@@ -1,0 +1,15 @@
+//! Tests of the preloaded library: a program's calls have the results that they have without it.
+
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+mod ends;
+mod hosts;
+mod lane;
+mod many;
+mod names;
+mod oracle;
+mod processes;
+mod program;
+mod programs;
+mod record;
+mod support;

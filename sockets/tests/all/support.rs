@@ -1,0 +1,87 @@
+//! Runs a test again, in a process with the library preloaded. No state.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Set in a process that has the library.
+const INSIDE: &str = "WARPLINE_SOCKETS_TEST";
+/// The record's path.
+pub(crate) const LOG: &str = "WARPLINE_SOCKETS_LOG";
+
+/// The library, as built for the tests.
+pub(crate) fn library() -> PathBuf {
+    warpline_artifacts::libraries(&["warpline-sockets"]).join("libwarpline_sockets.so")
+}
+
+/// A file that is removed when the test ends.
+pub(crate) struct TempFile(pub(crate) PathBuf);
+
+impl TempFile {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "warpline-sockets-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "").unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        std::fs::read_to_string(&self.0).unwrap()
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Whether this process has the library.
+pub(crate) fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// A command that runs one test of this program with the library.
+pub(crate) fn inside(test: &str, log: &TempFile) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads", "1"]);
+    command.env(INSIDE, "1").env(LOG, &log.0).env("LD_PRELOAD", library());
+    command
+}
+
+/// Runs a test in a process with the library, which must pass; returns the record.
+pub(crate) fn run_inside(test: &str) -> String {
+    let log = TempFile::new();
+    let output = inside(test, &log).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success() && text.contains("1 passed"), "{test}: {text}");
+    log.text()
+}
+
+/// The value of a field of a line of the record.
+pub(crate) fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Two ends of a connection, and their addresses.
+pub(crate) fn connection() -> ([TcpStream; 2], [String; 2]) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, peer) = listener.accept().unwrap();
+    let names = [peer, server.local_addr().unwrap()].map(|it| it.to_string());
+    ([client, server], names)
+}
+
+/// Lines of the record of this process and its children so far about one end.
+pub(crate) fn lines(local: &str, peer: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(std::env::var(LOG).unwrap()).unwrap();
+    let of = |line: &&str| field(line, "local") == Some(local) && field(line, "peer") == Some(peer);
+    text.lines().filter(of).map(str::to_owned).collect()
+}
