@@ -84,6 +84,36 @@ fn pass(fd: c_int) {
     assert_eq!(unsafe { libc::sendmsg(here.as_raw_fd(), &raw const message, 0) }, 1);
 }
 
+/// A connection that another descriptor replaces is closed: the line is written before, while the kernel can tell.
+#[test]
+fn a_replaced_connection_is_recorded() {
+    if !is_inside() {
+        run_inside("record::a_replaced_connection_is_recorded");
+        return;
+    }
+    let file = std::fs::File::open("/dev/null").unwrap();
+    for how in 0..3 {
+        let ([mut client, _server], names) = connection();
+        client.write_all(b"octets").unwrap();
+        let (from, to) = (file.as_raw_fd(), client.as_raw_fd());
+        // SAFETY: descriptors of this test.
+        let refused = unsafe { libc::dup2(-1, to) };
+        assert_eq!((refused, lines(&names[0], &names[1]).len()), (-1, 0));
+        let done = match how {
+            // SAFETY: the same.
+            0 => unsafe { libc::dup2(from, to) },
+            // SAFETY: the same.
+            1 => unsafe { libc::dup3(from, to, libc::O_CLOEXEC) },
+            // SAFETY: the same.
+            _ => unsafe { libc::syscall(libc::SYS_dup3, from, to, 0) as c_int },
+        };
+        assert_eq!(done, to);
+        assert_eq!(told(&names, "other"), "0+0");
+        drop(client);
+        assert_eq!(told(&names, "sent"), "6");
+    }
+}
+
 /// The number of the next descriptor.
 fn next_number() -> c_int {
     std::fs::File::open("/dev/null").unwrap().as_raw_fd()
