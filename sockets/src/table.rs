@@ -11,7 +11,7 @@
 //! record tells how many.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::connection::{Connection, Obstacle, Way};
 use crate::names::Call;
@@ -22,6 +22,8 @@ static DESCRIPTOR: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESC
 static CONNECTION: [Connection; CONNECTIONS] = [const { Connection::new() }; CONNECTIONS];
 /// The largest descriptor that was ever followed.
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);
+/// Connections that were ever used: the first so many. The memory of the others is not touched.
+static USED: AtomicUsize = AtomicUsize::new(0);
 /// Where the search for a free connection begins.
 static CURSOR: AtomicU32 = AtomicU32::new(0);
 /// Connections that are not followed, because the table was full.
@@ -45,7 +47,8 @@ fn of_word(word: u32) -> Option<&'static Connection> {
 #[cold]
 pub(crate) fn renew() {
     MISSED.store(0, Ordering::Relaxed);
-    CONNECTION.iter().filter(|it| it.is_open()).for_each(Connection::report_from_here);
+    let used = CONNECTION.iter().take(USED.load(Ordering::Relaxed));
+    used.filter(|it| it.is_open()).for_each(Connection::report_from_here);
 }
 
 /// Descriptors that are followed have numbers up to this one; -1: none.
@@ -73,6 +76,7 @@ pub(crate) fn follow(fd: c_int, begun: Call) {
         MISSED.fetch_add(1, Ordering::Relaxed);
         return;
     };
+    USED.fetch_max(index + 1, Ordering::Relaxed);
     CONNECTION[index].note(begun);
     set(fd, index as u32 + 1);
 }

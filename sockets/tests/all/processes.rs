@@ -64,6 +64,33 @@ fn a_child_counts_its_own_octets() {
     );
 }
 
+/// A child looks at the part of the table that is in use: servers fork for each connection.
+#[test]
+fn a_fork_touches_little_memory() {
+    if !is_inside() {
+        run_inside("processes::a_fork_touches_little_memory");
+        return;
+    }
+    let (ends, _) = connection();
+    let faults = || {
+        // SAFETY: all octets may be 0.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: room for it.
+        assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) }, 0);
+        usage.ru_minflt
+    };
+    let of_child = |fork: &dyn Fn() -> c_int| {
+        let before = faults();
+        in_child(fork, || {}, false);
+        faults() - before
+    };
+    // SAFETY: the child calls only functions that a signal handler may call.
+    let count = of_child(&|| unsafe { libc::fork() });
+    // The pages of the whole table are 768.
+    assert!(count < 400, "{count} pages");
+    drop(ends);
+}
+
 /// A child that has its parent's memory closes what it inherited, as posix_spawn(3) of other libraries does.
 #[test]
 fn a_child_of_vfork_changes_nothing() {
