@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::connection::{Connection, Obstacle, Way};
 use crate::names::Call;
-use crate::tuning::{CONNECTIONS, DESCRIPTORS};
+use crate::tuning::{CONNECTIONS, DESCRIPTORS, SEARCHED};
 use crate::{kernel, process, record};
 
 static DESCRIPTOR: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
@@ -92,7 +92,7 @@ pub(crate) fn met(fd: c_int, call: Call) {
 
 /// Takes a free connection, with one descriptor.
 fn take() -> Option<usize> {
-    (0..CONNECTIONS)
+    (0..SEARCHED)
         .map(|_| CURSOR.fetch_add(1, Ordering::Relaxed) as usize % CONNECTIONS)
         .find(|index| CONNECTION[*index].take())
 }

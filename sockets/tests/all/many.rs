@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 
 use warpline_skip::skip;
 
-use crate::support::{LOG, connection, field, is_inside, run_inside};
+use crate::support::{LOG, connection, field, is_inside, lines, run_inside};
 
 const THREADS: usize = 4;
 const CONNECTIONS: usize = 500;
@@ -75,9 +75,7 @@ fn descriptors_beyond_the_table_are_counted() {
         return;
     }
     const BEYOND: i32 = 1 << 16;
-    let limit = libc::rlimit { rlim_cur: 70_000, rlim_max: 70_000 };
-    // SAFETY: a limit.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+    if !may_have_descriptors(70_000) {
         return skip("descriptors_beyond_the_table_are_counted", "not so many descriptors");
     }
     let ([client, mut server], _) = connection();
@@ -89,4 +87,40 @@ fn descriptors_beyond_the_table_are_counted() {
     server.read_exact(&mut [0]).unwrap();
     // SAFETY: a descriptor of this test.
     assert_eq!(unsafe { libc::close(copy) }, 0);
+}
+
+fn may_have_descriptors(number: u64) -> bool {
+    let limit = libc::rlimit { rlim_cur: number, rlim_max: number };
+    // SAFETY: a limit.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0 }
+}
+
+/// When the table is full further connections are not followed, and work; later ones are followed again.
+#[test]
+fn a_full_table_has_room_again() {
+    const ROOM: usize = 1 << 14;
+    if !is_inside() {
+        let record = run_inside("many::a_full_table_has_room_again");
+        let missed: Vec<_> =
+            record.lines().filter_map(|line| field(line, "not-followed")).collect();
+        assert!(missed == ["100"] || record.is_empty(), "{missed:?}");
+        return;
+    }
+    if !may_have_descriptors(20_000) {
+        return skip("a_full_table_has_room_again", "not so many descriptors");
+    }
+    let socket = || {
+        // SAFETY: no memory.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
+        assert!(fd >= 0);
+        // SAFETY: a new descriptor without another owner.
+        unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) }
+    };
+    let all: Vec<_> = (0..ROOM + 100).map(|_| socket()).collect();
+    drop(all);
+    let ([mut client, mut server], names) = connection();
+    client.write_all(b"later").unwrap();
+    server.read_exact(&mut [0; 5]).unwrap();
+    drop((client, server));
+    assert_eq!(lines(&names[0], &names[1]).len(), 1);
 }
