@@ -52,18 +52,35 @@ pub(crate) fn is_open(fd: c_int) -> bool {
 
 /// Octets that were moved on a connection by other means than the calls that were counted: written, and read. `None`: the
 /// kernel does not know any more, because the connection is reset or closed in both directions.
+///
+/// The figures are of several calls, between which some may change: those that are none, or the same again, count.
 pub(crate) fn others(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
-    let info = Info::of(fd)?;
+    let before = errno();
+    let mut last = Some([0, 0]);
+    let found = (0..8).find_map(|_| {
+        let now = others_now(fd, connection);
+        let again = now.is_none() || now == Some([0, 0]) || now == last;
+        last = now;
+        again.then_some(now)
+    });
+    set_errno(before);
+    found.flatten()
+}
+
+fn others_now(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
+    let info = tcp_info(fd)?;
+    let (unacked, unread) = (queue(fd, SIOCOUTQ)?, queue(fd, libc::FIONREAD)?);
+    let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| info[at + i]));
     // A SYN of this end counts as an octet, and so does a FIN of either.
     let syn = u64::from(!connection.is_accepted());
-    let (fin, peer_fin) = match info.state {
+    let (fin, peer_fin) = match info[0] {
         ESTABLISHED => (0, 0),
         CLOSE_WAIT => (0, 1),
         FIN_WAIT1 | FIN_WAIT2 => (1, 0),
         _ => return None,
     };
-    let written = (info.acked + info.unacked).checked_sub(syn + fin)?;
-    let read = info.received.checked_sub(peer_fin + info.unread)?;
+    let written = (word(ACKED) + unacked).checked_sub(syn + fin)?;
+    let read = word(RECEIVED).checked_sub(peer_fin + unread)?;
     let other = |all: u64, way| all.saturating_sub(connection.octets(way));
     Some([other(written, Way::Out), other(read, Way::In)])
 }
@@ -74,39 +91,10 @@ const FIN_WAIT1: u8 = 4;
 const FIN_WAIT2: u8 = 5;
 const CLOSE_WAIT: u8 = 8;
 
-/// Of `struct tcp_info` and the queues.
-struct Info {
-    state: u8,
-    acked: u64,
-    received: u64,
-    /// Octets that wait to be acknowledged.
-    unacked: u64,
-    /// Octets that wait to be read.
-    unread: u64,
-}
-
 /// Places in `struct tcp_info` (linux/tcp.h), which only grows at its end.
 const ACKED: usize = 120;
 const RECEIVED: usize = 128;
 const LEN: usize = 136;
-
-impl Info {
-    /// Twice, until nothing has changed meanwhile: the figures are of several calls.
-    fn of(fd: c_int) -> Option<Self> {
-        let before = errno();
-        let found = (0..8).find_map(|_| {
-            let first = tcp_info(fd)?;
-            let (unacked, unread) = (queue(fd, SIOCOUTQ)?, queue(fd, libc::FIONREAD)?);
-            (tcp_info(fd)? == first).then(|| {
-                let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| first[at + i]));
-                let (acked, received) = (word(ACKED), word(RECEIVED));
-                Self { state: first[0], acked, received, unacked, unread }
-            })
-        });
-        set_errno(before);
-        found
-    }
-}
 
 /// Octets sent and not acknowledged (tcp(7)).
 const SIOCOUTQ: libc::Ioctl = libc::TIOCOUTQ;
@@ -118,7 +106,7 @@ fn queue(fd: c_int, request: libc::Ioctl) -> Option<u64> {
     u64::try_from(octets).ok().filter(|_| done == 0)
 }
 
-/// State, and the octets at [`ACKED`] and [`RECEIVED`].
+/// The first octets of `struct tcp_info`.
 fn tcp_info(fd: c_int) -> Option<[u8; LEN]> {
     let mut info = [0; LEN];
     let mut len = LEN as c_uint;
@@ -127,12 +115,5 @@ fn tcp_info(fd: c_int) -> Option<[u8; LEN]> {
     let done = unsafe {
         libc::syscall(libc::SYS_getsockopt, fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, room)
     };
-    if done != 0 || len as usize != LEN {
-        return None;
-    }
-    // Timers and times since the last packet change all the time.
-    let mut kept = [0; LEN];
-    kept[0] = info[0];
-    kept[ACKED..].copy_from_slice(&info[ACKED..]);
-    Some(kept)
+    (done == 0 && len as usize == LEN).then_some(info)
 }

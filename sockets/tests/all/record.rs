@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 
 use crate::support::{LOG, TempFile, connection, field, inside, is_inside, lines, run_inside};
 
@@ -128,6 +129,14 @@ fn descriptors_have_the_numbers_that_they_have_without_it() {
         let mut plain = inside(test, &log);
         plain.env_remove("LD_PRELOAD");
         let [with, without] = [inside(test, &log), plain].map(|mut command| {
+            // Of tests that run beside this one.
+            let leave = || {
+                // SAFETY: closes at exec what other threads have opened, and which the child does not use.
+                unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
+                Ok(())
+            };
+            // SAFETY: one system call.
+            unsafe { command.pre_exec(leave) };
             let output = command.output().unwrap();
             assert!(output.status.success(), "{output:?}");
             let text = String::from_utf8(output.stdout).unwrap();
