@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 
 use rustix::net::{
     AddressFamily, Protocol, SocketFlags, SocketType, bind, getpeername, getsockname, ipproto,
@@ -42,7 +42,18 @@ pub(crate) fn cookie(fd: c_int) -> Option<u64> {
 pub(crate) fn is_here(ip: IpAddr) -> bool {
     let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let made = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
-    made.is_ok_and(|socket| bind(&socket, &SocketAddr::new(ip, 0)).is_ok())
+    made.is_ok_and(|socket| {
+        let bound = bind(&socket, &SocketAddr::new(ip, 0));
+        close(socket);
+        bound.is_ok()
+    })
+}
+
+/// Closes a descriptor of this library by the system call: close(3) is a cancellation point (pthreads(7)), and frames of this
+/// library are not prepared to be unwound there.
+pub(crate) fn close(own: OwnedFd) {
+    // SAFETY: a descriptor without another owner.
+    unsafe { rustix::io::close(own.into_raw_fd()) };
 }
 
 /// Whether a descriptor is open.

@@ -129,5 +129,8 @@ fn append(line: &mut Line) {
     let path = unsafe { CStr::from_ptr(path) };
     let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     // One call writes all, or there is no space; either way nobody waits for it.
-    let _ = open(path, how, Mode::empty()).and_then(|file| rustix::io::write(file, line.octets()));
+    if let Ok(file) = open(path, how, Mode::empty()) {
+        let _ = rustix::io::write(&file, line.octets());
+        kernel::close(file);
+    }
 }

@@ -3,12 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::ptr::{null, null_mut};
 
 use warpline_patience::within;
 
-use crate::support::{connection, field, is_inside, lines, run_inside};
+use crate::support::{LOG, connection, field, is_inside, lines, run_inside};
 
 fn wait_for(child: c_int) {
     let mut status = -1;
@@ -123,6 +123,25 @@ fn a_child_of_vfork_changes_nothing() {
     assert_eq!(field(&lines[0], "sent"), Some("8"), "{lines:?}");
 }
 
+type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// Runs a thread of the C library's, does something to it, and returns its result.
+fn run_thread(start: Start, argument: *mut c_void, act: impl Fn(libc::pthread_t)) -> *mut c_void {
+    // SAFETY: of the same form; pthread_create(3) has the type of a function that is not unwound.
+    let start =
+        unsafe { std::mem::transmute::<Start, extern "C" fn(*mut c_void) -> *mut c_void>(start) };
+    let (mut thread, mut result) = (0, null_mut());
+    // SAFETY: room for a thread's name, and a function that uses only its argument.
+    let made = unsafe { libc::pthread_create(&raw mut thread, null(), start, argument) };
+    assert_eq!(made, 0);
+    within("the end of a cancelled thread", || {
+        act(thread);
+        // SAFETY: a thread that was not joined.
+        assert_eq!(unsafe { libc::pthread_join(thread, &raw mut result) }, 0);
+    });
+    result
+}
+
 /// The C library unwinds a thread that is cancelled, through the functions of the library.
 #[test]
 fn a_thread_is_cancelled_within_a_call() {
@@ -143,27 +162,47 @@ fn a_thread_is_cancelled_within_a_call() {
         null_mut()
     }
     let ([client, mut server], _) = connection();
-    let mut thread = 0;
     let fd = client.as_raw_fd() as usize as *mut c_void;
-    // SAFETY: the same function, of which pthread_create(3) has another type; it may be unwound.
-    let start = unsafe {
-        std::mem::transmute::<
-            extern "C-unwind" fn(*mut c_void) -> *mut c_void,
-            extern "C" fn(*mut c_void) -> *mut c_void,
-        >(reads)
-    };
-    // SAFETY: room for a thread's name, and a function that uses only its argument.
-    assert_eq!(unsafe { libc::pthread_create(&raw mut thread, null(), start, fd) }, 0);
-    let mut result = null_mut();
-    within("the end of a cancelled thread", || {
-        // SAFETY: a thread that was not joined.
-        assert_eq!(unsafe { libc::pthread_cancel(thread) }, 0);
-        // SAFETY: the same.
-        assert_eq!(unsafe { libc::pthread_join(thread, &raw mut result) }, 0);
-    });
+    // SAFETY: a thread that was not joined.
+    let cancel = |thread| assert_eq!(unsafe { libc::pthread_cancel(thread) }, 0);
+    let result = run_thread(reads, fd, cancel);
     assert_eq!(result as isize, -1, "PTHREAD_CANCELED");
     server.write_all(b"x").unwrap();
     assert_eq!((&client).read(&mut [0]).unwrap(), 1);
+}
+
+/// close(2) is a point of cancellation, too: the connection is in the record, once.
+#[test]
+fn a_thread_is_cancelled_as_it_closes() {
+    if !is_inside() {
+        run_inside("processes::a_thread_is_cancelled_as_it_closes");
+        return;
+    }
+    mod functions {
+        use super::c_int;
+        unsafe extern "C-unwind" {
+            pub(super) fn close(fd: c_int) -> c_int;
+        }
+    }
+    extern "C-unwind" fn closes(fd: *mut c_void) -> *mut c_void {
+        // SAFETY: no preconditions.
+        let this = unsafe { libc::pthread_self() };
+        // SAFETY: the calling thread.
+        unsafe { libc::pthread_cancel(this) };
+        // SAFETY: a descriptor without another owner.
+        unsafe { functions::close(fd as usize as c_int) };
+        null_mut()
+    }
+    let ([mut client, _server], [here, there]) = connection();
+    client.write_all(b"octets").unwrap();
+    let result = run_thread(closes, client.into_raw_fd() as usize as *mut c_void, |_| {});
+    assert_eq!(result as isize, -1, "PTHREAD_CANCELED");
+    let lines = lines(&here, &there);
+    assert_eq!((lines.len(), field(&lines[0], "sent")), (1, Some("6")), "{lines:?}");
+    let record = std::env::var(LOG).unwrap();
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().map(|fd| fd.unwrap().path());
+    let left = open.filter_map(|fd| std::fs::read_link(fd).ok()).find(|it| it.ends_with(&record));
+    assert_eq!(left, None, "the record stays open");
 }
 
 /// A call ends for a signal, or goes on, as the program asked.
