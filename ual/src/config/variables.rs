@@ -1,7 +1,6 @@
 //! The variables of the environment that this project's libraries and commands read, and a warning of those that
 //! have no effect. No state.
 
-use std::ffi::{OsStr, OsString};
 use std::sync::Once;
 
 /// All names. [`Config::load`](super::Config::load) reads those of the configuration; the command, the C library and
@@ -26,23 +25,29 @@ const NAMES: [&str; 13] = [
 const PATHS: [&str; 4] =
     ["WARPLINE_CONFIG", "WARPLINE_LOG_FILE", "WARPLINE_PROVIDER_PATH", "WARPLINE_VERBS_VIEW"];
 
-/// Warns once in a process.
+/// Warns once in a process, of the variables that it was started with.
 pub(crate) fn warn_of_mistakes() {
     static ONCE: Once = Once::new();
+    // Not `std::env::vars_os`, which copies all of them, and ends a process without memory.
     ONCE.call_once(|| {
-        mistakes(std::env::vars_os()).iter().for_each(|text| tracing::warn!("{text}"))
+        let all = std::fs::read("/proc/self/environ").unwrap_or_default();
+        let pairs = all.split(|octet| *octet == 0).filter_map(pair);
+        pairs
+            .filter_map(|(name, value)| mistake(name, value))
+            .for_each(|text| tracing::warn!("{text}"));
     });
 }
 
-/// What is wrong with these variables.
-fn mistakes(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
-    all.filter_map(|(name, value)| mistake(name.to_str()?, &value)).collect()
+/// The name and the value of a variable; `None`: its name is none of ours.
+fn pair(variable: &[u8]) -> Option<(&str, &[u8])> {
+    let at = variable.iter().position(|octet| *octet == b'=')?;
+    Some((str::from_utf8(&variable[..at]).ok()?, &variable[at + 1..]))
 }
 
-fn mistake(name: &str, value: &OsStr) -> Option<String> {
+fn mistake(name: &str, value: &[u8]) -> Option<String> {
     let own = name.strip_prefix("WARPLINE_")?;
     if NAMES.contains(&name) {
-        let wrong = !PATHS.contains(&name) && value.to_str().is_none();
+        let wrong = !PATHS.contains(&name) && str::from_utf8(value).is_err();
         return wrong.then(|| format!("${name} has no effect: its value is not UTF-8"));
     }
     let meant = NAMES.into_iter().find(|known| is_near(own, &known["WARPLINE_".len()..]))?;
@@ -72,13 +77,11 @@ fn distance(from: &[u8], to: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::ffi::OsStringExt;
-
     use super::*;
 
     #[test]
     fn variables_without_effect_are_named() {
-        let of = |name: &str, value: &[u8]| mistake(name, &OsString::from_vec(value.to_vec()));
+        let of = |name: &str, value: &[u8]| mistake(name, value);
         for name in NAMES {
             assert_eq!(of(name, b"1"), None, "{name}");
             assert_eq!(of(name, b"\xff").is_none(), PATHS.contains(&name), "{name}");

@@ -6,7 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::mm::{Advice, MsyncFlags, madvise, msync};
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
 use vp_api::MemRange;
 
 use crate::memory::AccessError;
@@ -75,11 +76,23 @@ pub(crate) fn probe(range: &MemRange, write: bool) -> rustix::io::Result<()> {
     probe_page(last, write)
 }
 
-/// Whether all pages of so many octets from the page of this address on are mapped: no page is touched.
+/// Whether all pages of so many octets from the page of this address on are mapped: no page is touched. Not by msync(2),
+/// of which valgrind believes that it reads them.
 fn all_mapped(addr: *mut u8, octets: usize) -> rustix::io::Result<()> {
-    let page = addr.map_addr(|_| page_of(addr));
-    // SAFETY: with this flag Linux writes nothing and looks for holes only (msync(2)).
-    unsafe { msync(page.cast(), octets, MsyncFlags::ASYNC) }
+    let size = rustix::param::page_size();
+    let mut resident = [0u8; 1024];
+    let end = page_of(addr) + octets;
+    let mut page = page_of(addr);
+    while page < end {
+        let now = (end - page).min(resident.len() * size);
+        let at = addr.map_addr(|_| page).cast();
+        // SAFETY: the kernel writes an octet for each page of the range into `resident`, which has as many (mincore(2)).
+        if unsafe { libc::mincore(at, now, resident.as_mut_ptr()) } != 0 {
+            return Err(Errno::NOMEM);
+        }
+        page += now;
+    }
+    Ok(())
 }
 
 /// Whether `probe` works on this kernel (Linux 5.14 on).
