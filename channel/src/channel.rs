@@ -1,11 +1,12 @@
 //! The blocking interface. No state beyond the channel end's: any number of threads may use one channel,
 //! and each message goes to one of them.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::fmt::Debug;
+use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use itapi::{ConnectParams, Disconnect, Ends, Ia, Request};
+use itapi::{ConnectParams, Disconnect, Ends, Ia, Request, connect_params};
 
 use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
@@ -54,13 +55,17 @@ pub struct Channel {
 
 impl Channel {
     /// Connects to a [`Listener`](crate::Listener) or [`Server`](crate::Server).
-    pub fn connect(ia: &Ia, peer: impl ToSocketAddrs) -> Result<Self> {
+    pub fn connect(ia: &Ia, peer: impl ToSocketAddrs + Debug) -> Result<Self> {
         Self::connect_with(ia, peer, Options::default())
     }
 
     /// Connects with the given limits.
-    pub fn connect_with(ia: &Ia, peer: impl ToSocketAddrs, options: Options) -> Result<Self> {
-        let channel = Self::begin(ia, addresses(peer)?, options)?;
+    pub fn connect_with(
+        ia: &Ia,
+        peer: impl ToSocketAddrs + Debug,
+        options: Options,
+    ) -> Result<Self> {
+        let channel = Self::begin(ia, connect_params(peer)?, options)?;
         channel.established()?;
         Ok(channel)
     }
@@ -77,17 +82,12 @@ impl Channel {
     }
 
     /// Begins to connect.
-    pub(crate) fn begin(ia: &Ia, peer: Vec<SocketAddr>, options: Options) -> Result<Self> {
+    pub(crate) fn begin(ia: &Ia, peer: ConnectParams, options: Options) -> Result<Self> {
         let ours = options.greeting()?;
         let hub = Hub::new(ia, false)?;
         let core = ChannelEnd::new(&hub, &ia.pz()?, ours, None)?;
-        let mut addresses = peer.into_iter();
-        let first = addresses.next().ok_or(Error::Options("the name has no address"))?;
-        core.ep.start_connect(ConnectParams {
-            alternatives: addresses.collect(),
-            private_data: ours.to_octets().to_vec(),
-            ..ConnectParams::new(first)
-        })?;
+        let private_data = ours.to_octets().to_vec();
+        core.ep.start_connect(ConnectParams { private_data, ..peer })?;
         Ok(Self { core, patience: options.patience })
     }
 
@@ -112,7 +112,8 @@ impl Channel {
     }
 
     /// Sends a message, waiting while the peer has not taken enough of the earlier ones. When this returns
-    /// the message is posted; only [`Channel::close`] confirms that it has arrived.
+    /// the message is posted; only [`Channel::close`] confirms that it has arrived. After an error, still
+    /// receive: what has arrived, perhaps the peer's reason, is returned before the error is.
     pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<()> {
         self.deliver(message.into())
     }
@@ -245,16 +246,7 @@ pub(crate) fn up(state: &State) -> Result<Option<()>> {
     }
 }
 
-pub(crate) fn addresses(peer: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
-    match peer.to_socket_addrs() {
-        Ok(addresses) => Ok(addresses.collect()),
-        Err(error) => {
-            Err(itapi::Error::Argument(format!("cannot resolve the address: {error}")).into())
-        }
-    }
-}
-
-impl std::fmt::Debug for Channel {
+impl Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Channel({:?})", self.core)
     }

@@ -7,7 +7,7 @@ use itapi::{ConnEvent, ConnectionEnd};
 use thiserror::Error;
 
 use crate::session::Violation;
-use crate::wire::{Unfit, VERSION};
+use crate::wire::{Invalid, Unfit, VERSION};
 
 /// Result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -45,9 +45,9 @@ pub enum Error {
     /// A draft of one channel was sent through another.
     #[error("the draft was made for another channel")]
     ForeignDraft,
-    /// An invalid option; the text names it and the allowed values.
-    #[error("{0}")]
-    Options(&'static str),
+    /// A field of [`Options`](crate::Options) has a value that is not allowed.
+    #[error("invalid options: {0}")]
+    Options(Invalid),
     /// The time-out has passed.
     #[error("nothing happened within {0:?}")]
     Timeout(Duration),
@@ -83,7 +83,15 @@ impl std::fmt::Display for Unfit {
 }
 
 fn because(end: Option<&End>) -> String {
-    end.map_or_else(String::new, |end| format!(": {end}"))
+    let Some(end) = end else { return String::new() };
+    // Every other end has its remedy.
+    let closed = matches!(
+        end,
+        End::Event(ConnEvent::Disconnected { by_peer: true, .. })
+            | End::Work(ConnectionEnd::Closed { by_peer: true, .. })
+    );
+    let remedy = "; to do: see why the peer ended, or let it close its channel when it is done";
+    format!(": {end}{}", if closed { remedy } else { "" })
 }
 
 /// For streams of octets.

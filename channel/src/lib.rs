@@ -35,6 +35,42 @@
 //! # }
 //! ```
 //!
+//! # Tasks
+//!
+//! The same as futures, here on tokio; any runtime does. The adapter ([`itapi::Ia`]) is opened once in a process.
+//!
+//! ```
+//! # #[cfg(feature = "tokio")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! use itapi::Ia;
+//! use warpline_channel::{AsyncChannel, AsyncListener, Result};
+//!
+//! async fn serve(listener: AsyncListener) -> Result<()> {
+//!     let channel = listener.accept().await?; // spawn a task for each to serve many
+//!     while let Some(message) = channel.recv().await? {
+//!         channel.send(message.to_ascii_uppercase()).await?;
+//!     }
+//!     channel.close().await
+//! }
+//!
+//! let ia = Ia::open()?;
+//! let listener = AsyncListener::bind(&ia, "127.0.0.1:0")?;
+//! let address = listener.address();
+//! let client = async {
+//!     let channel = AsyncChannel::connect(&ia, address).await?;
+//!     channel.send(format!("hello {}", 42)).await?;
+//!     assert_eq!(channel.recv().await?.as_deref(), Some(&b"HELLO 42"[..]));
+//!     channel.close().await
+//! };
+//! tokio::try_join!(serve(listener), client)?;
+//! # Ok(())
+//! # })
+//! # }
+//! # #[cfg(not(feature = "tokio"))]
+//! # fn main() {}
+//! ```
+//!
 //! # Flow control
 //!
 //! An end declares how many messages it accepts ([`Options`]); that many may be in flight or wait to be received,
@@ -45,11 +81,14 @@
 //!
 //! [`Channel::finish`] announces that no message follows; the peer's [`Channel::recv`] returns `None` after the
 //! last. If the connection ends before that, it returns the messages that have arrived, then an error that
-//! names both ends and the cause: nothing is lost without notice.
+//! names both ends and the cause: nothing is lost without notice. After a failed send, still receive: what has
+//! arrived, perhaps the peer's reason, is returned first. So that a last message arrives, call [`Channel::close`] after it,
+//! rather than drop the channel: what is under way in both directions as a channel is dropped may be lost.
 //!
 //! # Logging
 //!
-//! Connections are logged by `itapi` through [`tracing`](https://docs.rs/tracing): install a subscriber.
+//! Connections are logged by `itapi` through [`tracing`](https://docs.rs/tracing), with targets that begin with `ual`: install
+//! a subscriber, for example `tracing_subscriber::fmt::init()`, and set `RUST_LOG=ual=info`.
 //!
 //! # Peers
 //!

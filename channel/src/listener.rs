@@ -1,5 +1,6 @@
 //! Listeners. Each accepted channel has its own dispatcher, so that a thread or a task can own it.
 
+use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use itapi::{AccessError, Ia, Listen};
@@ -19,12 +20,16 @@ pub struct Listener {
 
 impl Listener {
     /// Listens at an address; port 0: any free port.
-    pub fn bind(ia: &Ia, address: impl ToSocketAddrs) -> Result<Self> {
+    pub fn bind(ia: &Ia, address: impl ToSocketAddrs + Debug) -> Result<Self> {
         Self::bind_with(ia, address, Options::default())
     }
 
     /// Listens for channels with the given limits.
-    pub fn bind_with(ia: &Ia, address: impl ToSocketAddrs, options: Options) -> Result<Self> {
+    pub fn bind_with(
+        ia: &Ia,
+        address: impl ToSocketAddrs + Debug,
+        options: Options,
+    ) -> Result<Self> {
         options.greeting()?;
         Ok(Self { ia: ia.clone(), listen: ia.listen(address)?, options })
     }

@@ -221,7 +221,7 @@ impl std::fmt::Debug for Draft {
     }
 }
 
-/// What can be sent: octets, which are copied; a vector, which is sent from where it is if it is large;
+/// What can be sent: octets or text, which are copied; a vector or a `String`, which is sent from where it is if it is large;
 /// or a [`Draft`], which is never copied.
 #[derive(Debug)]
 pub struct Outgoing<'a>(pub(crate) Body<'a>);
@@ -268,6 +268,12 @@ impl<'a> From<&'a str> for Outgoing<'a> {
     }
 }
 
+impl<'a> From<&'a String> for Outgoing<'a> {
+    fn from(text: &'a String) -> Self {
+        Self(Body::Octets(text.as_bytes()))
+    }
+}
+
 impl<'a> From<&'a Message> for Outgoing<'a> {
     fn from(message: &'a Message) -> Self {
         Self(Body::Octets(message))
@@ -277,6 +283,12 @@ impl<'a> From<&'a Message> for Outgoing<'a> {
 impl From<Vec<u8>> for Outgoing<'_> {
     fn from(octets: Vec<u8>) -> Self {
         Self(Body::Vector(octets))
+    }
+}
+
+impl From<String> for Outgoing<'_> {
+    fn from(text: String) -> Self {
+        Self(Body::Vector(text.into_bytes()))
     }
 }
 

@@ -5,7 +5,17 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::wire::Greeting;
 
-/// Limits of one end of a channel. Each end has its own; a message is sent in the way that both support.
+/// Limits of one end of a channel. Each end has its own; a message is sent in the way that both support. A value that is not
+/// allowed is [`Error::Options`], which names the field, when a channel or a listener is made.
+///
+/// ```
+/// use warpline_channel::Options;
+///
+/// let defaults =
+///     Options { small: 64 << 10, slots: 128, large: 8, longest: 16 << 20, patience: None };
+/// assert_eq!(defaults, Options::default());
+/// let longer = Options { longest: 1 << 30, ..Options::default() };
+/// ```
 ///
 /// Memory of a channel: `slots` times `small` octets for messages that arrive, as much at most for those
 /// that leave, and `large` times the octets of a large message in each direction while there are any. What was
@@ -14,18 +24,18 @@ use crate::wire::Greeting;
 /// which about 5 MiB are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Longest message that is sent in one Send; a longer one is read by the peer. At least 20 octets. After many messages of
+    /// Octets of the longest message that is sent in one Send; a longer one is read by the peer. 20 to 2^30; default: 64 KiB. After many messages of
     /// up to 256 KiB on the same machine, those are sent in one Send, too, unless they are a `Vec`.
     pub small: u32,
-    /// Messages that may be in flight to this end, or wait here to be received: 1 to 4096. While long messages come from a
+    /// Messages that may be in flight to this end, or wait here to be received: 1 to 4096; default: 128. While long messages come from a
     /// peer on the same machine, fewer, as many as a processor's cache holds, but at least 4; while each is replied to, a
     /// quarter of those, but at least 24 of them if they are so many; all again if both ends wait to send.
     pub slots: u16,
-    /// How many of those may be large: at most 64. 0: none, and no message is longer than `small`.
+    /// How many of those may be large: at most 64, and no more than `slots`; default: 8. 0: none, and no message is longer than `small`.
     pub large: u16,
-    /// Octets of a large message, at most 2^32 - 1.
+    /// Octets of the longest large message: 1 to 2^32 - 1; default: 16 MiB.
     pub longest: u64,
-    /// Bound on each call of a [`Channel`](crate::Channel) that waits; `None`: a minute for closing, others
+    /// Bound on each call of a [`Channel`](crate::Channel) that waits. `None`, the default: a minute for closing, others
     /// wait as long as it takes. The adapter's policy bounds connecting.
     pub patience: Option<Duration>,
 }

@@ -5,6 +5,7 @@
 //! another: nothing here waits for one, and each has its own credits. When one dies it is an event.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -83,14 +84,14 @@ impl Server {
     pub const CLIENTS: usize = 1024;
 
     /// Listens at an address; port 0: any free port.
-    pub fn bind(ia: &Ia, address: impl ToSocketAddrs) -> Result<Self> {
+    pub fn bind(ia: &Ia, address: impl ToSocketAddrs + Debug) -> Result<Self> {
         Self::bind_with(ia, address, Options::default(), Self::CLIENTS)
     }
 
     /// Listens for at most this many clients, each with the given limits.
     pub fn bind_with(
         ia: &Ia,
-        address: impl ToSocketAddrs,
+        address: impl ToSocketAddrs + Debug,
         options: Options,
         most: usize,
     ) -> Result<Self> {
@@ -226,7 +227,7 @@ impl Peer {
     }
 }
 
-impl std::fmt::Debug for Server {
+impl Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Server({})", self.address())
     }

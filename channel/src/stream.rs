@@ -42,7 +42,8 @@ impl PartlyRead {
     }
 }
 
-/// A [`Channel`] as a stream of octets.
+/// A [`Channel`] as a stream of octets. A write is a message, of up to 64 KiB: to write few octets at a time, as [`writeln!`]
+/// does, wrap the stream in a [`BufWriter`](std::io::BufWriter) and flush it where the peer is to read.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

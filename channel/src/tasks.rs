@@ -1,14 +1,15 @@
 //! The interface for tasks: futures for any runtime. The adapter's callback thread handles
 //! completions and wakes the tasks; a dropped task leaves no state, and loses no message.
 
+use std::fmt::Debug;
 use std::future::poll_fn;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use itapi::{Disconnect, Ends, Ia, Request};
+use itapi::{Disconnect, Ends, Ia, Request, connect_params};
 
-use crate::channel::{Channel, addresses, up};
+use crate::channel::{Channel, up};
 use crate::core::ChannelEnd;
 use crate::error::Result;
 use crate::hub::Hub;
@@ -22,7 +23,7 @@ use crate::state::State;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// # let ia = itapi::Ia::open()?;
-/// use warpline_channel::{AsyncChannel, AsyncListener, Listener, Result};
+/// use warpline_channel::{AsyncChannel, AsyncListener, Result};
 ///
 /// async fn echo(listener: &AsyncListener) -> Result<()> {
 ///     let channel = listener.accept().await?;
@@ -50,7 +51,7 @@ use crate::state::State;
 /// #         }
 /// #     }
 /// # }
-/// let listener = Listener::bind(&ia, "127.0.0.1:0")?.into_async()?;
+/// let listener = AsyncListener::bind(&ia, "127.0.0.1:0")?;
 /// # let address = listener.address();
 /// # let server = std::thread::spawn(move || run(echo(&listener)));
 /// # assert_eq!(run(ask(&ia, address))?, b"hello");
@@ -73,13 +74,17 @@ impl Channel {
 
 impl AsyncChannel {
     /// Connects, see [`Channel::connect`]. Dropped, the future gives up.
-    pub async fn connect(ia: &Ia, peer: impl ToSocketAddrs) -> Result<Self> {
+    pub async fn connect(ia: &Ia, peer: impl ToSocketAddrs + Debug) -> Result<Self> {
         Self::connect_with(ia, peer, Options::default()).await
     }
 
     /// Connects with the given limits.
-    pub async fn connect_with(ia: &Ia, peer: impl ToSocketAddrs, options: Options) -> Result<Self> {
-        let channel = Channel::begin(ia, addresses(peer)?, options)?.into_async()?;
+    pub async fn connect_with(
+        ia: &Ia,
+        peer: impl ToSocketAddrs + Debug,
+        options: Options,
+    ) -> Result<Self> {
+        let channel = Channel::begin(ia, connect_params(peer)?, options)?.into_async()?;
         channel.established().await?;
         Ok(channel)
     }
@@ -196,6 +201,20 @@ impl Listener {
 }
 
 impl AsyncListener {
+    /// Listens at an address, see [`Listener::bind`]; a name is resolved before this returns.
+    pub fn bind(ia: &Ia, address: impl ToSocketAddrs + Debug) -> Result<Self> {
+        Self::bind_with(ia, address, Options::default())
+    }
+
+    /// Listens for channels with the given limits.
+    pub fn bind_with(
+        ia: &Ia,
+        address: impl ToSocketAddrs + Debug,
+        options: Options,
+    ) -> Result<Self> {
+        Listener::bind_with(ia, address, options)?.into_async()
+    }
+
     /// The address, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()

@@ -45,7 +45,25 @@ pub enum Unfit {
     /// The peer uses another version.
     Version(u16),
     /// A number in it is invalid.
-    Number(&'static str),
+    Number(Invalid),
+}
+
+/// A number of a [`Greeting`], or of the options that it is made of, that is not allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Invalid {
+    /// The field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// The values that are allowed.
+    pub allowed: &'static str,
+}
+
+impl std::fmt::Display for Invalid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { field, value, allowed } = self;
+        write!(f, "{field} is {value}; allowed: {allowed}")
+    }
 }
 
 impl Greeting {
@@ -75,7 +93,10 @@ impl Greeting {
         if version != VERSION {
             return Err(Unfit::Version(version));
         }
-        let octets: &[u8; Self::LEN] = octets.first_chunk().ok_or(Unfit::Number("its length"))?;
+        let octets: &[u8; Self::LEN] = octets.first_chunk().ok_or_else(|| {
+            let value = octets.len() as u64;
+            Unfit::Number(Invalid { field: "its length", value, allowed: "24 octets and more" })
+        })?;
         let greeting = Self {
             slots: u16::from_be_bytes([octets[6], octets[7]]),
             small: u32::from_be_bytes([octets[8], octets[9], octets[10], octets[11]]),
@@ -87,18 +108,19 @@ impl Greeting {
     }
 
     /// Its invalid field, if any.
-    pub fn check(&self) -> Option<&'static str> {
+    pub fn check(&self) -> Option<Invalid> {
+        let invalid = |field, value, allowed| Some(Invalid { field, value, allowed });
         if self.slots == 0 || self.slots > MAX_SLOTS {
-            return Some("receives: 1 to 4096");
+            return invalid("slots", self.slots.into(), "1 to 4096");
         }
         if (self.small as usize) < RemoteRange::ENCODED_LEN || self.small > 1 << 30 {
-            return Some("octets of a small message: 20 to 2^30");
+            return invalid("small", self.small.into(), "20 to 1073741824 octets");
         }
         if self.large > MAX_LARGE || self.large > self.slots {
-            return Some("large messages: at most 64, and no more than receives");
+            return invalid("large", self.large.into(), "0 to 64, and no more than slots");
         }
         if self.longest > u64::from(u32::MAX) || (self.large > 0 && self.longest == 0) {
-            return Some("octets of a large message: 1 to 2^32 - 1");
+            return invalid("longest", self.longest, "1 to 4294967295 octets");
         }
         None
     }

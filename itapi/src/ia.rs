@@ -1,10 +1,11 @@
 //! The interface adapter and its protection zones. Handles only: the access layer owns the objects and keeps
 //! parents while children live.
 
+use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-use ual::{Config, Policy, ProviderListing, Ual};
+use ual::{Config, ConnectParams, Policy, ProviderListing, Ual};
 use vp_api::{DatagramAttrs, DeviceInfo, PortInfo, RnicAttrs, Transport, room};
 
 use crate::context::context;
@@ -129,14 +130,28 @@ impl Ia {
     }
 }
 
-/// The addresses of a name; at least one.
-pub(crate) fn resolve(address: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
-    let found = address.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(Error::Argument("the name has no address".into())),
+/// The addresses that a call may take: at least one. Errors: what was given, why it is none, and what to do.
+pub(crate) fn addresses(given: impl ToSocketAddrs + Debug) -> Result<Vec<SocketAddr>> {
+    let remedy = |error: &std::io::Error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => "write HOST:PORT or [IPV6]:PORT",
+        _ => "see whether the name is right, and known here: `getent hosts NAME`",
+    };
+    match given.to_socket_addrs().map(Iterator::collect::<Vec<_>>) {
+        Ok(found) if found.is_empty() => {
+            Err(Error::Argument(format!("there is no address in {given:?}; give one at least")))
+        }
         Ok(found) => Ok(found),
-        Err(error) => Err(Error::Argument(format!("cannot resolve the address: {error}"))),
+        Err(error) => {
+            Err(Error::Argument(format!("no address for {given:?}: {error}; {}", remedy(&error))))
+        }
     }
+}
+
+/// Parameters to connect to `peer`: to the first of its addresses that responds. Errors: it has none.
+pub fn connect_params(peer: impl ToSocketAddrs + Debug) -> Result<ConnectParams> {
+    let mut found = addresses(peer)?;
+    let first = found.remove(0);
+    Ok(ConnectParams { alternatives: found, ..ConnectParams::new(first) })
 }
 
 /// A copy of private data. The access layer checks its length.
@@ -225,7 +240,7 @@ impl Pz {
     }
 }
 
-impl std::fmt::Debug for Pz {
+impl Debug for Pz {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pz({:?})", self.pz.id())
     }

@@ -44,8 +44,8 @@
 //!
 //! Connections and unusual events are logged through [`tracing`](https://docs.rs/tracing): at `info` one line
 //! for each connection that begins (both ends, CRC, MPA revision, IRD and ORD) and one for each that ends, with
-//! the cause. A program sees them after it installs a subscriber, for example
-//! `tracing_subscriber::fmt::init()`; the command `warpline` shows them with `RUST_LOG=info`.
+//! the cause. Their targets begin with `ual`. A program sees them after it installs a subscriber, for example
+//! `tracing_subscriber::fmt::init()`, with `RUST_LOG=ual=info`; so does the command `warpline`.
 //!
 //! # More
 //!
@@ -101,7 +101,7 @@ pub use events::{
     Aevd, AsyncEvd, AsyncSource, ConnEvd, Connections, Events, Notifications, ObjectEvent, Objects,
     PortEvd, Ports, Software, SoftwareEvd,
 };
-pub use ia::{Ia, IaBuilder, Interface, Pz, interfaces, providers};
+pub use ia::{Ia, IaBuilder, Interface, Pz, connect_params, interfaces, providers};
 pub use ids::{EpId, EvdId, Operation, SrqId, WorkId, WorkIds};
 pub use listen::{Listen, ListenBuilder, Request, RequestEvd, Requests};
 pub use lmr::{Adopted, Fresh, Given, Lmr, LmrBuilder, LmrRange};

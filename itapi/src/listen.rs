@@ -1,6 +1,7 @@
 //! Listeners and their connection requests. Dropping a request that was neither accepted nor rejected rejects
 //! it, so that its peer does not wait for the time-out.
 
+use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::ep::Ep;
 use crate::error::{Refused, Result};
 use crate::events::Events;
 use crate::events::sealed::Kind;
-use crate::ia::{Ia, copy, resolve};
+use crate::ia::{Ia, addresses, copy};
 
 /// Requests that may be queued; more are rejected.
 const BACKLOG: u32 = 256;
@@ -170,13 +171,13 @@ impl Ia {
     }
 
     /// Listens at an address; port 0 takes a free one.
-    pub fn listen(&self, address: impl ToSocketAddrs) -> Result<Listen> {
+    pub fn listen(&self, address: impl ToSocketAddrs + Debug) -> Result<Listen> {
         self.listen_builder(address)?.listen()
     }
 
     /// A builder of a listener at an address.
-    pub fn listen_builder(&self, address: impl ToSocketAddrs) -> Result<ListenBuilder<'_>> {
-        Ok(ListenBuilder::new(self, resolve(address)?))
+    pub fn listen_builder(&self, address: impl ToSocketAddrs + Debug) -> Result<ListenBuilder<'_>> {
+        Ok(ListenBuilder::new(self, addresses(address)?))
     }
 }
 
@@ -311,7 +312,7 @@ impl Drop for Request {
     }
 }
 
-impl std::fmt::Debug for Listen {
+impl Debug for Listen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.0.listen)
     }

@@ -16,6 +16,24 @@ use crate::tasks::AsyncChannel;
 
 /// An [`AsyncChannel`] as a stream of octets. With the feature `tokio` it has that one's `AsyncRead` and
 /// `AsyncWrite`, with `futures-io` those of the futures crates.
+///
+/// A write is a message, of up to 64 KiB. `tokio::io::copy` writes 8 KiB at a time: give
+/// `copy_buf` a `tokio::io::BufReader` of 64 KiB instead, which makes an eighth of the messages. To write few octets
+/// at a time use a `BufWriter`, and flush it where the peer is to read.
+///
+/// ```
+/// # #[cfg(feature = "tokio")]
+/// use tokio::io::{AsyncRead, AsyncWriteExt, BufReader, copy_buf};
+/// use warpline_channel::{AsyncChannel, Result};
+///
+/// # #[cfg(feature = "tokio")]
+/// async fn send_all(source: impl AsyncRead + Unpin, channel: AsyncChannel) -> std::io::Result<()> {
+///     let mut stream = channel.into_stream();
+///     copy_buf(&mut BufReader::with_capacity(64 << 10, source), &mut stream).await?;
+///     stream.shutdown().await?; // the peer reads to the end
+///     Ok(stream.into_channel().close().await?)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct AsyncStream {
     channel: AsyncChannel,

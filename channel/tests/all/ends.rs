@@ -74,6 +74,28 @@ fn received_messages_are_taken_before_the_end_is_reported() {
     assert!(matches!(server.close().unwrap_err(), Error::Lost(_)));
 }
 
+/// What has arrived is received although a send fails before.
+#[test]
+fn what_has_arrived_is_received_after_a_failed_send() {
+    for n in 0..20 {
+        let (client, server) = pair(TIGHT);
+        client.send(message(n, 3000)).unwrap();
+        server.send(format!("refused: {n}")).unwrap();
+        // Read from the client after the reason has arrived there.
+        assert!(server.recv().unwrap().unwrap()[..] == message(n, 3000));
+        drop(server);
+        let lost = loop {
+            match client.send(message(n, 100)) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(lost, Error::Lost(_)), "{lost}");
+        assert_eq!(client.recv().unwrap().as_deref(), Some(format!("refused: {n}").as_bytes()));
+        assert!(matches!(client.recv().unwrap_err(), Error::Lost(_)));
+    }
+}
+
 #[test]
 fn an_end_dropped_after_the_peers_end_closes_in_order() {
     let (client, server) = pair(TIGHT);

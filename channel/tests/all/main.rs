@@ -12,3 +12,4 @@ mod messages;
 mod pair;
 mod served;
 mod tasks;
+mod texts;

@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use warpline_channel::{AsyncChannel, AsyncListener, Listener, Result};
+use warpline_channel::{AsyncChannel, AsyncListener, Result};
 
 use crate::pair::{TIGHT, message, open, pair};
 
@@ -50,7 +50,7 @@ async fn ask(ia: &itapi::Ia, listener: &AsyncListener, len: usize) -> Result<()>
 #[test]
 fn many_tasks_of_one_thread_exchange_messages() {
     let ia = open();
-    let listener = Listener::bind_with(&ia, "127.0.0.1:0", TIGHT).unwrap().into_async().unwrap();
+    let listener = AsyncListener::bind_with(&ia, "127.0.0.1:0", TIGHT).unwrap();
     let mut futures: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
     for n in 0..20 {
         let (ia, listener) = (&ia, &listener);

@@ -1,6 +1,7 @@
 //! Connections of an endpoint: connecting, converting a socket, disconnecting. The access layer does the work,
 //! mostly in the caller's thread, and reports by events.
 
+use std::fmt::Debug;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -11,21 +12,18 @@ use ual::{ConnEvent, ConnectParams, ConvertParams, Disconnect, Established, Even
 use super::Ep;
 use crate::dispatcher::next;
 use crate::error::{Error, Refused, Result};
-use crate::ia::{copy, resolve};
+use crate::ia::{connect_params, copy};
 
 impl Ep {
     /// Connects and waits for the outcome; the policy bounds the wait. Of several addresses it takes the first
     /// that responds.
-    pub fn connect(&self, peer: impl ToSocketAddrs, private_data: &[u8]) -> Result<Established> {
-        let mut addresses = resolve(peer)?.into_iter();
-        let Some(address) = addresses.next() else {
-            return Err(Error::Argument("no address to connect to".into()));
-        };
-        self.connect_with(ConnectParams {
-            alternatives: addresses.collect(),
-            private_data: copy(private_data)?,
-            ..ConnectParams::new(address)
-        })
+    pub fn connect(
+        &self,
+        peer: impl ToSocketAddrs + Debug,
+        private_data: &[u8],
+    ) -> Result<Established> {
+        let private_data = copy(private_data)?;
+        self.connect_with(ConnectParams { private_data, ..connect_params(peer)? })
     }
 
     /// Connects with `params` and waits for the outcome.

@@ -2,6 +2,7 @@
 //! rejects it, so that its peer does not wait for the time-out. The access layer owns open requests; any
 //! thread.
 
+use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use vp_api::{ServiceRefusal, UdAddress};
 use crate::context::context;
 use crate::dispatcher::next;
 use crate::error::Result;
-use crate::ia::{Ia, copy, resolve};
+use crate::ia::{Ia, addresses, copy};
 
 /// Requests that may be queued; more are refused.
 const BACKLOG: u32 = 256;
@@ -78,14 +79,18 @@ fn request(event: Event) -> Option<UdRequest> {
 
 impl Ia {
     /// Listens for requests to resolve a service; port 0 takes a free one.
-    pub fn listen_datagrams(&self, address: impl ToSocketAddrs) -> Result<UdListen> {
-        UdListen::new(self, resolve(address)?)
+    pub fn listen_datagrams(&self, address: impl ToSocketAddrs + Debug) -> Result<UdListen> {
+        UdListen::new(self, addresses(address)?)
     }
 
     /// Describes a service that resolves to an endpoint for datagrams.
-    pub fn ud_service(&self, peer: impl ToSocketAddrs, private_data: &[u8]) -> Result<UdService> {
+    pub fn ud_service(
+        &self,
+        peer: impl ToSocketAddrs + Debug,
+        private_data: &[u8],
+    ) -> Result<UdService> {
         // At least one.
-        UdService::new(self, resolve(peer)?[0], private_data)
+        UdService::new(self, addresses(peer)?[0], private_data)
     }
 }
 
@@ -243,13 +248,13 @@ impl UdService {
     }
 }
 
-impl std::fmt::Debug for UdListen {
+impl Debug for UdListen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.0.listen)
     }
 }
 
-impl std::fmt::Debug for UdService {
+impl Debug for UdService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.0.service)
     }

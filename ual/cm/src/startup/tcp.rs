@@ -100,7 +100,7 @@ pub(crate) fn check_connect(params: &ConnectParams, most: PrivateData) -> Result
     check_length(params.private_data.len(), most.connect)?;
     if params.remote.port() == 0 {
         return Err(Error::InvalidArgument(format!(
-            "cannot connect to {}: port 0 is not a port",
+            "cannot connect to {}: 0 is no port; name the port of the peer",
             params.remote
         )));
     }
