@@ -183,7 +183,7 @@ impl Ep {
         }
         let ep = &self.0.ep;
         let post = |wrs: &[SendWr<'_>]| ep.post_send(wrs);
-        post::send(&mut self.0.flights.send(), ep.id(), work, post, || ep.count_refusal())
+        post::send(&mut self.0.flights.send(), ep.id(), work, post, &**ep)
     }
 
     /// Posts work requests, as many as fit, in as few calls of the provider as possible; returns their ids. The
@@ -202,7 +202,7 @@ impl Ep {
         works.iter().try_for_each(|work| self.remember_window(work))?;
         let ep = &self.0.ep;
         let (flight, post) = (&mut self.0.flights.send(), |wrs: &[SendWr<'_>]| ep.post_send(wrs));
-        let (first, count) = post::send_all(flight, ep.id(), works, post, || ep.count_refusal())?;
+        let (first, count) = post::send_all(flight, ep.id(), works, post, &**ep)?;
         Ok(WorkIds(first..first + count))
     }
 
@@ -211,7 +211,7 @@ impl Ep {
     pub fn post_recv_all(&self, locals: &mut Vec<Local>) -> Result<usize> {
         let ep = &self.0.ep;
         let (flight, post) = (&mut self.0.flights.recv(), |wrs: &[RecvWr<'_>]| ep.post_recv(wrs));
-        post::receive_all(flight, locals, post, || ep.count_refusal())
+        post::receive_all(flight, locals, post, &**ep)
     }
 
     /// Records the windows that may have to be unlinked when the endpoint is dropped.
@@ -240,7 +240,7 @@ impl Ep {
     }
 }
 
-receives!(Ep, "Posts a receive (`it_post_recv`).", ep => ep.0.flights.recv(), ep.0.ep, ep.0.ep.count_refusal());
+receives!(Ep, "Posts a receive (`it_post_recv`).", ep => ep.0.flights.recv(), ep.0.ep);
 
 impl std::fmt::Debug for Ep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

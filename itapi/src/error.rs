@@ -48,12 +48,14 @@ pub enum Error {
         source: io::Error,
     },
     /// A work request was refused. A full queue: take completions first, or create it deeper.
-    #[error("cannot post a {operation}: {status}")]
+    #[error("cannot post a {operation}: {}", not_posted(*status, *state))]
     Post {
         /// Which.
         operation: Operation,
         /// Why.
         status: VpStatus,
+        /// The endpoint's state, if that is why, and what to do.
+        state: Option<&'static str>,
     },
     /// A work request completed without success.
     #[error("the {operation} did not succeed: {}{}", meaning(*status), because(end.as_deref()))]
@@ -74,6 +76,10 @@ pub enum Error {
     /// Nothing happened in time.
     #[error("nothing happened within {0:?}")]
     Timeout(std::time::Duration),
+}
+
+fn not_posted(status: VpStatus, state: Option<&str>) -> String {
+    state.map_or_else(|| status.to_string(), |state| format!("the endpoint is {state}"))
 }
 
 /// What a status means, for messages.

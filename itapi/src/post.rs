@@ -2,7 +2,7 @@
 //! of posted requests moves to the queue's flight, under its lock; that of refused ones returns to the caller.
 //! Only the flight allocates.
 
-use ual::NOTIFY;
+use ual::{EpState, NOTIFY};
 use vp_api::{
     Data, PostFailure, QpId, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge, Stag, VpError,
     VpStatus,
@@ -101,20 +101,20 @@ fn wr_id(number: u64, notify: bool) -> u64 {
     if notify { number | NOTIFY } else { number }
 }
 
-/// Posts a receive through `post`; calls `full` if the queue is full before that.
+/// Posts a receive of `poster` through `post`.
 pub(crate) fn receive(
     flight: &mut RecvFlight,
     local: Local,
     notify: bool,
     post: impl FnOnce(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
-    full: impl FnOnce(),
+    poster: &impl Poster,
 ) -> PostResult<Local> {
     let mut list = List::Empty;
     if let Err(error) = list.sink(&local) {
         return Err(Refused::new(error, local));
     }
     if let Err(why) = flight.room(1) {
-        return Err(Refused::new(no_room(Operation::Recv, why, full), local));
+        return Err(Refused::new(no_room(Operation::Recv, why, poster), local));
     }
     // A completion cannot be taken before this returns: that needs the lock that the caller holds.
     let number = flight.push(local);
@@ -122,21 +122,21 @@ pub(crate) fn receive(
         Ok(()) => Ok(WorkId(number)),
         Err(failure) => {
             let local = flight.refused(number).unwrap_or_default();
-            Err(Refused::new(refusal(Operation::Recv, failure.status), local))
+            Err(Refused::new(refusal(Operation::Recv, failure.status, poster), local))
         }
     }
 }
 
-/// Posts receives from the front of `locals` through `post`, as many as it takes; calls `full` as [`receive`] does.
+/// Posts receives of `poster` from the front of `locals` through `post`, as many as it takes.
 pub(crate) fn receive_all(
     flight: &mut RecvFlight,
     locals: &mut Vec<Local>,
     post: impl Fn(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
-    full: impl Fn(),
+    poster: &impl Poster,
 ) -> Result<usize> {
     let mut posted = 0;
     while !locals.is_empty() {
-        let (taken, end) = receive_batch(flight, locals, &post, &full);
+        let (taken, end) = receive_batch(flight, locals, &post, poster);
         posted += taken;
         match end {
             Some(error) if posted == 0 => return Err(error),
@@ -152,11 +152,11 @@ fn receive_batch(
     flight: &mut RecvFlight,
     locals: &mut Vec<Local>,
     post: impl Fn(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
-    full: impl Fn(),
+    poster: &impl Poster,
 ) -> (usize, Option<Error>) {
     let room = match flight.room(locals.len().min(POST_BATCH)) {
         Ok(room) => room,
-        Err(why) => return (0, Some(no_room(Operation::Recv, why, full))),
+        Err(why) => return (0, Some(no_room(Operation::Recv, why, poster))),
     };
     let (mut lists, mut bad, mut wanted) = (lists(), None, 0);
     for (list, local) in lists.iter_mut().zip(locals.iter()).take(room) {
@@ -177,21 +177,21 @@ fn receive_batch(
     let back = numbers[posted..wanted].iter().filter_map(|&number| flight.refused(number));
     let back: Vec<Local> = back.collect();
     locals.splice(..0, back);
-    (posted, Some(refusal(Operation::Recv, failure.status)))
+    (posted, Some(refusal(Operation::Recv, failure.status, poster)))
 }
 
-/// Posts a send-queue work request of `qp` through `post`; calls `full` as [`receive`] does.
+/// Posts a send-queue work request of `qp`, which `poster` has, through `post`.
 pub(crate) fn send<'a>(
     flight: &mut SendFlight,
     qp: QpId,
     work: Work<'a>,
     post: impl FnOnce(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
-    full: impl FnOnce(),
+    poster: &impl Poster,
 ) -> PostResult<Work<'a>> {
     let (mut list, mut wr) = (List::Empty, BLANK);
     let number = match flight.room(1, is_quiet(&work)) {
         Ok((number, _)) => number,
-        Err(why) => return Err(Refused::new(no_room(operation(&work.kind), why, full), work)),
+        Err(why) => return Err(Refused::new(no_room(operation(&work.kind), why, poster), work)),
     };
     let link = match to_link(&work.kind) {
         Ok(link) => link,
@@ -201,30 +201,30 @@ pub(crate) fn send<'a>(
         return Err(Refused::new(error, work));
     }
     if let Err(failure) = post(&[wr]) {
-        return Err(Refused::new(refusal(operation(&work.kind), failure.status), work));
+        return Err(Refused::new(refusal_of(&work, failure.status, poster), work));
     }
     // A completion cannot be taken before this: that needs the lock that the caller holds.
     hold(flight, work, link, qp);
     Ok(WorkId(number))
 }
 
-/// Posts work requests of `qp` from the front of `works` through `post`, as many as it takes; tells
-/// `full` as [`receive`] does. Returns the number of the first, and how many.
+/// Posts work requests of `qp` from the front of `works` through `post`, as many as it takes.
+/// Returns the number of the first, and how many.
 pub(crate) fn send_all(
     flight: &mut SendFlight,
     qp: QpId,
     works: &mut Vec<Work<'_>>,
     post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
-    full: impl FnOnce(),
+    poster: &impl Poster,
 ) -> Result<(u64, u64)> {
     let Some(work) = works.first() else { return Ok((0, 0)) };
-    let refused = |why| no_room(operation(&work.kind), why, full);
+    let refused = |why| no_room(operation(&work.kind), why, poster);
     let quiet = works.iter().any(is_quiet);
     let (first, mut room) = flight.room(works.len(), quiet).map_err(refused)?;
     let (mut posted, mut taken, mut end) = (0, 0, None);
     while end.is_none() && taken < room {
         let number = first + posted + taken as u64;
-        let batch = send_batch(number, &works[taken..room], &post);
+        let batch = send_batch(number, &works[taken..room], &post, poster);
         let mut link = batch.link;
         taken += batch.posted;
         end = batch.end;
@@ -261,6 +261,7 @@ fn send_batch(
     number: u64,
     works: &[Work<'_>],
     post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
+    poster: &impl Poster,
 ) -> Batch {
     let mut lists = lists();
     let mut wrs: [SendWr<'_>; POST_BATCH] = std::array::from_fn(|_| BLANK);
@@ -287,9 +288,13 @@ fn send_batch(
         Ok(()) => Batch { posted: wanted, end, link },
         Err(failure) => {
             let posted = failure.posted.min(wanted);
-            let refused = works.get(posted).map_or(Operation::Send, |w| operation(&w.kind));
             let link = link.filter(|_| posted == wanted);
-            Batch { posted, end: Some(refusal(refused, failure.status)), link }
+            let end = works.get(posted).map_or_else(
+                || refusal(Operation::Send, failure.status, poster),
+                |work| refusal_of(work, failure.status, poster),
+            );
+            let end = Some(end);
+            Batch { posted, end, link }
         }
     }
 }
@@ -323,18 +328,72 @@ fn is_quiet(work: &Work<'_>) -> bool {
     !work.flags.contains(SendFlags::SIGNALED)
 }
 
-fn refusal(operation: Operation, status: VpStatus) -> Error {
-    Error::Post { operation, status }
+/// What work requests are posted to.
+pub(crate) trait Poster {
+    /// Counts a request for which there was no room.
+    fn count_refusal(&self) {}
+
+    /// Its state, if requests are refused in that, and what to do.
+    fn unready(&self) -> Option<&'static str> {
+        None
+    }
 }
 
-/// The queue is full: calls `full`; or there is no memory to remember the request.
+impl Poster for ual::Ep {
+    fn count_refusal(&self) {
+        Self::count_refusal(self);
+    }
+
+    fn unready(&self) -> Option<&'static str> {
+        match self.state() {
+            EpState::Unconnected => Some("unconnected; connect or accept first"),
+            EpState::ActivePending => Some("connecting; wait until it is connected"),
+            EpState::PassivePending => Some("accepting; wait until it is connected"),
+            EpState::PassiveWait => Some("waiting for the peer to begin; so wait, too"),
+            EpState::Nonoperational => Some(
+                "nonoperational, its connection is over or is being closed; reset it and connect again",
+            ),
+            // Since the refusal.
+            EpState::Connected => None,
+        }
+    }
+}
+
+impl Poster for ual::UdEp {
+    fn unready(&self) -> Option<&'static str> {
+        Some("stopped; reset it")
+    }
+}
+
+impl Poster for ual::Srq {}
+
 #[cold]
-fn no_room(operation: Operation, why: VpError, full: impl FnOnce()) -> Error {
+fn refusal(operation: Operation, status: VpStatus, poster: &impl Poster) -> Error {
+    let state = if status == VpStatus::InvalidState { poster.unready() } else { None };
+    Error::Post { operation, status, state }
+}
+
+/// The refusal of a request of the send queue.
+#[cold]
+fn refusal_of(work: &Work<'_>, status: VpStatus, poster: &impl Poster) -> Error {
+    match &work.kind {
+        // iWARP's peer refuses it, RoCE this end.
+        Kind::Atomic { remote, .. } if status == VpStatus::InvalidWr && remote.addr % 8 != 0 => {
+            let addr = remote.addr;
+            Error::Argument(format!("an atomic at {addr:#x}, which is no multiple of 8 octets"))
+        }
+        kind => refusal(operation(kind), status, poster),
+    }
+}
+
+/// The queue is full, or there is no memory to remember the request.
+#[cold]
+fn no_room(operation: Operation, why: VpError, poster: &impl Poster) -> Error {
     match why.status {
         VpStatus::InsufficientResources => Error::no_room(why),
         status => {
-            full();
-            refusal(operation, status)
+            poster.count_refusal();
+            refusal(operation, status, poster)
         }
     }
 }

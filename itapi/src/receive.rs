@@ -1,9 +1,8 @@
 //! The calls that post receives, shared by endpoints of both types and shared receive queues. No state.
 
-/// Adds the calls to a type. `$doc` describes its receives; `$flight` stores one, `$queue` posts it, and `$full` is done
-/// if there is no room for it.
+/// Adds the calls to a type. `$doc` describes its receives; `$flight` stores one, and `$queue` posts it.
 macro_rules! receives {
-    ($type:ty, $doc:literal, $object:ident => $flight:expr, $queue:expr, $full:expr) => {
+    ($type:ty, $doc:literal, $object:ident => $flight:expr, $queue:expr) => {
         impl $type {
             #[doc = $doc]
             /// The memory of a refused one is dropped; [`Self::try_post_recv`] returns it instead.
@@ -30,7 +29,7 @@ macro_rules! receives {
             fn receive(&self, local: Local, notify: bool) -> PostResult<Local> {
                 let $object = self;
                 let post = |wrs: &[vp_api::RecvWr<'_>]| $queue.post_recv(wrs);
-                $crate::post::receive(&mut $flight, local, notify, post, || $full)
+                $crate::post::receive(&mut $flight, local, notify, post, &*$queue)
             }
         }
     };

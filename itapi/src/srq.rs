@@ -65,7 +65,7 @@ impl Srq {
     /// Posts receives, as many as fit; returns how many. The posted ones are removed from the front of
     /// `locals`. Errors: the first one was refused.
     pub fn post_recv_all(&self, locals: &mut Vec<Local>) -> Result<usize> {
-        post::receive_all(&mut self.flight(), locals, |wrs| self.0.srq.post_recv(wrs), || ())
+        post::receive_all(&mut self.flight(), locals, |wrs| self.0.srq.post_recv(wrs), &*self.0.srq)
     }
 
     /// Raises the event [`crate::AsyncEvent::SrqLimit`] once when fewer receives remain
@@ -118,7 +118,7 @@ impl Srq {
     }
 }
 
-receives!(Srq, "Posts a receive for any of the endpoints.", srq => srq.flight(), srq.0.srq, ());
+receives!(Srq, "Posts a receive for any of the endpoints.", srq => srq.flight(), srq.0.srq);
 
 impl std::fmt::Debug for Srq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

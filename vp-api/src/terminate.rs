@@ -4,9 +4,13 @@
 //! The end that sends a Terminate knows the region and the segment. The end that receives it knows only the header
 //! quoted in it, and its own work request.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::{Access, Stag};
+
+/// What grants a right.
+const GRANTS: &str = "registration or link of that memory";
 
 /// Decoded Terminate (RFC 5040 section 4.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,15 +104,17 @@ impl Terminate {
     }
 
     /// What is wrong with the refused segment, as the predicate of a sentence.
-    fn fault(&self) -> &'static str {
-        match (self.layer, self.etype, self.code) {
+    fn fault(&self) -> Cow<'static, str> {
+        let text = match (self.layer, self.etype, self.code) {
             (0, 1, 0) | (1, 1, 0) => "names an STag that is not valid (freed, or never granted)",
             (0, 1, 1) | (1, 1, 1) => "is beyond the region",
-            (0, 1, 2) => self.needs(),
+            (0, 1, 2) => return self.needs(),
+            // RoCE, whose refusals say no more.
+            (0, 1, 0xff) => return self.may_need(),
             (0, 1, 3) => "names a region of another protection domain",
             // RFC 5041 7.1: DDP has no separate code for a missing right.
             (1, 1, 2) => match self.refused.and_then(|refused| refused.region) {
-                Some(region) if region.associated => self.needs(),
+                Some(region) if region.associated => return self.needs(),
                 Some(_) => "names a region of another protection domain",
                 None => {
                     "needs a right that the region does not grant, or names one of another protection domain"
@@ -137,23 +143,43 @@ impl Terminate {
             (1, 2, 4) => "has a wrong message offset",
             (1, 2, 5) => "is longer than its receive",
             _ => "broke a rule",
+        };
+        text.into()
+    }
+
+    /// Which right is missing, and what would grant it.
+    fn needs(&self) -> Cow<'static, str> {
+        let Some((refused, name, right)) = self.right() else {
+            return "needs a right that the region does not grant".into();
+        };
+        // Asked first, whatever the memory is.
+        let endpoint = refused.region.map_or(self.sent, |region| region.access.contains(right));
+        let by = if endpoint { "endpoint, as it was created," } else { GRANTS };
+        format!("needs the right {name}, which the {by} does not grant").into()
+    }
+
+    /// What may be missing, if the other end does not say.
+    fn may_need(&self) -> Cow<'static, str> {
+        match self.right() {
+            Some((_, name, _)) => format!(
+                "names memory that is not registered there, or needs the right {name}, which the {GRANTS} \
+                 or the endpoint does not grant"
+            )
+            .into(),
+            None => "needs a right that is not granted there".into(),
         }
     }
 
-    /// Which right is missing.
-    fn needs(&self) -> &'static str {
-        match self.refused.map(|refused| refused.operation) {
-            Some(RefusedOperation::Write) => {
-                "needs the right REMOTE_WRITE, which the registration or link of that memory does not grant"
-            }
-            Some(RefusedOperation::Read) => {
-                "needs the right REMOTE_READ, which the registration or link of that memory does not grant"
-            }
-            Some(RefusedOperation::Atomic) => {
-                "needs the right REMOTE_ATOMIC, which the registration or link of that memory does not grant"
-            }
-            _ => "needs a right that the region does not grant",
-        }
+    /// The right that the refused request needs.
+    fn right(&self) -> Option<(RefusedSegment, &'static str, Access)> {
+        let refused = self.refused?;
+        let (name, right) = match refused.operation {
+            RefusedOperation::Write => ("REMOTE_WRITE", Access::REMOTE_WRITE),
+            RefusedOperation::Read => ("REMOTE_READ", Access::REMOTE_READ),
+            RefusedOperation::Atomic => ("REMOTE_ATOMIC", Access::REMOTE_ATOMIC),
+            _ => return None,
+        };
+        Some((refused, name, right))
     }
 
     /// The meaning of the codes if no segment is quoted.
@@ -324,6 +350,22 @@ mod tests {
              octets (layer 0, type 2, code 0x07)"
         );
         assert!(text(false, (0, 1, 2), atomic).contains("needs the right REMOTE_ATOMIC"));
+    }
+
+    // RDMAC 6.1: the endpoint's rights and the region's are needed.
+    #[test]
+    fn a_right_is_missing_in_the_region_or_in_the_endpoint() {
+        let region = |access| {
+            let region = RefusedRegion { octets: 64, access, window: false, associated: true };
+            text(true, (0, 1, 2), RefusedSegment { region: Some(region), ..WRITE })
+        };
+        let by_region = "which the registration or link of that memory does not grant";
+        assert!(region(Access::REMOTE_READ).contains(by_region));
+        let by_endpoint =
+            "needs the right REMOTE_WRITE, which the endpoint, as it was created, does not";
+        assert!(region(Access::REMOTE_WRITE).contains(by_endpoint));
+        assert!(text(true, (0, 1, 2), WRITE).contains(by_endpoint));
+        assert!(text(false, (0, 1, 0xff), WRITE).contains("or needs the right REMOTE_WRITE"));
     }
 
     #[test]

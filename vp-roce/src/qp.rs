@@ -303,6 +303,7 @@ impl RoceQp {
         });
         state.ended = None;
         (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
+        state.queues.refused = None;
         state.publish_begin();
         self.advance(&mut state, now);
         Ok(())
@@ -393,7 +394,8 @@ impl RoceQp {
                 // Tells the peer why.
                 self.transmit(link, queues, record, now);
                 record.publish_end(end_of(broken));
-                return self.finish(state, Some(status::of_end(broken)));
+                let why = status::of_end(broken, queues.refused, link.core.failed_post());
+                return self.finish(state, Some(why));
             }
             if let Some(pending) = queues.next_ready() {
                 match self.start(link, queues, pending) {
@@ -623,6 +625,7 @@ impl RoceQp {
         (state.local, state.remote, state.ended) = (None, None, None);
         (state.ack_timeout, state.in_force) = (None, None);
         (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
+        state.queues.refused = None;
         state.publish_limits();
         Ok(())
     }

@@ -116,7 +116,7 @@ impl Host for Grants {
     fn fail_receive(&mut self) {
         self.given += 1;
     }
-    fn allows(&self, _: Access) -> bool {
+    fn allows(&mut self, _: Access, _: &roce_proto::wire::extended::Reth) -> bool {
         true
     }
     fn check(

@@ -113,6 +113,7 @@ impl Posting {
             (flags & IT_UNLINK_FENCE_FLAG != 0, SendFlags::LOCAL_FENCE),
             (flags & IT_COALESCE_WR_FLAG != 0, SendFlags::COALESCE),
         ];
+        let unaligned = is_unaligned(&op);
         let post = |number| {
             ep.inner.post_send(&[SendWr {
                 wr_id: wr_id::id(ep.slot, false, number, flags & IT_NOTIFY_FLAG != 0),
@@ -127,6 +128,10 @@ impl Posting {
             post,
             |failure| match failure.status {
                 VpStatus::InvalidState => unready(ep),
+                VpStatus::InvalidWr if unaligned => Failure::new(
+                    status::IT_ERR_OP_NOT_SUPPORTED,
+                    "post an atomic: rdma_addr is no multiple of 8 octets",
+                ),
                 _ => refused(failure, status::IT_ERR_OP_NOT_SUPPORTED),
             },
             || ep.inner.count_refusal(),
@@ -168,6 +173,12 @@ pub(crate) fn refused(failure: PostFailure, fallback: Status) -> Failure {
         VpStatus::TooManyWrs => full(),
         status => Failure::verb(status, fallback, "post a work request"),
     }
+}
+
+/// Whether it is an atomic at an address that is no multiple of 8. RoCE refuses it as it is posted, iWARP's peer as it arrives.
+#[inline]
+fn is_unaligned(op: &SendOp) -> bool {
+    matches!(op, SendOp::Atomic { remote, .. } if !remote.to.is_multiple_of(8))
 }
 
 /// The endpoint's state allows no requests.

@@ -205,7 +205,7 @@ impl UdEp {
             _ => Err(PostFailure { posted: 0, status: VpStatus::InvalidWr }),
         };
         let post = |wrs: &[SendWr<'_>]| wrs.iter().try_for_each(each);
-        post::send(&mut self.0.flights.send(), ep.id(), work, post, || ())
+        post::send(&mut self.0.flights.send(), ep.id(), work, post, &**ep)
     }
 
     /// Stops it: all posted work requests complete as flushed, until a reset.
@@ -219,7 +219,7 @@ impl UdEp {
     }
 }
 
-receives!(UdEp, "Posts a receive (`it_post_recvfrom`).", ep => ep.0.flights.recv(), ep.0.ep, ());
+receives!(UdEp, "Posts a receive (`it_post_recvfrom`).", ep => ep.0.flights.recv(), ep.0.ep);
 
 impl std::fmt::Debug for UdEp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use itapi::{AsyncEvent, ConnEvent, Disconnect, Error, Ia, Lmr, Policy, WcStatus, Work};
+use itapi::{
+    AsyncEvent, ConnEvent, ConnectParams, Disconnect, Error, Ia, Lmr, Policy, WcStatus, Work,
+};
 
 use crate::pair::{HANG, Side, connect, open, pair};
 
@@ -237,4 +239,38 @@ fn an_asynchronous_event_carries_the_cause() {
     assert!(texts.iter().all(|text| text.contains("Send of 5 octets found no")), "{texts:?}");
     let end = client.ep.connection_end().unwrap().to_string();
     assert!(end.contains("the connection of ") && end.contains("found no receive"), "{end}");
+}
+
+#[test]
+fn a_post_that_the_state_forbids_names_the_state() {
+    let new = Side::new(&open(), |ep| ep);
+    let text = |side: &Side| match side.ep.post(Work::send(b"x")).unwrap_err() {
+        error @ Error::Post { state: Some(_), .. } => error.to_string(),
+        error => panic!("{error}"),
+    };
+    assert_eq!(
+        text(&new),
+        "cannot post a Send: the endpoint is unconnected; connect or accept first"
+    );
+    let mut two = vec![Work::send(b"x"), Work::send(b"y")];
+    let all = new.ep.post_all(&mut two).unwrap_err().to_string();
+    assert!(all.contains("the endpoint is unconnected"), "{all}");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    new.ep.start_connect(ConnectParams::new(silent.local_addr().unwrap())).unwrap();
+    let early = text(&new);
+    assert!(early.contains("the endpoint is connecting; wait until it is connected"), "{early}");
+}
+
+/// RoCE refuses it as it is posted.
+#[test]
+fn an_atomic_on_roce_that_is_not_aligned_is_called_so() {
+    let ia = Ia::builder().config(itapi::Config::default()).device("vp_roce").open().unwrap();
+    let (client, server) = (Side::new(&ia, |ep| ep), Side::new(&ia, |ep| ep));
+    connect(&ia, &client, &server);
+    let board = server.pz.lmr(64).remote_atomic().register().unwrap();
+    let mut remote = board.remote();
+    (remote.addr, remote.len) = (remote.addr + 4, 8);
+    let add = Work::fetch_add(remote, 2, client.pz.buffer(8).unwrap());
+    let error = client.ep.post(add).unwrap_err().to_string();
+    assert!(error.contains("which is no multiple of 8 octets"), "{error}");
 }

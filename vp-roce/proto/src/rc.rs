@@ -333,6 +333,11 @@ impl Qp {
         refused.or(self.requester.failed().map(Broken::Failed))
     }
 
+    /// The request of this end that failed first.
+    pub fn failed_post(&self) -> Option<Post> {
+        self.requester.failed_post()
+    }
+
     /// Completes all requests as flushed; nothing is sent any more.
     pub fn flush(&mut self) {
         self.requester.flush();

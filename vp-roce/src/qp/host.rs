@@ -4,7 +4,8 @@
 //! delays deregistration.
 
 use roce_proto::rc::{Access, AccessError, AtomicOp, Delivered, Host};
-use vp_api::{Stag, WcOpcode, WcStatus, WorkCompletion};
+use roce_proto::wire::extended::Reth;
+use vp_api::{RefusedOperation, RefusedSegment, Stag, WcOpcode, WcStatus, WorkCompletion};
 use vp_soft::memory;
 use vp_soft::memory::stag_table::Need;
 use vp_soft::memory::{invalidate, place};
@@ -66,8 +67,33 @@ fn apply(op: AtomicOp, old: u64) -> Option<u64> {
     }
 }
 
-fn refused(_: memory::AccessError) -> AccessError {
-    AccessError
+/// A request of the peer for memory of this end.
+struct Asked {
+    access: Access,
+    rkey: u32,
+    address: u64,
+    len: u32,
+}
+
+impl View<'_> {
+    /// Keeps why the request is refused, for the event of the connection's end.
+    #[cold]
+    fn refuse(&mut self, asked: &Asked, why: memory::AccessError) -> AccessError {
+        let stag = Stag(asked.rkey);
+        let region = self.context.table.describe(stag, &self.queues.peer);
+        let target = Some((stag, asked.address));
+        let refused = status::segment(operation(asked.access), asked.len, target);
+        self.queues.refused = Some(status::refusal(why, RefusedSegment { region, ..refused }));
+        AccessError
+    }
+}
+
+fn operation(access: Access) -> RefusedOperation {
+    match access {
+        Access::Read => RefusedOperation::Read,
+        Access::Write => RefusedOperation::Write,
+        Access::Atomic => RefusedOperation::Atomic,
+    }
 }
 
 impl Host for View<'_> {
@@ -103,8 +129,13 @@ impl Host for View<'_> {
         self.queues.fail_receive(self.context, status);
     }
 
-    fn allows(&self, access: Access) -> bool {
-        self.queues.peer.allows(need(access))
+    fn allows(&mut self, access: Access, place: &Reth) -> bool {
+        let allowed = self.queues.peer.allows(need(access));
+        if !allowed {
+            let Reth { rkey, address, length: len } = *place;
+            self.refuse(&Asked { access, rkey, address, len }, memory::AccessError::Access);
+        }
+        allowed
     }
 
     fn check(
@@ -115,25 +146,27 @@ impl Host for View<'_> {
         access: Access,
     ) -> Result<(), AccessError> {
         let (table, peer) = (&self.context.table, &self.queues.peer);
-        table.resolve(Stag(rkey), need(access), peer, address, len).map(drop).map_err(refused)
+        let checked = table.resolve(Stag(rkey), need(access), peer, address, len).map(drop);
+        checked.map_err(|why| self.refuse(&Asked { access, rkey, address, len }, why))
     }
 
     fn place(&mut self, rkey: u32, address: u64, octets: &[u8]) -> Result<(), AccessError> {
         let (table, peer) = (&self.context.table, &self.queues.peer);
         let len = octets.len() as u32;
-        table
+        let placed = table
             .resolve(Stag(rkey), Need::RemoteWrite, peer, address, len)
-            .and_then(|target| place::copy_in(&target, 0, octets))
-            .map_err(refused)
+            .and_then(|target| place::copy_in(&target, 0, octets));
+        placed.map_err(|why| self.refuse(&Asked { access: Access::Write, rkey, address, len }, why))
     }
 
     fn atomic(&mut self, rkey: u32, address: u64, op: AtomicOp) -> Result<u64, AccessError> {
         let (table, peer) = (&self.context.table, &self.queues.peer);
         let len = size_of::<u64>() as u32;
-        table
+        let original = table
             .resolve(Stag(rkey), Need::RemoteAtomic, peer, address, len)
-            .and_then(|target| place::atomic_rmw(&target, |old| apply(op, old)))
-            .map_err(refused)
+            .and_then(|target| place::atomic_rmw(&target, |old| apply(op, old)));
+        original
+            .map_err(|why| self.refuse(&Asked { access: Access::Atomic, rkey, address, len }, why))
     }
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError> {

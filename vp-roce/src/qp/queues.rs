@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU32;
 
 use roce_proto::rc::Post;
 use vp_api::{
-    Access, AsyncEvent, Cq, QpId, QpInit, SendFlags, Sge, VpResult, WcOpcode, WcStatus,
+    Access, AsyncEvent, Cq, QpId, QpInit, SendFlags, Sge, Terminate, VpResult, WcOpcode, WcStatus,
     WorkCompletion, room,
 };
 use vp_soft::memory::stag_table::{Caller, StagTable};
@@ -82,6 +82,8 @@ pub(crate) struct Queues {
     pub(crate) receiving: bool,
     /// Why the current receive, or the memory of a send request, could not be used.
     pub(crate) fault: Option<WcStatus>,
+    /// The peer's request that was refused, and why.
+    pub(crate) refused: Option<Terminate>,
     /// The identity with which the peer accesses memory.
     pub(crate) peer: Caller,
     /// The QP was destroyed: it adds no more completions. // [VERBS-20]
@@ -112,6 +114,7 @@ impl Queues {
             current: RecvWqe::new(max_sge)?,
             receiving: false,
             fault: None,
+            refused: None,
             peer,
             silent: false,
             deferred: Deferred::default(),

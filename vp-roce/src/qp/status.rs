@@ -1,11 +1,11 @@
 //! Maps the ends of RoCE requests and connections to statuses and events of the provider interface.
 //!
-//! Pure functions. InfiniBand reports less than RDMAP's Terminate messages; where it does, the code is
-//! "unspecified".
+//! Pure functions. A refusal names no reason on the wire, unlike RDMAP's Terminate messages: the code of what the peer
+//! refused is "unspecified".
 
-use roce_proto::rc::{Broken, Status};
+use roce_proto::rc::{Broken, Post, SendOp, Status};
 use roce_proto::wire::aeth::Nak;
-use vp_api::{AsyncEvent, Terminate, WcStatus};
+use vp_api::{AsyncEvent, RefusedOperation, RefusedSegment, Stag, Terminate, WcStatus};
 use vp_soft::memory::{AccessError, LocalFault};
 
 // RDMAP's error types (RFC 5040 section 4.8).
@@ -31,16 +31,23 @@ pub(crate) fn of_send(status: Status, fault: Option<WcStatus>) -> WcStatus {
     }
 }
 
-/// The event of a connection that broke.
-pub(crate) fn of_end(broken: Broken) -> AsyncEvent {
+/// The event of a connection that broke. `refused`: the peer's request that this end refused; `failed`: the one of this end.
+pub(crate) fn of_end(
+    broken: Broken,
+    refused: Option<Terminate>,
+    failed: Option<Post>,
+) -> AsyncEvent {
     match broken {
+        Broken::Refused(Nak::RemoteAccess | Nak::InvalidRequest) if let Some(why) = refused => {
+            AsyncEvent::TerminateSent(why)
+        }
         Broken::Refused(Nak::RemoteAccess) => sent(PROTECTION),
         // The request was correct; this end could not execute it.
         Broken::Refused(Nak::RemoteOperational) => sent(CATASTROPHIC),
         Broken::Refused(_) => sent(OPERATION),
         Broken::Failed(status) => match status {
-            Status::RemoteAccess => received(PROTECTION),
-            Status::RemoteInvalidRequest => received(OPERATION),
+            Status::RemoteAccess => received_for(PROTECTION, failed),
+            Status::RemoteInvalidRequest => received_for(OPERATION, failed),
             Status::RemoteOperational => received(CATASTROPHIC),
             Status::RetryExceeded => AsyncEvent::ConnectionLost,
             // DDP's error "no buffer available" (RFC 5041 section 7.1).
@@ -64,8 +71,50 @@ fn sent(etype: u8) -> AsyncEvent {
 }
 
 fn received(etype: u8) -> AsyncEvent {
+    received_for(etype, None)
+}
+
+fn received_for(etype: u8, failed: Option<Post>) -> AsyncEvent {
     let code = if etype == CATASTROPHIC { 0 } else { UNSPECIFIED };
-    AsyncEvent::TerminateReceived(Terminate::new(false, 0, etype, code))
+    let refused = failed.map(|post| {
+        let (operation, target) = match post.op {
+            SendOp::Send { .. } => (RefusedOperation::Send, None),
+            SendOp::Write { address, rkey, .. } => (RefusedOperation::Write, Some((rkey, address))),
+            SendOp::Read { address, rkey } => (RefusedOperation::Read, Some((rkey, address))),
+            SendOp::Atomic { address, rkey, .. } => {
+                (RefusedOperation::Atomic, Some((rkey, address)))
+            }
+        };
+        segment(operation, post.len, target.map(|(rkey, address)| (Stag(rkey), address)))
+    });
+    let mut terminate = Terminate::new(false, 0, etype, code);
+    terminate.refused = refused;
+    AsyncEvent::TerminateReceived(terminate)
+}
+
+/// A whole request.
+pub(crate) fn segment(
+    operation: RefusedOperation,
+    octets: u32,
+    target: Option<(Stag, u64)>,
+) -> RefusedSegment {
+    RefusedSegment { operation, octets, whole: true, target, region: None }
+}
+
+/// Why this end refuses a request for its memory: the codes of RFC 5040 4.8.
+pub(crate) fn refusal(why: AccessError, refused: RefusedSegment) -> Terminate {
+    let code = match why {
+        AccessError::InvalidStag => 0,
+        AccessError::Bounds => 1,
+        AccessError::Access => 2,
+        AccessError::NotAssociated => 3,
+        AccessError::Wrap => 4,
+        AccessError::CannotInvalidate => 9,
+        AccessError::Unaligned => UNSPECIFIED,
+    };
+    let mut terminate = Terminate::new(true, 0, PROTECTION, code);
+    terminate.refused = Some(refused);
+    terminate
 }
 
 /// The status of a request whose access to memory was refused.

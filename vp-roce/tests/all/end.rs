@@ -58,6 +58,7 @@ pub(crate) struct End {
     pub(crate) region: Region,
     pub(crate) stag: Stag,
     events: Arc<Events>,
+    pd: PdId,
     rnic: Arc<dyn Rnic>,
 }
 
@@ -75,11 +76,17 @@ impl End {
         (init.send_depth, init.recv_depth) = (256, 256);
         let qp = rnic.create_qp(&init).unwrap();
         let region = Region::new(octets).unwrap();
-        let (range, access) = (region.mem_range(), Access::LOCAL | Access::REMOTE);
-        let addressing = Addressing::Absolute;
+        let cm = rnic.native_cm().unwrap();
+        let mut end = Self { cm, cq, qp, region, stag: Stag(0), events, pd, rnic };
+        end.stag = end.grant(Access::LOCAL | Access::REMOTE);
+        end
+    }
+
+    /// Registers its memory with these rights.
+    pub(crate) fn grant(&self, access: Access) -> Stag {
+        let (pd, range, addressing) = (self.pd, self.region.mem_range(), Addressing::Absolute);
         let init = MrInit { pd, range, addressing, access, key: 0x5a, pin: false };
-        let stag = rnic.register_mr(&init).unwrap();
-        Self { cm: rnic.native_cm().unwrap(), cq, qp, region, stag, events, rnic }
+        self.rnic.register_mr(&init).unwrap()
     }
 
     pub(crate) fn paths(&self) -> Arc<dyn Paths> {

@@ -18,6 +18,7 @@ mod peer;
 mod port;
 mod processes;
 mod published;
+mod refused;
 mod services;
 mod sharing;
 mod strangers;

@@ -70,7 +70,7 @@ impl Host for Memory {
         self.arrived.push_back(std::mem::take(&mut self.current));
     }
     fn fail_receive(&mut self) {}
-    fn allows(&self, _: Access) -> bool {
+    fn allows(&mut self, _: Access, _: &roce_proto::wire::extended::Reth) -> bool {
         true
     }
     fn check(&mut self, _: u32, _: u64, _: u32, _: Access) -> Result<(), AccessError> {

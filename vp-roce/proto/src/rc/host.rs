@@ -2,6 +2,8 @@
 //!
 //! Owner of the state: the caller. Called only from within [`super::Qp::handle_packet`].
 
+use crate::wire::extended::Reth;
+
 /// How a request accesses remote memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
@@ -57,8 +59,8 @@ pub trait Host {
     fn complete_receive(&mut self, delivered: Delivered);
     /// The receive that was taken last gets no message: it was refused or too long.
     fn fail_receive(&mut self);
-    /// Whether the peer may use this access through the queue pair at all.
-    fn allows(&self, access: Access) -> bool;
+    /// Whether the peer may use this access, here to the memory that `place` names, through the queue pair at all.
+    fn allows(&mut self, access: Access, place: &Reth) -> bool;
     /// Whether `rkey` grants `access` to `len` octets at `address`. Not asked for 0 octets.
     fn check(
         &mut self,

@@ -60,6 +60,8 @@ pub(super) struct Requester {
     /// The peer had no receive: send nothing until then.
     paused_until: Option<u64>,
     failed: Option<Status>,
+    /// The request that failed first.
+    failed_post: Option<Post>,
     /// A Read or an atomic waits for an earlier one.
     waits_for_reads: bool,
     pub(super) stats: Stats,
@@ -89,6 +91,7 @@ impl Requester {
             lost_at: None,
             paused_until: None,
             failed: None,
+            failed_post: None,
             waits_for_reads: false,
             stats: Stats::default(),
         })
@@ -112,6 +115,10 @@ impl Requester {
 
     pub(super) const fn failed(&self) -> Option<Status> {
         self.failed
+    }
+
+    pub(super) const fn failed_post(&self) -> Option<Post> {
+        self.failed_post
     }
 
     pub(super) fn deadline(&self) -> Option<u64> {
@@ -403,7 +410,8 @@ impl Requester {
 
     /// Fails the request at `index` with `status` and flushes all others.
     fn fail(&mut self, index: usize, status: Status) {
-        self.failed = self.failed.or(Some(status));
+        let post = self.queue.get(index).map(|request| request.post);
+        (self.failed, self.failed_post) = (self.failed.or(Some(status)), self.failed_post.or(post));
         (self.lost_at, self.paused_until, self.started) = (None, None, 0);
         for (at, request) in self.queue.drain(..).enumerate() {
             let status = if at == index { status } else { Status::Flushed };

@@ -266,7 +266,7 @@ impl Responder {
         let (reth, arrived) = match self.message {
             None => {
                 let reth = packet.headers.extended.reth.ok_or(INVALID)?;
-                check_allowed(Access::Write, host)?;
+                check_allowed(Access::Write, &reth, host)?;
                 if reth.length != 0 {
                     // [IBRC-15]
                     host.check(reth.rkey, reth.address, reth.length, Access::Write)?;
@@ -370,12 +370,12 @@ impl Responder {
 }
 
 /// A request that the queue pair does not serve is invalid, whatever its key grants.
-fn check_allowed(access: Access, host: &impl Host) -> Result<(), Refusal> {
-    if host.allows(access) { Ok(()) } else { Err(INVALID) }
+fn check_allowed(access: Access, place: &Reth, host: &mut impl Host) -> Result<(), Refusal> {
+    if host.allows(access, place) { Ok(()) } else { Err(INVALID) }
 }
 
 fn check_read(reth: &Reth, host: &mut impl Host) -> Result<(), Refusal> {
-    check_allowed(Access::Read, host)?;
+    check_allowed(Access::Read, reth, host)?;
     match reth.length {
         0 => Ok(()),
         1..=MAX_MESSAGE => Ok(host.check(reth.rkey, reth.address, reth.length, Access::Read)?),
@@ -385,9 +385,10 @@ fn check_read(reth: &Reth, host: &mut impl Host) -> Result<(), Refusal> {
 
 fn atomic(operation: Operation, extended: &Extended, host: &mut impl Host) -> Result<u64, Refusal> {
     let request = extended.atomic.ok_or(INVALID)?;
-    check_allowed(Access::Atomic, host)?;
+    let (rkey, address) = (request.rkey, request.address);
+    check_allowed(Access::Atomic, &Reth { rkey, address, length: 8 }, host)?;
     // [IBRC-16]
-    if request.address % 8 != 0 {
+    if address % 8 != 0 {
         return Err(INVALID);
     }
     let op = match operation {
@@ -396,6 +397,6 @@ fn atomic(operation: Operation, extended: &Extended, host: &mut impl Host) -> Re
         }
         _ => AtomicOp::FetchAdd { add: request.swap_or_add },
     };
-    host.check(request.rkey, request.address, 8, Access::Atomic)?;
-    Ok(host.atomic(request.rkey, request.address, op)?)
+    host.check(rkey, address, 8, Access::Atomic)?;
+    Ok(host.atomic(rkey, address, op)?)
 }

@@ -93,7 +93,7 @@ impl Host for Memory {
     fn fail_receive(&mut self) {
         self.failed_receives += 1;
     }
-    fn allows(&self, access: Access) -> bool {
+    fn allows(&mut self, access: Access, _: &roce_proto::wire::extended::Reth) -> bool {
         self.disallowed != Some(access)
     }
     fn check(&mut self, rkey: u32, address: u64, len: u32, _: Access) -> Result<(), AccessError> {

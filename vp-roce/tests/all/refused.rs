@@ -1,0 +1,75 @@
+//! Requests for memory that this end refuses: both ends say which right is missing, and what grants it.
+
+use vp_api::*;
+use warpline_patience::until;
+
+use crate::alone::alone;
+use crate::end::{End, open};
+
+type Op = fn(Remote) -> SendOp;
+
+/// How the connections of two ends end after `op`, for which the far end grants `access`: here, and there.
+fn ends(access: Access, op: Op) -> [String; 2] {
+    let [near, far] = [End::on(open(), 4096), End::on(open(), 4096)];
+    let there = far.listen("127.0.0.1:0");
+    std::thread::scope(|scope| {
+        scope.spawn(|| far.accept());
+        near.connect(there);
+    });
+    let to = far.remote(0).to;
+    near.post(1, op(Remote { stag: far.grant(access), to }), near.sge(0, 64));
+    assert_eq!(near.completion().status, WcStatus::RemoteTermination);
+    [&near, &far].map(|end| {
+        until("the event of the end", || !end.events().is_empty());
+        match end.events()[..] {
+            [AsyncEvent::TerminateReceived(why) | AsyncEvent::TerminateSent(why)] => {
+                why.to_string()
+            }
+            ref other => panic!("{other:?}"),
+        }
+    })
+}
+
+fn read(remote: Remote) -> SendOp {
+    SendOp::Read { remote, invalidate_sink: false }
+}
+
+fn write(remote: Remote) -> SendOp {
+    SendOp::Write { remote }
+}
+
+fn add(remote: Remote) -> SendOp {
+    SendOp::Atomic { remote, op: AtomicOp::FetchAdd { add: 1, mask: 0 } }
+}
+
+#[test]
+fn a_missing_right_is_named_at_both_ends() {
+    alone("refused::a_missing_right_is_named_at_both_ends", || {
+        let all = Access::LOCAL | Access::REMOTE;
+        let cases: [(Op, _, _, _); 3] = [
+            (read, Access::REMOTE_READ, "REMOTE_READ", "RDMA Read of 64 octets"),
+            (write, Access::REMOTE_WRITE, "REMOTE_WRITE", "RDMA Write of 64 octets"),
+            (add, Access::REMOTE_ATOMIC, "REMOTE_ATOMIC", "atomic operation of 8 octets"),
+        ];
+        for (op, right, name, what) in cases {
+            let [here, there] = ends(all - right, op);
+            assert!(there.contains(&format!("the peer's {what} at STag")), "{there}");
+            let missing = format!(
+                "needs the right {name}, which the registration or link of that memory does not grant"
+            );
+            assert!(there.contains(&missing), "{there}");
+            assert!(here.contains(&format!("this end's {what} at STag")), "{here}");
+            assert!(here.contains(&format!("or needs the right {name}, which")), "{here}");
+        }
+    });
+}
+
+#[test]
+fn memory_beyond_the_region_is_named() {
+    alone("refused::memory_beyond_the_region_is_named", || {
+        let beyond = |remote: Remote| read(Remote { to: remote.to + 4090, ..remote });
+        let [here, there] = ends(Access::LOCAL | Access::REMOTE, beyond);
+        assert!(there.contains("is beyond the region (registered 4,096 octets"), "{there}");
+        assert!(here.contains("names memory that is not registered there"), "{here}");
+    });
+}
