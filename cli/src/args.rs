@@ -119,8 +119,11 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
+    use clap::error::ErrorKind;
+    use clap::{Command, CommandFactory};
+
     use super::*;
-    use clap::CommandFactory;
+    use crate::error::CliError;
 
     #[test]
     fn the_definition_is_consistent() {
@@ -128,6 +131,79 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             command.clone().debug_assert();
         }
+    }
+
+    /// All commands without further ones, with their names from the first on.
+    fn leaves(command: &Command, names: &[String]) -> Vec<(Vec<String>, Command)> {
+        let mut all = Vec::new();
+        for sub in command.get_subcommands() {
+            let names = [names, &[sub.get_name().to_owned()]].concat();
+            match sub.has_subcommands() {
+                true => all.extend(leaves(sub, &names)),
+                false => all.push((names, sub.clone())),
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_wrong_value_of_any_option_is_refused_in_words() {
+        let mut refused = 0;
+        for (names, command) in leaves(&Cli::command(), &["warpline".to_owned()]) {
+            for argument in command.get_arguments() {
+                for value in ["x", "-1", "1e99", "99999999999999999999999", "0", "70000"] {
+                    let value = match argument.get_long() {
+                        Some(long) => format!("--{long}={value}"),
+                        None => value.to_owned(),
+                    };
+                    let line = [&names[..], &[value]].concat();
+                    let Err(error) = Cli::try_parse_from(&line) else { continue };
+                    if error.kind() != ErrorKind::ValueValidation {
+                        continue;
+                    }
+                    refused += 1;
+                    let text = CliError::from(error).to_string();
+                    for raw in ["in string", "syntax", "fit in", "literal", "..", "not in"] {
+                        assert!(!text.contains(raw), "{line:?}: {text}");
+                    }
+                }
+            }
+        }
+        assert!(refused > 50, "{refused}");
+    }
+
+    #[test]
+    fn a_default_is_shown_once() {
+        for (names, command) in leaves(&Cli::command(), &[]) {
+            let help = command.clone().render_long_help().to_string();
+            assert!(!help.contains("[default: \"\"]"), "{names:?}: {help}");
+            for argument in
+                command.get_arguments().filter(|argument| !argument.is_hide_default_value_set())
+            {
+                let says =
+                    argument.get_help().is_some_and(|text| text.to_string().contains("[default"));
+                let twice = says && !argument.get_default_values().is_empty();
+                assert!(!twice, "{names:?} {}", argument.get_id());
+            }
+        }
+    }
+
+    /// How long a command observes or measures has one name.
+    #[test]
+    fn seconds_and_duration_mean_the_same() {
+        let mut found = 0;
+        for (names, command) in leaves(&Cli::command(), &[]) {
+            for argument in command.get_arguments() {
+                let aliases = argument.get_visible_aliases().unwrap_or_default();
+                if argument.get_long() == Some("seconds") {
+                    assert!(aliases.contains(&"duration"), "{names:?}");
+                    found += 1;
+                }
+                assert_ne!(argument.get_long(), Some("duration"), "{names:?}");
+            }
+        }
+        // capture, explain and four of perf
+        assert!(found >= 5, "{found}");
     }
 
     #[test]

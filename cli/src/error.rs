@@ -9,7 +9,7 @@ use itapi::{ConnEvent, ConnectionEnd};
 use kal_os::Use;
 use thiserror::Error;
 
-use crate::output;
+use crate::{output, values};
 
 /// Exit statuses; `--help` lists them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -208,9 +208,12 @@ impl From<clap::Error> for CliError {
     fn from(error: clap::Error) -> Self {
         let text = error.to_string();
         let mut parts = text.trim_start_matches("error: ").split("\n\n").map(str::trim);
-        let what = parts.next().unwrap_or_default();
+        let mut what = parts.next().unwrap_or_default().to_owned();
+        if let Some(source) = std::error::Error::source(&error) {
+            what = what.replace(&source.to_string(), &values::in_words(source));
+        }
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let mut this = Self::new(Exit::Usage, words(what));
+        let mut this = Self::new(Exit::Usage, words(&what));
         let mut remedy = Vec::new();
         for part in parts {
             if let Some(tip) = part.strip_prefix("tip: ") {

@@ -6,6 +6,7 @@ mod args;
 pub(crate) mod id;
 mod openmetrics;
 pub(crate) mod pages;
+mod program;
 pub(crate) mod rates;
 mod serve;
 pub(crate) mod table;
@@ -118,6 +119,7 @@ fn process(seen: &Seen) -> Value {
         "socket": seen.socket.display().to_string(),
         "uid": of.uid,
         "exe": of.exe,
+        "arguments": seen.arguments,
         "library": of.library,
         "unpublished": of.unpublished,
         "devices": devices.collect::<Vec<_>>(),

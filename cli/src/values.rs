@@ -1,5 +1,8 @@
-//! Parses values that several commands take: a switch, seconds, a port. No state.
+//! Parses values that several commands take: a switch, seconds, a port; and says in words what is wrong with a value. No state.
 
+use std::error::Error;
+use std::net::AddrParseError;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -34,6 +37,41 @@ pub(crate) fn parse_bound(text: &str) -> Result<Duration, String> {
         true => Err("more than 0 seconds".to_owned()),
         false => Ok(bound),
     })
+}
+
+/// Why a value is not accepted. The parsers of std and clap describe their own steps and types.
+pub(crate) fn in_words(source: &(dyn Error + 'static)) -> String {
+    let text = source.to_string();
+    if let Some(error) = source.downcast_ref::<ParseIntError>() {
+        let words = match error.kind() {
+            IntErrorKind::PosOverflow => "too large a number",
+            IntErrorKind::NegOverflow => "too small a number",
+            _ => "not a whole number",
+        };
+        return words.to_owned();
+    }
+    if source.is::<ParseFloatError>() {
+        return "not a number".to_owned();
+    }
+    if source.is::<AddrParseError>() {
+        let with_port = text.contains("socket");
+        return if with_port { "not ADDRESS:PORT or [IPV6]:PORT" } else { "not an IP address" }
+            .to_owned();
+    }
+    match text
+        .split_once(" is not in ")
+        .and_then(|(value, range)| Some((value, range.split_once("..")?)))
+    {
+        Some((value, (low, ""))) => format!("{value} is less than {low}"),
+        Some((value, ("", high))) => {
+            format!("{value} is more than {}", high.trim_start_matches('='))
+        }
+        Some((value, (low, high))) => match high.strip_prefix('=') {
+            Some(high) => format!("{value} is not from {low} to {high}"),
+            None => format!("{value} is not from {low} up to, but without, {high}"),
+        },
+        None => text,
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(crate) struct CaptureArgs {
     /// File to write, which is replaced; `-`: standard output
     #[arg(short, long, default_value = "-")]
     pub(crate) output: PathBuf,
-    /// Also capture up to this many octets of the payload of each FPDU [default: headers only]
+    /// Also capture up to this many octets of the payload of each FPDU; 0: headers only
     #[arg(long, value_name = "OCTETS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub(crate) payload: u32,
     /// Write zeros for the payload that is not captured of all FPDUs: dissectors then show the headers of large ones,
@@ -32,6 +32,6 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "FPDUS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     /// End after this many seconds [default: when interrupted, or when the process ends]
-    #[arg(long, value_parser = parse_bound)]
+    #[arg(long, visible_alias = "duration", value_parser = parse_bound)]
     pub(crate) seconds: Option<Duration>,
 }

@@ -41,7 +41,7 @@ pub(crate) struct ExplainArgs {
     )]
     pub(crate) which: Which,
     /// Seconds to observe
-    #[arg(long, default_value = "5", value_parser = parse_bound, value_name = "SECONDS")]
+    #[arg(long, visible_alias = "duration", default_value = "5", value_parser = parse_bound, value_name = "SECONDS")]
     pub(crate) seconds: Duration,
     /// Print JSON
     #[arg(long)]

@@ -88,8 +88,8 @@ pub(crate) enum Local {
 #[derive(Args, Debug)]
 pub(crate) struct CostsArgs {
     /// Seconds of each figure
-    #[arg(long, default_value = "0.1", value_parser = parse_seconds, value_name = "SECONDS")]
-    pub(crate) slice: Duration,
+    #[arg(long, visible_aliases = ["duration", "slice"], default_value = "0.1", value_parser = parse_seconds)]
+    pub(crate) seconds: Duration,
     /// Device, or provider, by name [default: the first usable one]
     #[arg(long)]
     pub(crate) device: Option<String>,
@@ -116,8 +116,8 @@ pub(crate) struct ScaleArgs {
     #[arg(long, default_value = "128m", value_parser = parse_size, value_name = "SIZE")]
     pub(crate) read_size: u32,
     /// Seconds of each measurement, warm-up included
-    #[arg(long, default_value = "0.5", value_parser = parse_seconds, value_name = "SECONDS")]
-    pub(crate) slice: Duration,
+    #[arg(long, visible_aliases = ["duration", "slice"], default_value = "0.5", value_parser = parse_seconds)]
+    pub(crate) seconds: Duration,
     /// Rounds of all measurements; the result is the median
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
@@ -194,8 +194,8 @@ pub(crate) struct WhatArgs {
     #[arg(long, value_enum)]
     pub(crate) server: Option<Server>,
     /// Seconds of each measurement, warm-up included [default: 1; the matrix takes 80 in all]
-    #[arg(long, value_parser = parse_seconds)]
-    pub(crate) duration: Option<Duration>,
+    #[arg(long, visible_alias = "duration", value_parser = parse_seconds)]
+    pub(crate) seconds: Option<Duration>,
     /// Rounds of all measurements; the result is the median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,

@@ -117,8 +117,8 @@ fn chosen(what: &WhatArgs) -> CliResult<(Vec<Case>, Plan)> {
         return Err(error.hint("add --mode bw, --mode rate, or both"));
     }
     let usual = if is_matrix { MATRIX } else { ONE };
-    let in_all = is_matrix && what.duration.is_none();
-    let time = what.duration.unwrap_or(usual);
+    let in_all = is_matrix && what.seconds.is_none();
+    let time = what.seconds.unwrap_or(usual);
     let (rounds, raw, hold) = (what.rounds, !what.no_raw, what.hold);
     Ok((cases, Plan { rounds, in_all, time, raw, line: false, hold }))
 }

@@ -38,7 +38,7 @@ pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
     let plan = Plan {
         rounds: args.rounds,
         in_all: false,
-        time: args.slice,
+        time: args.seconds,
         raw: true,
         line: false,
         hold: false,

@@ -30,11 +30,11 @@ pub(crate) struct WhyArgs {
     /// User id of the program [default: this user]
     #[arg(long)]
     pub(crate) uid: Option<u32>,
-    /// Path of the program
-    #[arg(long, default_value = "")]
+    /// Path of the program [default: none]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) exe: String,
-    /// Class that the program declares in $WARPLINE_CLASS
-    #[arg(long, default_value = "")]
+    /// Class that the program declares in $WARPLINE_CLASS [default: none]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) class: String,
     /// The configuration file [default: the one in force]
     #[arg(long)]

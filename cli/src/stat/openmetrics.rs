@@ -312,7 +312,7 @@ mod tests {
             let (process, queue_pairs) =
                 (Process { pid, ..Process::read(&[]) }, queue_pairs.collect());
             let page = Page { process, devices, queue_pairs, changing: 0 };
-            Seen { socket: std::path::Path::new("1.sock").into(), page }
+            Seen { socket: std::path::Path::new("1.sock").into(), page, arguments: Vec::new() }
         };
         Snapshot::of((0..processes).map(seen).collect())
     }

@@ -8,6 +8,7 @@ use state_page::layout::printable;
 use state_page::place::{self, Limits, Outcome, Unusable};
 use state_page::read::Page;
 
+use super::program::arguments;
 use crate::error::CliResult;
 
 /// A process and its page.
@@ -16,6 +17,8 @@ pub(crate) struct Seen {
     /// Path of its socket.
     pub(crate) socket: Arc<Path>,
     pub(crate) page: Page,
+    /// Arguments of the program.
+    pub(crate) arguments: Vec<String>,
 }
 
 /// All pages at one moment.
@@ -100,7 +103,8 @@ impl Snapshot {
         let trouble = match found.outcome {
             Outcome::Alive(page) => {
                 let socket = path.with_extension(place::SOCKET).into();
-                self.processes.push(Seen { socket, page: *page });
+                let arguments = arguments(page.process.pid);
+                self.processes.push(Seen { socket, page: *page, arguments });
                 return;
             }
             Outcome::Removed => {

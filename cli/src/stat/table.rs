@@ -4,11 +4,14 @@ use state_page::layout::state;
 use state_page::read::QueuePair;
 
 use super::pages::{Seen, Snapshot};
+use super::program::called;
 use super::rates::{Earlier, Rate};
 use crate::output::{count, table};
 
 /// Most connections that are printed of one process; there may be thousands.
 const MOST: usize = 1000;
+/// Most characters of a program with its arguments.
+const LINE: usize = 200;
 /// Most files that cannot be used and are named; any user can make such files.
 const MOST_TROUBLES: usize = 20;
 
@@ -58,7 +61,8 @@ fn connections(seen: &Seen, earlier: &Earlier<'_>) -> String {
     for qp in page.queue_pairs.iter().take(MOST) {
         rows.push(connection(qp, earlier.rate(seen, qp)));
     }
-    let mut out = format!("\n{} {}\n{}", of.pid, of.exe, table(&rows));
+    let name = called(format!("{} {}", of.pid, of.exe), &seen.arguments, LINE);
+    let mut out = format!("\n{name}\n{}", table(&rows));
     let more = page.queue_pairs.len().saturating_sub(MOST);
     if more > 0 {
         out += &format!("and {}: `--json` has all\n", count(more as u64, "more connection"));

@@ -103,6 +103,25 @@ fn both_ends_are_shown_and_agree_even_while_stopped() {
 
 /// Also when its socket is full of requests whose clients are gone.
 #[test]
+fn a_server_is_told_from_its_client_by_arguments() {
+    let runtime = Runtime::new();
+    let (server, client, address) = runtime.pair();
+    let (_, out, _) = runtime.run(&["stat"]);
+    let has = |pid: u32, arguments: &str| {
+        out.lines().any(|line| line.starts_with(&format!("{pid} /")) && line.ends_with(arguments))
+    };
+    assert!(has(server.id(), "warpline ping --serve=127.0.0.1:0"), "{out}");
+    assert!(has(client.id(), &format!("warpline ping {address} -i 3600 -c 2 -s 100")), "{out}");
+    let all = runtime.json(&["stat", "--json"]);
+    let of = |pid| {
+        let processes = all["processes"].as_array().unwrap();
+        processes.iter().find(|process| process["pid"] == pid).unwrap()["arguments"].clone()
+    };
+    assert_eq!(of(server.id()), json!(["ping", "--serve=127.0.0.1:0"]));
+    assert_eq!(of(client.id())[1], json!(address));
+}
+
+#[test]
 fn a_stopped_process_that_is_asked_is_named() {
     let runtime = Runtime::new();
     let (server, _client, _) = runtime.pair();

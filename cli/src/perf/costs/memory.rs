@@ -53,7 +53,7 @@ pub(super) fn measure(args: &CostsArgs) -> CliResult<Vec<Memory>> {
         None => ual.open_any(),
     };
     let pz = ia.and_then(|ia| ia.create_pz()).map_err(itapi::Error::from)?;
-    SIZES.iter().map(|&size| one(&pz, size, args.slice)).collect()
+    SIZES.iter().map(|&size| one(&pz, size, args.seconds)).collect()
 }
 
 fn one(pz: &Arc<ual::Pz>, size: u32, slice: Duration) -> CliResult<Memory> {

@@ -38,7 +38,7 @@ pub(super) fn measure(
     let ia = open()?;
     let (pz, evd) = (ia.pz()?, ia.evd(64)?);
     let time = |once: &mut dyn FnMut() -> itapi::Result<()>| {
-        least_us(args.slice, || {
+        least_us(args.seconds, || {
             let begin = Instant::now();
             once()?;
             Ok(begin.elapsed())
@@ -60,7 +60,7 @@ pub(super) fn measure(
     let address = session.serve(Case { wait: true, ..Case::new(Op::Write, Mode::Connect, 8) })?;
     let failed = |error| CliError::new(Exit::Network, format!("TCP on loopback: {error}"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
-    let plain = least_us(args.slice, || tcp(&listener).map_err(failed))?;
+    let plain = least_us(args.seconds, || tcp(&listener).map_err(failed))?;
     objects.push(("TCP connection, both ends", plain));
     objects.push((
         connection(mpa),

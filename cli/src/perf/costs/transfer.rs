@@ -42,7 +42,7 @@ pub(super) fn measure(
 ) -> CliResult<Vec<Transfer>> {
     let crc = mpa.then_some(true);
     let case = |size| Case { depth: 1, crc, ..Case::new(Op::Write, Mode::Bw, size) };
-    SIZES.iter().map(|&size| one(session, case(size), args.slice)).collect()
+    SIZES.iter().map(|&size| one(session, case(size), args.seconds)).collect()
 }
 
 fn one(session: &mut Session, case: Case, slice: Duration) -> CliResult<Transfer> {
