@@ -35,13 +35,14 @@ pub(crate) fn run(args: &ProviderArgs, out: &mut dyn Write) -> CliResult<()> {
 }
 
 fn check(args: &CheckArgs, out: &mut dyn Write) -> CliResult<()> {
-    let CheckArgs { library, device, over, limit, json } = args;
+    let CheckArgs { library, device, over, case, limit, json } = args;
     let missing = |e| CliError::input(format!("cannot read {}: {e}", library.display()));
     let library = library.canonicalize().map_err(missing)?;
     let mut words: Vec<OsString> = Vec::new();
     for (option, value) in [("--device", device), ("--over", over)] {
         words.extend(value.iter().flat_map(|value| [option.into(), value.into()]));
     }
+    words.extend(case.iter().flat_map(|text| ["--case".into(), text.into()]));
     signals::catch()?;
     let mut report = Report::new(&library);
     show(out, *json, &report.head())?;

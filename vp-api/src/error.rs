@@ -83,10 +83,10 @@ pub enum VpStatus {
     #[error("defect in the provider")]
     Defect = 80,
     /// A provider in C returned an unknown status.
-    #[error("defect in the provider: it returned {0}, which is no status")]
+    #[error("defect in the provider: it returned {}, which is no status", number(*.0))]
     NoStatus(u32) = 81,
     /// A completion of a provider in C has an unknown status.
-    #[error("defect in the provider: a completion has status {0}, which is none")]
+    #[error("defect in the provider: a completion has status {}, which is none", number(*.0))]
     NoWcStatus(u32) = 82,
     /// A completion of a provider in C has an unknown operation.
     #[error("defect in the provider: a completion is of operation {0}, which is none")]
@@ -94,6 +94,14 @@ pub enum VpStatus {
     /// A completion of a provider in C reports more octets than the device's longest message.
     #[error("defect in the provider: a completion says {0} octets, more than max_message")]
     LongWc(u32) = 84,
+}
+
+/// A number that is no status. Providers that return errno have the value of the kernel's functions in mind.
+fn number(code: u32) -> String {
+    match code as i32 {
+        errno @ -4095..0 => format!("{errno}, a negative errno?"),
+        _ => code.to_string(),
+    }
 }
 
 /// A refused verb: the stable code, what exactly was wrong, and what to do about it.
@@ -137,4 +145,17 @@ pub struct Unavailable {
     pub reason: String,
     /// What would make it work.
     pub remedy: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negative_errno_is_shown_as_one() {
+        let text = |code: i32| VpStatus::NoStatus(code as u32).to_string();
+        assert!(text(-22).contains("it returned -22, a negative errno?, which"), "{}", text(-22));
+        assert!(text(9999).contains("it returned 9999, which"), "{}", text(9999));
+        assert!(text(i32::MIN).contains("it returned 2147483648, which"), "{}", text(i32::MIN));
+    }
 }

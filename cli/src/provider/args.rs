@@ -33,6 +33,9 @@ pub(crate) struct CheckArgs {
     /// configured [default: vp_softrdma]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) over: Option<String>,
+    /// Run only the cases whose names contain this text; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) case: Vec<String>,
     /// Seconds that the whole check may take
     #[arg(long, default_value = "120", value_parser = parse_bound)]
     pub(crate) limit: Duration,
@@ -51,6 +54,9 @@ pub(crate) struct PlayArgs {
     /// Provider around which a layer is tested
     #[arg(long)]
     pub(crate) over: Option<String>,
+    /// Run only the cases whose names contain this text
+    #[arg(long)]
+    pub(crate) case: Vec<String>,
     /// Only load the library
     #[arg(long)]
     pub(crate) load_only: bool,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use ual::Ual;
 use ual::vp_api::Provider;
 use ual::vp_api::import::{self, Fault, Layer, LoadError};
-use warpline_provider::{Reporter, Verdict, run};
+use warpline_provider::{Reporter, Suite, Verdict};
 
 use super::args::PlayArgs;
 use super::{LOADING, STARTING};
@@ -17,7 +17,8 @@ use crate::error::CliResult;
 use crate::second::{begin, die_with_the_parent, done, report};
 
 pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
-    let PlayArgs { library, device, over, load_only } = args;
+    let PlayArgs { library, device, over, case, load_only } = args;
+    let suite = Suite::on(device.as_deref()).named(case);
     die_with_the_parent();
     begin(out, LOADING)?;
     let played = Loaded::new(library).and_then(|loaded| {
@@ -35,8 +36,14 @@ pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
     begin(out, STARTING)?;
     match loaded.provider(over.as_deref()) {
         Ok(provider) => {
+            let names = suite.names();
+            if names.is_empty() {
+                return refuse(out, format!("no case has `{}` in its name", case.join("` or `")));
+            }
+            // And the listing of the devices.
+            report(out, &json!({ "cases": names.len() + 1 }))?;
             let mut lines = Lines { out, broken: false };
-            run(&provider, device.as_deref(), &mut lines);
+            suite.run(&provider, &mut lines);
             done(out)
         }
         Err(why) => refuse(out, why),

@@ -20,6 +20,8 @@ pub(super) struct Report {
     library: PathBuf,
     identity: Option<(String, String)>,
     cases: Vec<Case>,
+    /// How many cases are to run.
+    planned: usize,
     /// Why it cannot be used as a provider at all.
     pub(super) refusal: Option<String>,
 }
@@ -27,7 +29,7 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(library: &Path) -> Self {
         let library = library.to_owned();
-        Self { library, identity: None, cases: vec![], refusal: None }
+        Self { library, identity: None, cases: vec![], planned: 0, refusal: None }
     }
 
     /// Records a line of the child; returns the text to show at once.
@@ -35,6 +37,8 @@ impl Report {
         let text = |key: &str| line[key].as_str().map(str::to_owned);
         if let Some(why) = text("refused") {
             self.refusal = Some(why);
+        } else if let Some(planned) = line["cases"].as_u64() {
+            self.planned = planned as usize;
         } else if let (Some(name), Some(version)) = (text("name"), text("version")) {
             let line = format!("provider  {name} {version}\n");
             self.identity = Some((name, version));
@@ -69,6 +73,11 @@ impl Report {
         self.cases.iter().filter(|case| case.verdict == verdict).count()
     }
 
+    /// Cases that were to run after one at which the process broke off.
+    fn not_run(&self) -> usize {
+        self.planned.saturating_sub(self.cases.len())
+    }
+
     pub(super) fn is_good(&self) -> bool {
         self.refusal.is_none() && self.count("failed") == 0 && self.count("passed") > 0
     }
@@ -85,7 +94,13 @@ impl Report {
         let [passed, skipped, failed] = ["passed", "skipped", "failed"].map(|v| self.count(v));
         match self.refusal {
             Some(_) => String::new(),
-            None => format!("{passed} passed, {skipped} skipped, {failed} failed\n"),
+            None => {
+                let not_run = match self.not_run() {
+                    0 => String::new(),
+                    count => format!(", {count} not run"),
+                };
+                format!("{passed} passed, {skipped} skipped, {failed} failed{not_run}\n")
+            }
         }
     }
 
@@ -98,6 +113,7 @@ impl Report {
             "version": self.identity.as_ref().map(|i| &i.1),
             "refused": self.refusal,
             "cases": self.cases.iter().map(case).collect::<Vec<_>>(),
+            "not_run": self.not_run(),
             "good": self.is_good(),
         });
         format!("{report:#}\n")
@@ -119,5 +135,7 @@ mod tests {
         assert_eq!(report.breaks(broken("send")), "  failed  send\n            it hangs\n");
         assert!(!report.is_good());
         assert_eq!(report.foot(), "0 passed, 0 skipped, 1 failed\n");
+        report.render(&json!({"cases": 9}));
+        assert_eq!(report.foot(), "0 passed, 0 skipped, 1 failed, 8 not run\n");
     }
 }

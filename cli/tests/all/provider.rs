@@ -147,6 +147,19 @@ const BROKEN: &[Broken] = &[
         "it returned 9999, which is no status",
     ),
     (
+        &[("    cq->armed = solicited_only", "    status = -22;\n    cq->armed = solicited_only")],
+        1,
+        "it returned -22, a negative errno?, which is no status",
+    ),
+    (
+        &[(
+            "a.max_cq = a.max_pd = a.max_mr = MAX_OBJECTS - 1",
+            "a.max_cq = a.max_pd = a.max_mr = 300",
+        )],
+        1,
+        "number 255 of 300 that max_pd says: ",
+    ),
+    (
         &[("    cq->armed = solicited_only", "    status = 9999;\n    cq->armed = solicited_only")],
         1,
         "it returned 9999, which is no status",
@@ -438,6 +451,31 @@ fn a_check_prints_each_case_and_ends_at_its_limit() {
     let printed = rest(out);
     assert!(printed.contains("it is not done after 20 s, the limit for all"), "{printed}");
     assert_eq!(running.code(), Some(1), "{printed}");
+    remove(&library);
+}
+
+#[test]
+fn cases_are_selected_and_those_after_a_crash_are_counted() {
+    let test = "cases_are_selected_and_those_after_a_crash_are_counted";
+    let crash = "    if (max == 1)\n        abort();\n    uint32_t n = cq->count";
+    let Some(library) = variant("cases", &[("    uint32_t n = cq->count", crash)]) else {
+        return warpline_skip::skip(test, warpline_skip::missing("gcc"));
+    };
+    let path = library.to_str().unwrap();
+    let check = |words: &[&str]| {
+        let output = warpline(&[&["provider", "check", path], words].concat(), "");
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (status, out, _) = check(&["--case", "largest QP", "--case=largest CQ"]);
+    assert_eq!(status, Some(0), "{out}");
+    assert!(out.ends_with("3 passed, 0 skipped, 0 failed\n"), "{out}");
+    let (status, _, error) = check(&["--case", "no such"]);
+    assert_eq!(status, Some(3), "{error}");
+    assert!(error.contains("no case has `no such` in its name"), "{error}");
+    let (status, out, _) = check(&[]);
+    assert_eq!(status, Some(1), "{out}");
+    assert!(out.contains("the process is killed by signal 6 (abort)"), "{out}");
+    assert!(out.lines().last().unwrap().ends_with(" not run"), "{out}");
     remove(&library);
 }
 

@@ -187,6 +187,7 @@ const HUNG: u32 = 4;
 pub struct Suite<'a> {
     device: Option<&'a str>,
     id: Option<&'a str>,
+    named: &'a [String],
     manner: Manner,
 }
 
@@ -202,7 +203,7 @@ struct Manner {
 impl Default for Suite<'_> {
     fn default() -> Self {
         let manner = Manner { wait: Duration::from_secs(20), local: false };
-        Self { device: None, id: None, manner }
+        Self { device: None, id: None, named: &[], manner }
     }
 }
 
@@ -215,6 +216,24 @@ impl<'a> Suite<'a> {
     /// Runs only the cases that check this promise of the contract, e.g. `RI-41`.
     pub fn keeping(self, id: &'a str) -> Self {
         Self { id: Some(id), ..self }
+    }
+
+    /// Runs only the cases whose names contain one of these texts; all, if there are none.
+    pub fn named(self, texts: &'a [String]) -> Self {
+        Self { named: texts, ..self }
+    }
+
+    /// The names of the cases that it runs after it has listed the devices.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.cases().map(|case| case.name).collect()
+    }
+
+    fn cases(&self) -> impl Iterator<Item = &'static Case> {
+        cases::all().filter(|case| {
+            let named = |text: &String| case.name.contains(text.as_str());
+            self.id.is_none_or(|id| case.covers(id))
+                && (self.named.is_empty() || self.named.iter().any(named))
+        })
     }
 
     /// Whatever does not happen within this time has failed; the default is 20 s.
@@ -251,8 +270,7 @@ impl<'a> Suite<'a> {
             }
         };
         count(LISTING, &Verdict::Passed, to);
-        let asked = |case: &&Case| self.id.is_none_or(|id| case.covers(id));
-        for case in cases::all().filter(asked) {
+        for case in self.cases() {
             to.begins(case.name);
             let verdict = case.verdict(provider, &device, self.manner);
             count(case.name, &verdict, to);

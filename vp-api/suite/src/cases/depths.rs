@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kal_shim::Region;
 use vp_api::*;
 
 use crate::fail::{refused, same};
@@ -10,6 +11,7 @@ use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("limits: as many QPs as it says", most_qps).keeps("RI-31"),
+    Case::new("limits: as many other objects as it says", most_objects).keeps("RI-31"),
     Case::new("limits: the largest QP", largest_qp).keeps("RI-31"),
     Case::new("limits: the largest CQ", largest_cq).keeps("RI-31"),
     Case::new("limits: the largest SRQ", largest_srq).keeps("RI-31").with(Capabilities::SRQ),
@@ -69,6 +71,48 @@ fn most_qps(rig: &Rig) -> Result<(), Fail> {
         })?);
     }
     made.iter().try_for_each(|qp| Ok(rig.rnic.destroy_qp(qp.id())?))
+}
+
+/// Makes as many objects as `declared` says, or many; returns them.
+fn as_many<T>(
+    what: &str,
+    declared: u32,
+    mut make: impl FnMut() -> VpResult<T>,
+) -> Result<Vec<T>, Fail> {
+    let one = |n| {
+        let refused =
+            |why| format!("number {n} of {declared} that {what} says: {why}; say what there is");
+        make().map_err(|why| Fail(refused(why)))
+    };
+    (0..declared.min(PLENTY)).map(one).collect()
+}
+
+fn most_objects(rig: &Rig) -> Result<(), Fail> {
+    let (rnic, a) = (&rig.rnic, &rig.attrs);
+    // Also what the device needs itself.
+    let pds = as_many("max_pd", a.max_pd, || rnic.alloc_pd())?;
+    let pd = *pds.first().ok_or("max_pd is 0")?;
+    let init = CqInit { depth: 1, handler: None };
+    let cqs = as_many("max_cq", a.max_cq, || rnic.create_cq(&init))?;
+    cqs.iter().try_for_each(|cq| rnic.destroy_cq(cq.id()))?;
+    if a.capabilities.contains(Capabilities::SRQ) {
+        let init = SrqInit { pd, depth: 1, max_sge: 1, limit: 0 };
+        let srqs = as_many("max_srq", a.max_srq, || rnic.create_srq(&init))?;
+        srqs.iter().try_for_each(|srq| rnic.destroy_srq(srq.id()))?;
+    }
+    let region = Region::new(4096)?;
+    let init = MrInit {
+        pd,
+        range: region.mem_range(),
+        addressing: Addressing::Absolute,
+        access: Access::LOCAL,
+        key: 1,
+        pin: false,
+    };
+    let regions = as_many("max_mr", a.max_mr, || rnic.register_mr(&init))?;
+    regions.iter().try_for_each(|stag| rnic.dealloc_stag(*stag))?;
+    pds.iter().try_for_each(|pd| rnic.dealloc_pd(*pd))?;
+    Ok(())
 }
 
 /// Memory may be short; any other refusal of a reported maximum is an error.
