@@ -51,7 +51,8 @@ impl Report {
 
     fn add(&mut self, case: Case) -> String {
         let Case { name, verdict, why } = &case;
-        let why = if why.is_empty() { String::new() } else { format!("\n            {why}") };
+        let lines = why.lines().map(|line| format!("\n            {}", line.trim_start()));
+        let why: String = lines.collect();
         let line = format!("  {verdict:<8}{name}{why}\n");
         self.cases.push(case);
         line
