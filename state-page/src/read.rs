@@ -1,6 +1,6 @@
 //! Takes a snapshot of a page; validates every octet.
 //!
-//! First the header is read and checked, then the records that it counts, [`PART`] octets at a time, each part three
+//! First the header is read and checked, then the records that it counts, 64 KiB at a time, each part three
 //! times. Records of the second reading are valid if their generation is even and the same in the first and the third:
 //! they are of one queue pair. Records that are being changed are left out, and counted.
 //!

@@ -266,7 +266,7 @@ fn row(pair: &Pair, text: &str) -> String {
 /// The pair's row; `None`: a program is missing.
 fn try_pair(pair: &Pair) -> Option<String> {
     if let Some(missing) = pair.needs.iter().find(|it| !is_here(it)) {
-        skip(pair.name, &format!("{missing} is missing; see scripts/setup --sockets"));
+        skip(pair.name, format!("{missing} is missing; see scripts/setup --sockets"));
         return None;
     }
     let place = Place::new(pair.name);
