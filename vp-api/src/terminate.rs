@@ -152,10 +152,23 @@ impl Terminate {
         let Some((refused, name, right)) = self.right() else {
             return "needs a right that the region does not grant".into();
         };
-        // Asked first, whatever the memory is.
-        let endpoint = refused.region.map_or(self.sent, |region| region.access.contains(right));
-        let by = if endpoint { "endpoint, as it was created," } else { GRANTS };
+        let by = if self.is_endpoints(&refused, right) {
+            "endpoint, as it was created,"
+        } else {
+            GRANTS
+        };
         format!("needs the right {name}, which the {by} does not grant").into()
+    }
+
+    /// Whether the endpoint lacks the right that the refused request needs, and not the memory.
+    pub fn is_for_endpoint(&self) -> bool {
+        let is = |(refused, _, right): (RefusedSegment, _, _)| self.is_endpoints(&refused, right);
+        (self.layer, self.etype, self.code) == (0, 1, 2) && self.right().is_some_and(is)
+    }
+
+    /// The endpoint is asked first, whatever the memory is.
+    fn is_endpoints(&self, refused: &RefusedSegment, right: Access) -> bool {
+        refused.region.map_or(self.sent, |region| region.access.contains(right))
     }
 
     /// What may be missing, if the other end does not say.

@@ -254,7 +254,7 @@ impl Qp {
         (attr, cap)
     }
 
-    fn is_iwarp(&self) -> bool {
+    pub(super) fn is_iwarp(&self) -> bool {
         self.adapter().is_ok_and(|adapter| adapter.device().transport() == Transport::Iwarp)
     }
 

@@ -68,6 +68,8 @@ impl Listener for Qp {
         let kind = match event {
             // This end refused a request of the peer (InfiniBand: a responder's errors).
             AsyncEvent::TerminateSent(terminate) => Some(match wc::remote(terminate) {
+                // InfiniBand: what the queue pair does not serve is no access to memory.
+                _ if terminate.is_for_endpoint() && !self.is_iwarp() => IBV_EVENT_QP_REQ_ERR,
                 IBV_WC_REM_ACCESS_ERR => IBV_EVENT_QP_ACCESS_ERR,
                 IBV_WC_REM_OP_ERR => IBV_EVENT_QP_FATAL,
                 _ => IBV_EVENT_QP_REQ_ERR,
