@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,8 +77,9 @@ fn spoil_doorbells() -> usize {
         if !count.is_some_and(|count| count.trim().starts_with("fffffff")) {
             continue;
         }
-        // SAFETY: a descriptor of its own, of one that is open: nobody in this process closes doorbells now.
-        let bell = unsafe { OwnedFd::from_raw_fd(libc::dup(number)) };
+        // SAFETY: it is open: nobody in this process closes doorbells now.
+        let bell = unsafe { BorrowedFd::borrow_raw(number) };
+        let bell = bell.try_clone_to_owned().expect("room for one");
         let flags = fcntl_getfl(&bell).expect("an eventfd");
         fcntl_setfl(&bell, flags | OFlags::NONBLOCK).expect("an eventfd");
         for power in (0..64).rev() {
