@@ -70,6 +70,8 @@ pub fn build(library: Library) -> Result<(), BuildError> {
         let stand_in = link_stand_in(&table, &out)?;
         println!("cargo::rustc-cdylib-link-arg={}", stand_in.display());
     }
+    // Some programs load it by the name for compilers, which would find another beside rdma-core's headers.
+    offer(library.soname().trim_end_matches(".1"), library.artifact())?;
     offer(library.soname(), library.artifact())
 }
 
