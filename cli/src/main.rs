@@ -82,7 +82,7 @@ fn dispatch(command: &Command) -> CliResult<()> {
         Command::Provider(args) => provider::run(args, &mut out),
         Command::Conform(args) => conform::run(args, &mut out),
         Command::Perf(args) => perf::run(args, &mut out),
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(args, &mut out),
         Command::Explain(args) => explain::run(args, &mut out),
         Command::Doctor(args) => doctor::run(args, &mut out),
         Command::Stat(args) => stat::run(args, &mut out),

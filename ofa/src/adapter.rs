@@ -49,17 +49,17 @@ impl Adapter {
         Ok(Arc::new(Self { device, cm, rnic, directory, numbers, points, generation }))
     }
 
-    /// The adapter of the device with this address; of the first device for an unspecified one, and for
-    /// a loopback address that no device has.
+    /// The adapter of the first device with this address; of the first device for an unspecified one, and for
+    /// a loopback address that no device has. For datagrams, of those that have them.
     ///
     /// # Errors
     /// ENODEV: no device has it; and those of opening the device.
-    pub fn for_address(address: IpAddr) -> Result<Arc<Self>, Errno> {
+    pub fn for_address(address: IpAddr, datagrams: bool) -> Result<Arc<Self>, Errno> {
         let address = address.to_canonical();
-        let devices = device::all()?;
+        let mut devices = device::all()?.iter().filter(|it| !datagrams || it.has_datagrams());
         let any = address.is_unspecified() || address.is_loopback();
-        let own = devices.iter().find(|device| device.has(address));
-        own.or(devices.first().filter(|_| any)).ok_or(Errno(libc::ENODEV))?.open()
+        let own = devices.clone().find(|device| device.has(address));
+        own.or(devices.next().filter(|_| any)).ok_or(Errno(libc::ENODEV))?.open()
     }
 
     /// The device.

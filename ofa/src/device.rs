@@ -1,10 +1,9 @@
-//! The devices that programs see: SoftRDMA as one device or one per network interface, and those of the
-//! libraries in the configuration. With `WARPLINE_VERBS_ROCE=1` RoCE takes the place of SoftRDMA.
+//! The devices that programs see: one of SoftRDMA, then one of RoCE, and those of the libraries in the configuration.
+//! `WARPLINE_VERBS_ROCE=1` leaves only RoCE, and `0` only SoftRDMA.
 //!
-//! The list is made once per process and kept; listing starts no thread. A child made by fork(2) makes
-//! its own, because another thread may have held a lock of the parent's. A device's ports and addresses
-//! are read anew each time. `WARPLINE_VERBS_DEVICES="a=eth0,b=eth1"` makes several devices of SoftRDMA,
-//! each with the addresses of one interface; likewise of RoCE.
+//! The list is made once per process and kept; listing starts no thread and opens no socket. A child made by fork(2)
+//! makes its own, because another thread may have held a lock of the parent's. A device's ports and addresses
+//! are read anew each time. `WARPLINE_VERBS_DEVICES="a=eth0,b=roce:eth1"` lists devices of one interface each instead.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -24,7 +23,7 @@ use ual::gid::Gids;
 use ual::guid;
 
 const SPLIT: &str = "WARPLINE_VERBS_DEVICES";
-/// Shows RoCE in place of SoftRDMA.
+/// Shows only RoCE, or only SoftRDMA.
 const ROCE: &str = "WARPLINE_VERBS_ROCE";
 /// Octets of a name in C, without the NUL.
 const MAX_NAME: usize = 63;
@@ -58,7 +57,7 @@ pub fn all() -> Result<&'static [Device], Errno> {
 
 /// Whether a device has datagrams.
 pub(crate) fn have_datagrams() -> Result<bool, Errno> {
-    Ok(all()?.iter().any(|device| device.transport == Transport::InfiniBand))
+    Ok(all()?.iter().any(Device::has_datagrams))
 }
 
 fn devices() -> Result<&'static Devices, Errno> {
@@ -74,25 +73,31 @@ fn find() -> Result<Devices, Errno> {
     let config = ual::Config::load().map_err(|error| refuse(&error))?;
     log::init(&config.log);
     // Not the bridge to rdma-core, which would find this library.
-    let (own, usual): (Arc<dyn Provider>, _) = match by_roce().map_err(|why| refuse(&why))? {
-        true => (Arc::new(Roce), "roce0"),
-        false => (Arc::new(SoftRdma), "softrdma0"),
-    };
-    let ual = Ual::with_providers(vec![own.clone()], config);
+    let own = own().map_err(|why| refuse(&why))?;
     let asked = std::env::var(SPLIT).unwrap_or_default();
-    let split = parse(&asked).map_err(|why| refuse(&why))?;
+    let split = parse(&asked, &own).map_err(|why| refuse(&why))?;
+    let providers = own.iter().map(|own| own.provider.clone()).collect();
+    let ual = Ual::with_providers(providers, config);
     let mut list: Vec<Device> = Vec::new();
     for (place, listing) in ual.providers().into_iter().enumerate() {
-        let is_own = listing.name == own.name();
+        let own = own.iter().find(|own| own.provider.name() == listing.name);
         let devices = listing.devices.unwrap_or_else(|why| {
-            tracing::warn!("provider {} has no devices: {why}", listing.name);
+            // The configuration may leave out one of two.
+            match ual.config().providers.disabled.contains(&listing.name) {
+                true => tracing::info!("provider {} has no devices: {why}", listing.name),
+                false => tracing::warn!("provider {} has no devices: {why}", listing.name),
+            }
             Vec::new()
         });
         for device in devices {
-            let names = match (is_own, split.is_empty()) {
-                (true, true) => vec![(usual.to_owned(), None)],
-                (true, false) => split.clone(),
-                (false, _) => vec![(device.name.clone(), None)],
+            let names = match own {
+                Some(own) if split.is_empty() => vec![(own.usual.to_owned(), None)],
+                Some(own) => split
+                    .iter()
+                    .filter(|one| one.protocol == own.protocol)
+                    .map(Split::pair)
+                    .collect(),
+                None => vec![(device.name.clone(), None)],
             };
             for (mut name, interface) in names {
                 if name.len() > MAX_NAME {
@@ -120,28 +125,71 @@ fn find() -> Result<Devices, Errno> {
     Ok(Devices { ual, list })
 }
 
-/// Whether programs see RoCE.
-fn by_roce() -> Result<bool, String> {
+/// A provider of this project.
+struct Own {
+    provider: Arc<dyn Provider>,
+    /// The name of its device, if it has one for all interfaces.
+    usual: &'static str,
+    /// Its name in `WARPLINE_VERBS_DEVICES`.
+    protocol: &'static str,
+}
+
+/// Those that programs see, in the order of their devices.
+fn own() -> Result<Vec<Own>, String> {
+    let iwarp = Own { provider: Arc::new(SoftRdma), usual: "softrdma0", protocol: "iwarp" };
+    let roce = Own { provider: Arc::new(Roce), usual: "roce0", protocol: "roce" };
     match std::env::var(ROCE).as_deref().map(str::trim) {
-        Err(_) | Ok("" | "0") => Ok(false),
-        Ok("1") => Ok(true),
+        Err(_) | Ok("") => Ok(vec![iwarp, roce]),
+        Ok("0") => Ok(vec![iwarp]),
+        Ok("1") => Ok(vec![roce]),
         Ok(other) => Err(format!("{ROCE}: `{other:.100}` is neither 0 nor 1")),
     }
 }
 
-/// Names of devices, each with its interface.
-fn parse(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
+/// A device with one interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Split {
+    name: String,
+    interface: String,
+    protocol: &'static str,
+}
+
+impl Split {
+    fn pair(&self) -> (String, Option<String>) {
+        (self.name.clone(), Some(self.interface.clone()))
+    }
+}
+
+/// Names of devices, each with its interface, before which its protocol may be; by default the first.
+fn parse(text: &str, own: &[Own]) -> Result<Vec<Split>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let pair = |part: &str| match part.split_once('=') {
-        Some((name, _)) if name.len() > MAX_NAME => {
-            Err(format!("{SPLIT}: `{name:.100}` has more than {MAX_NAME} octets"))
+    let one = |part: &str| {
+        let wrong = |why: &str| Err(format!("{SPLIT}: `{part:.100}` {why}"));
+        let (name, rest) = part.split_once('=').unwrap_or_default();
+        if name.len() > MAX_NAME {
+            return wrong(&format!("has a name of more than {MAX_NAME} octets"));
         }
-        Some((name, interface)) if !name.is_empty() && !interface.is_empty() => {
-            Ok((name.to_owned(), Some(interface.to_owned())))
+        // No interface has a colon in its name.
+        let (protocol, interface) = match rest.split_once(':') {
+            Some((protocol, interface)) => (Some(protocol), interface),
+            None => (None, rest),
+        };
+        let is_it = |own: &&Own| protocol.is_none_or(|protocol| protocol == own.protocol);
+        match own.iter().find(is_it) {
+            _ if name.is_empty() || interface.is_empty() => {
+                wrong("is not NAME=INTERFACE, NAME=iwarp:INTERFACE or NAME=roce:INTERFACE")
+            }
+            None => wrong(&format!(
+                "names another protocol than iwarp and roce, or one that {ROCE} leaves out"
+            )),
+            Some(own) => Ok(Split {
+                name: name.to_owned(),
+                interface: interface.to_owned(),
+                protocol: own.protocol,
+            }),
         }
-        _ => Err(format!("{SPLIT}: `{part:.100}` is not NAME=INTERFACE")),
     };
-    parts.map(pair).collect()
+    parts.map(one).collect()
 }
 
 impl Device {
@@ -158,6 +206,10 @@ impl Device {
     /// Its transport, which decides what programs expect of it.
     pub(crate) fn transport(&self) -> Transport {
         self.transport
+    }
+
+    pub(crate) fn has_datagrams(&self) -> bool {
+        self.transport == Transport::InfiniBand
     }
 
     /// Its index in the list.
@@ -226,13 +278,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_split_by_interface() {
-        assert_eq!(parse(""), Ok(vec![]));
-        let pair = |name: &str, interface: &str| (name.to_owned(), Some(interface.to_owned()));
-        assert_eq!(parse("a=eth0, b=lo"), Ok(vec![pair("a", "eth0"), pair("b", "lo")]));
-        assert!(parse("a").unwrap_err().contains("`a` is not NAME=INTERFACE"));
-        assert!(parse("=eth0").is_err());
-        let long = "a".repeat(MAX_NAME + 1);
-        assert!(parse(&format!("{long}=lo")).unwrap_err().contains("more than 63 octets"));
+    fn devices_are_split_by_interface_and_protocol() {
+        let both = own().unwrap();
+        let split = |name: &str, protocol, interface: &str| Split {
+            name: name.to_owned(),
+            interface: interface.to_owned(),
+            protocol,
+        };
+        assert_eq!(parse("", &both), Ok(vec![]));
+        let two = vec![split("a", "iwarp", "eth0"), split("b", "roce", "lo")];
+        assert_eq!(parse("a=eth0, b=roce:lo", &both), Ok(two));
+        assert_eq!(parse("a=eth0", &both[1..]), Ok(vec![split("a", "roce", "eth0")]));
+        let long = "a".repeat(MAX_NAME + 1) + "=lo";
+        for (text, why) in [
+            ("a", "is not NAME=INTERFACE"),
+            ("=eth0", "is not NAME=INTERFACE"),
+            ("a=roce:", "is not NAME=INTERFACE"),
+            ("a=ib:eth0", "another protocol"),
+            (&long, "more than 63 octets"),
+        ] {
+            assert!(parse(text, &both).unwrap_err().contains(why), "{text}");
+        }
+        assert!(parse("a=iwarp:eth0", &both[1..]).unwrap_err().contains("leaves out"));
     }
 }

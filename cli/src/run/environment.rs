@@ -4,6 +4,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, absolute};
 
 use ual::vp_hooks::Wrapper;
@@ -12,14 +13,24 @@ use super::{RunArgs, adapters, view};
 use crate::error::{CliError, CliResult, Exit};
 use crate::verbs::Libraries;
 
+/// What is right for most programs, unless the user sets it.
+const DEFAULTS: [(&str, &str); 3] = [
+    // Programs of InfiniBand rely on a Send that is tried again until a receive is posted (fio, qperf).
+    ("WARPLINE_VERBS_LATE_RECEIVES", "60"),
+    // Debian's configuration of Open MPI excludes UCX; a list that excludes another component takes its place.
+    ("OMPI_MCA_pml", "^monitoring"),
+    // UCX is preferred to TCP for devices of one vendor only.
+    ("OMPI_MCA_opal_common_ucx_devices", "any"),
+];
+
 type Variables = Vec<(&'static str, OsString)>;
 
-/// The variables to add.
-pub(super) fn of(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
-    let mut all = places(args, libraries)?;
+/// The variables to add, and what is missing.
+pub(super) fn of(args: &RunArgs, libraries: &Libraries) -> CliResult<(Variables, Vec<CliError>)> {
+    let (mut all, notes) = places(args, libraries)?;
     let wrappers = wrappers(args)?;
     if wrappers.is_empty() {
-        return Ok(all);
+        return Ok((all, notes));
     }
     all.push(("WARPLINE_WRAP", before("WARPLINE_WRAP", &wrappers.join(" "), " ")));
     // Output of the wrappers comes from the libraries' log.
@@ -31,10 +42,10 @@ pub(super) fn of(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> 
     if let Some(file) = &args.trace {
         all.push(("WARPLINE_LOG_FILE", empty(file)?));
     }
-    Ok(all)
+    Ok((all, notes))
 }
 
-fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
+fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<(Variables, Vec<CliError>)> {
     let directory = libraries.directory();
     let text = directory.as_os_str().to_string_lossy();
     if let Some(separator) = text.chars().find(|c| [':', ';', ' ', '$'].contains(c)) {
@@ -42,15 +53,22 @@ fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
         return Err(CliError::new(Exit::Input, what).hint("put the libraries elsewhere"));
     }
     let mut all = vec![("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &text, ":"))];
-    let mut preloaded = Vec::new();
-    if args.roce {
-        all.push((adapters::ROCE, "1".into()));
+    let (mut preloaded, mut notes) = (Vec::new(), Vec::new());
+    let shown = args.shown().or_of_variable();
+    all.extend(shown.variable().map(|value| (adapters::ROCE, value.into())));
+    let unset = |(name, _): &(&str, &str)| env::var_os(name).is_none_or(|value| value.is_empty());
+    all.extend(DEFAULTS.into_iter().filter(unset).map(|(name, value)| (name, value.into())));
+    if !args.no_view {
+        // Most programs run without it.
+        match libraries.view().and_then(|library| Ok((library, view::directory(shown)?))) {
+            Ok((library, directory)) => {
+                preloaded.push(library);
+                all.push(("WARPLINE_VERBS_VIEW", directory.into()));
+            }
+            Err(note) => notes.push(note),
+        }
     }
-    if args.view {
-        preloaded.push(libraries.view()?);
-        all.push(("WARPLINE_VERBS_VIEW", view::directory(args.roce)?.into()));
-    }
-    if args.preload {
+    if !args.no_preload {
         preloaded.extend(libraries.files());
     }
     if let Some(file) = args.log.as_deref().filter(|_| args.sockets) {
@@ -61,7 +79,7 @@ fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
         let files: Vec<_> = preloaded.iter().map(|file| file.display().to_string()).collect();
         all.push(("LD_PRELOAD", before("LD_PRELOAD", &files.join(":"), ":")));
     }
-    Ok(all)
+    Ok((all, notes))
 }
 
 /// The wrappers, outermost first, so that the faults that the program sees are traced and counted.
@@ -90,6 +108,18 @@ fn before(name: &str, value: &str, separator: &str) -> OsString {
         all.push::<&OsStr>(&rest);
     }
     all
+}
+
+/// A line that sets a variable in a shell.
+pub(super) fn line(name: &str, value: &OsStr) -> OsString {
+    let mut line = OsString::from(format!("export {name}='"));
+    for (at, part) in value.as_bytes().split(|octet| *octet == b'\'').enumerate() {
+        // A quote ends the text in quotes: it is outside of them.
+        line.push(if at == 0 { "" } else { r"'\''" });
+        line.push(OsStr::from_bytes(part));
+    }
+    line.push("'\n");
+    line
 }
 
 /// Truncates the file, so that nothing of an earlier run is in it; returns its absolute name.

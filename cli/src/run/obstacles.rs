@@ -76,5 +76,5 @@ fn of_rpath(program: &Path, elf: &Elf) -> Option<CliError> {
     let found = files.find(|file| file.exists())?;
     let note = note(format!("{} will not load Warpline's libraries", program.display()));
     let note = note.because(format!("it has {} by its RPATH", found.display()));
-    Some(note.hint("warpline run --preload -- …"))
+    Some(note.hint("run it without --no-preload"))
 }

@@ -1,5 +1,5 @@
-//! `warpline run --view`: a directory with the files that the kernel would show for SoftRDMA's devices, or RoCE's, below
-//! `/sys` and `/dev`; a preloaded library redirects programs there. Made once for each content and never
+//! The view of `warpline run`: a directory with the files that the kernel would show for the devices of SoftRDMA and RoCE
+//! below `/sys` and `/dev`; a preloaded library redirects programs there. Made once for each content and never
 //! changed, so that programs share it; it stays for later ones.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,8 @@ use ual::gid::{self, Gids};
 use ual::guid;
 use ual::vp_api::{PortInfo, Transport};
 
-use super::adapters;
+use super::adapters::{self, Device};
+use super::args::Shown;
 use crate::error::{CliError, CliResult};
 
 /// Entries of the view by path below its root.
@@ -29,8 +30,8 @@ enum Entry {
 }
 
 /// Makes the view, unless it exists.
-pub(super) fn directory(roce: bool) -> CliResult<PathBuf> {
-    let tree = tree(&ports()?, roce);
+pub(super) fn directory(shown: Shown) -> CliResult<PathBuf> {
+    let tree = tree(&ports()?, &adapters::own(shown));
     let mut hasher = DefaultHasher::new();
     tree.hash(&mut hasher);
     let base = base()?;
@@ -96,22 +97,22 @@ fn ports() -> CliResult<Vec<PortInfo>> {
 }
 
 /// All names, for all devices.
-fn tree(ports: &[PortInfo], roce: bool) -> Tree {
+fn tree(ports: &[PortInfo], devices: &[Device]) -> Tree {
     let mut tree = Tree::new();
     let text = |text: &str| Entry::Text(text.to_owned());
     tree.insert("sys/class/infiniband_verbs/abi_version".into(), text("6"));
     // Without it, programs of libibumad do not look for devices.
     tree.insert("sys/class/infiniband_mad/abi_version".into(), text("5"));
     tree.insert("dev/infiniband/rdma_cm".into(), Entry::Link("/dev/null"));
-    for (index, (name, interface)) in adapters::own(roce).into_iter().enumerate() {
+    for (index, Device { name, is_roce, interface }) in devices.iter().enumerate() {
         let own = |port: &&PortInfo| interface.as_ref().is_none_or(|it| port.interface == *it);
         let ports: Vec<PortInfo> = ports.iter().filter(own).cloned().collect();
-        let device = PathBuf::from("sys/class/infiniband").join(&name);
-        for (file, entry) in of_device(&ports, index as u32, roce) {
+        let device = PathBuf::from("sys/class/infiniband").join(name);
+        for (file, entry) in of_device(&ports, index as u32, *is_roce) {
             tree.insert(device.join(file), entry);
         }
         let verbs = PathBuf::from(format!("sys/class/infiniband_verbs/uverbs{index}"));
-        tree.insert(verbs.join("ibdev"), text(&name));
+        tree.insert(verbs.join("ibdev"), text(name));
         tree.insert(verbs.join("abi_version"), text("1"));
         // A character device that any user may open, which programs expect.
         tree.insert(format!("dev/infiniband/uverbs{index}").into(), Entry::Link("/dev/null"));

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use verbs_programs::{Libraries, libraries, process, run};
@@ -40,7 +40,7 @@ fn the_program_finds_the_libraries_first() {
     let show = &["sh", "-c", "echo $LD_LIBRARY_PATH:$LD_PRELOAD:"];
     let directory = text(&run(&["verbs", "--libdir"]).stdout);
     let directory = directory.trim_end();
-    for (options, preloaded) in [(&[][..], false), (&["--preload"], true)] {
+    for (options, preloaded) in [(&[][..], true), (&["--no-preload"], false)] {
         let shown = text(&start(options, show).stdout);
         assert!(shown.starts_with(&format!("{directory}:")), "{shown}");
         assert_eq!(shown.contains("/libibverbs.so.1:"), preloaded, "{shown}");
@@ -85,8 +85,8 @@ fn obstacles_are_reported_before_a_program_starts() {
     let rpath = format!("-Wl,--disable-new-dtags,-rpath,{}", beside.display());
     let cases = [
         ("static", "-static", &[][..], "linked statically"),
-        ("rpath", &rpath, &[], "RPATH"),
-        ("preloaded", &rpath, &["--preload"], ""),
+        ("rpath", &rpath, &["--no-preload"], "RPATH"),
+        ("preloaded", &rpath, &[], ""),
     ];
     for (name, flag, options, expected) in cases {
         let Some(path) = program(name, &[flag]) else {
@@ -132,34 +132,130 @@ fn adapters_that_the_program_will_not_see_are_named() {
     let output = beside(&[env!("CARGO_BIN_EXE_warpline"), "run", "--", "true"]).unwrap();
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "it is started all the same: {error}");
-    assert!(error.contains("the program will not see mlx5_0: it sees softrdma0"), "{error}");
+    assert!(error.contains("the program will not see mlx5_0: it sees softrdma0, roce0"), "{error}");
 }
 
 #[test]
 fn programs_that_look_below_sys_and_dev_find_the_devices() {
     let script = "cat /sys/class/infiniband/softrdma0/ports/1/gid_attrs/types/1 \
-        && ls /sys/class/infiniband && test -c /dev/infiniband/uverbs0 \
+        && echo $(ls -v /sys/class/infiniband) && test -c /dev/infiniband/uverbs0 \
         && cat /sys/class/infiniband_verbs/uverbs0/ibdev && cat /dev/infiniband/uverbs0 \
         && readlink -f /sys/class/infiniband/softrdma0/device && echo $WARPLINE_VERBS_VIEW";
-    let output = start(&["--view"], &["sh", "-c", script]);
+    let output = start(&[], &["sh", "-c", script]);
     let (shown, error) = (text(&output.stdout), text(&output.stderr));
     let [kind, listed, device, path, view] = shown.lines().collect::<Vec<_>>()[..] else {
         panic!("{shown}{error}");
     };
-    assert_eq!((kind, listed, device), ("RoCE v2", "softrdma0", "softrdma0"));
+    assert_eq!((kind, listed, device), ("RoCE v2", "roce0 softrdma0", "softrdma0"));
     assert_eq!(path, "/sys/class/infiniband/softrdma0/device");
     // The same content is the same view, and a verbs program runs in it.
-    let again = start(&["--view", "--preload"], &["sh", "-c", "echo $WARPLINE_VERBS_VIEW"]);
+    let again = start(&["--no-preload"], &["sh", "-c", "echo $WARPLINE_VERBS_VIEW"]);
     assert_eq!(text(&again.stdout).trim_end(), view);
+    let none = start(&["--no-view"], &["sh", "-c", "echo $WARPLINE_VERBS_VIEW"]);
+    assert_eq!(text(&none.stdout), "\n");
     if libraries::find("ibv_devinfo").is_some() {
-        let output = start(&["--view"], &["ibv_devinfo", "-l"]);
-        assert!(text(&output.stdout).contains("softrdma0"), "{}", text(&output.stderr));
+        for (options, names) in [
+            (&[][..], &["softrdma0", "roce0"][..]),
+            (&["--iwarp"], &["softrdma0"]),
+            (&["--roce"], &["roce0"]),
+        ] {
+            let output = start(options, &["ibv_devinfo", "-l"]);
+            let shown = text(&output.stdout);
+            let listed: Vec<_> =
+                shown.lines().skip(1).map(str::trim).filter(|l| !l.is_empty()).collect();
+            assert_eq!(listed, names, "{}", text(&output.stderr));
+        }
     }
 }
 
-/// Both devices: the options of `run`, and the name.
-const DEVICES: [(&[&str], &str); 2] =
-    [(&["--view"], "softrdma0"), (&["--view", "--roce"], "roce0")];
+/// What the C program prints: the devices listed and opened, and those of identifiers for connections and datagrams.
+fn chosen(command: &mut Command) -> Option<[String; 4]> {
+    if libraries::find("cc").is_none() || !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        skip("the devices that programs get", warpline_skip::missing("librdmacm-dev"));
+        return None;
+    }
+    Libraries::build();
+    let links = ["-lrdmacm", "-libverbs"].map(str::to_owned);
+    let program = run::compile("cc", "choice.c", &links).unwrap();
+    let output = command.arg(program).arg("127.0.0.1").output().unwrap();
+    let (shown, error) = (text(&output.stdout), text(&output.stderr));
+    let lines = shown.lines().filter_map(|line| line.split_once(':'));
+    let lines: Vec<_> = lines.map(|(_, names)| names.trim().to_owned()).collect();
+    Some(lines.try_into().unwrap_or_else(|_| panic!("{shown}{error}")))
+}
+
+#[test]
+fn an_identifier_gets_the_device_of_its_port_space() {
+    const BOTH: [&str; 4] = ["softrdma0 roce0", "softrdma0 roce0", "softrdma0", "roce0"];
+    const SPLIT: &str = "WARPLINE_VERBS_DEVICES";
+    for (option, split, expected) in [
+        (None, "", BOTH),
+        (Some("--iwarp"), "", ["softrdma0", "softrdma0", "softrdma0", "none"]),
+        (Some("--roce"), "", ["roce0", "roce0", "roce0", "roce0"]),
+        (None, "a=lo,b=roce:lo,c=iwarp:lo", ["a c b", "a c b", "a", "b"]),
+        (None, "a=lo", ["a", "a", "a", "none"]),
+        (Some("--roce"), "a=lo", ["a", "a", "a", "a"]),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
+        command.arg("run").args(option).arg("--").env(SPLIT, split);
+        let Some(seen) = chosen(&mut command) else { return };
+        assert_eq!(seen, expected, "{option:?} {split}");
+    }
+}
+
+/// In a network of its own, where another program has RoCE's port.
+#[test]
+fn the_port_of_roce_in_other_hands_disturbs_nobody_who_does_not_use_it() {
+    const TEST: &str = "RoCE's port in other hands";
+    let script = "ip link set lo up && exec python3 -c 'import socket, subprocess, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((\"0.0.0.0\", 4791))
+sys.exit(subprocess.call(sys.argv[1:]))' \"$@\"";
+    let alone = |program: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--net", "sh", "-c", script, "sh"]).args(program);
+        command
+    };
+    if !alone(&["true"]).output().is_ok_and(|output| output.status.success()) {
+        return skip(TEST, warpline_skip::NO_NAMESPACES);
+    }
+    let warpline = env!("CARGO_BIN_EXE_warpline");
+    let Some(seen) = chosen(&mut alone(&[warpline, "run", "--"])) else { return };
+    assert_eq!([&seen[0], &seen[2]], ["softrdma0 roce0", "softrdma0"]);
+    // Who asks for it is told why it has none.
+    if libraries::find("rping").is_some() {
+        let serve = ["run", "--roce", "--", "rping", "-s", "-a", "127.0.0.1"];
+        let output = alone(&[&[warpline], &serve[..]].concat()).output().unwrap();
+        let error = text(&output.stderr);
+        assert!(!output.status.success() && error.contains("4791"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_set_is_printed_for_a_shell() {
+    let shown = text(&start(&["--print", "--roce"], &["no-such-program"]).stdout);
+    let print = |options: &str, command: &str| {
+        let warpline = env!("CARGO_BIN_EXE_warpline");
+        let script = format!("eval \"$({warpline} run --print {options})\" && {command}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).env("UCX_TLS", "it's").env("OMPI_MCA_pml", "cm");
+        text(&shell.output().unwrap().stdout)
+    };
+    for part in
+        ["export LD_LIBRARY_PATH='", "export WARPLINE_VERBS_ROCE='1'\n", "_pml='^monitoring'"]
+    {
+        assert!(shown.contains(part), "{shown}");
+    }
+    // What the user has set stays.
+    assert_eq!(print("", "echo $OMPI_MCA_pml $UCX_TLS $WARPLINE_VERBS_ROCE"), "cm it's\n");
+    if libraries::find("ibv_devinfo").is_some() {
+        assert!(print("--iwarp", "ibv_devinfo -l").contains("softrdma0"));
+    }
+}
+
+/// Both devices, beside each other and alone: the options of `run`, and the name.
+const DEVICES: [(&[&str], &str); 4] =
+    [(&[], "softrdma0"), (&[], "roce0"), (&["--iwarp"], "softrdma0"), (&["--roce"], "roce0")];
 
 #[test]
 fn every_function_of_the_c_library_that_takes_a_path_leads_into_the_view() {
@@ -225,7 +321,7 @@ fn the_tools_of_infiniband_diags_find_the_devices() {
             let is_shown = name == "ibstatus" || device == "roce0";
             assert_eq!(shown.contains(device), is_shown, "{name}: {shown}");
             let state = shown.to_lowercase().contains("active");
-            assert_eq!(state, is_shown, "{name}: {shown}");
+            assert_eq!(state, is_shown || options.is_empty(), "{name}: {shown}");
         }
     }
 }
@@ -235,7 +331,7 @@ fn with_roce_the_device_is_a_channel_adapter_with_a_gid_for_each_address() {
     let script = "at=/sys/class/infiniband/roce0; cat $at/node_type $at/ports/1/link_layer \
         $at/ports/1/gid_attrs/types/0 && for gid in $(ls $at/ports/1/gids); do \
         cat $at/ports/1/gids/$gid; done";
-    let output = start(&["--roce", "--view"], &["sh", "-c", script]);
+    let output = start(&["--roce"], &["sh", "-c", script]);
     let shown = text(&output.stdout);
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines.starts_with(&["1: CA", "Ethernet", "RoCE v2"]), "{}", text(&output.stderr));
@@ -265,7 +361,7 @@ fn ucx_runs_on_roce() {
         let port = process::free_port();
         let start = |more: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
-            command.args(["run", "--roce", "--view", "--", "ucx_perftest", "-p"]);
+            command.args(["run", "--", "ucx_perftest", "-p"]);
             command.arg(port.to_string()).args(["-t", test, "-n", "1000", "-w", "100"]).args(more);
             command.env("UCX_TLS", "rc_v,self");
             process::Process::start(command).unwrap()
@@ -303,7 +399,7 @@ fn mpi_over_ucx_runs_on_roce() {
         let program = run::compile(compiler, "mpi.c", &[]).unwrap();
         for transports in ["rc_v,self", "ud_v,self"] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
-            command.args(["run", "--roce", "--view", "--"]).args(&words).arg(&program);
+            command.args(["run", "--"]).args(&words).arg(&program);
             command.env("UCX_TLS", transports).env("UCX_NET_DEVICES", "roce0:1");
             let mut ranks = process::Process::start(command).unwrap();
             let status = ranks.wait(HANG);

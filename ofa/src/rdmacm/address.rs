@@ -82,7 +82,7 @@ impl Inner {
     /// Binds to an address; returns the device that has it.
     fn bind_port(&mut self, address: SocketAddr) -> Result<Arc<Adapter>, Errno> {
         check_scope(address)?;
-        let adapter = adapter_of(address.ip())?;
+        let adapter = adapter_of(address.ip(), self.is_datagrams)?;
         let sharing = self.options.sharing;
         let given = Held::take(address, sharing, self.is_datagrams)?;
         let bound = adapter.cm().bind_shared(port::wire(address), sharing)?;
@@ -110,7 +110,7 @@ impl Inner {
         match self.local {
             None => self.adapter = Some(self.bind_port(source)?),
             Some(local) => {
-                self.adapter = Some(Adapter::for_address(source.ip())?);
+                self.adapter = Some(Adapter::for_address(source.ip(), self.is_datagrams)?);
                 let mut seen = source;
                 seen.set_port(local.port());
                 self.local = Some(seen);
@@ -133,8 +133,8 @@ fn check_scope(address: SocketAddr) -> Result<(), Errno> {
 }
 
 /// The device with an address; if several listen everywhere, the first.
-fn adapter_of(ip: IpAddr) -> Result<Arc<Adapter>, Errno> {
-    match Adapter::for_address(ip) {
+fn adapter_of(ip: IpAddr, datagrams: bool) -> Result<Arc<Adapter>, Errno> {
+    match Adapter::for_address(ip, datagrams) {
         // An address of another machine, or of a network without a device?
         Err(ENODEV) => match UdpSocket::bind((ip, 0)) {
             Err(error) => Err(error.into()),

@@ -78,7 +78,7 @@ impl Id {
         let bound = inner.bound.take().ok_or(Errno(libc::EADDRINUSE))?;
         let adapter = match (&inner.adapter, inner.local) {
             (Some(adapter), _) => adapter.clone(),
-            (None, Some(local)) => Adapter::for_address(local.ip())?,
+            (None, Some(local)) => Adapter::for_address(local.ip(), inner.is_datagrams)?,
             (None, None) => return Err(EINVAL),
         };
         let cm = adapter.cm();

@@ -1,5 +1,5 @@
 //! Functions of the C library that take a path: below `/sys/class/infiniband` and `/dev/infiniband` they look into
-//! the directory that `WARPLINE_VERBS_VIEW` names, which `warpline run --view` fills; all other paths stay. Those that
+//! the directory that `WARPLINE_VERBS_VIEW` names, which `warpline run` fills; all other paths stay. Those that
 //! return a path name the shown directory.
 //!
 //! For `LD_PRELOAD`. No state but the addresses of the functions behind these. Nothing is allocated (but by

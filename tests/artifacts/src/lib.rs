@@ -26,10 +26,23 @@ pub fn directory() -> PathBuf {
 /// # Panics
 /// If a package does not build, with the compiler's output.
 pub fn libraries(packages: &[&str]) -> PathBuf {
+    build(&[], packages)
+}
+
+/// Builds the command `warpline`, too.
+///
+/// # Panics
+/// As [`libraries`].
+pub fn command_and(packages: &[&str]) -> PathBuf {
+    build(&["--bin", "warpline"], packages)
+}
+
+fn build(further: &[&str], packages: &[&str]) -> PathBuf {
     let directory = directory();
     let mut cargo = Command::new(env!("CARGO"));
     // With the features that the command's dependencies have, whatever is built: nothing is compiled twice.
     cargo.args(["build", "--quiet", "--offline", "--lib", "--package", "warpline"]);
+    cargo.args(further);
     cargo.args(packages.iter().flat_map(|package| ["--package", package]));
     cargo.arg("--target-dir").arg(directory.parent().expect("target/PROFILE")).current_dir(root());
     cargo.args(directory.ends_with("release").then_some("--release"));

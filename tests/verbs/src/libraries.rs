@@ -1,4 +1,4 @@
-//! Builds the two verbs libraries by cargo for the running test, and runs programs with them.
+//! Builds the command and the verbs libraries by cargo for the running test, and runs programs with them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ impl Libraries {
     /// Builds them by cargo, in the profile of the running test program.
     pub fn build() -> Self {
         Self {
-            results: warpline_artifacts::libraries(&[
+            results: warpline_artifacts::command_and(&[
                 "ofa-ibverbs",
                 "ofa-rdmacm",
                 "ofa-view",
@@ -41,6 +41,13 @@ impl Libraries {
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.env("LD_LIBRARY_PATH", self.directory());
+        command
+    }
+
+    /// `warpline run`, with this option; the program follows.
+    pub fn run(&self, option: Option<&str>) -> Command {
+        let mut command = Command::new(self.results.join("warpline"));
+        command.arg("run").args(option).arg("--");
         command
     }
 }

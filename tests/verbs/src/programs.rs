@@ -23,10 +23,8 @@ pub struct Program {
     pub times: u32,
     /// A text that the client must print.
     pub shows: Option<String>,
-    /// A variable of the environment.
-    pub variable: Option<(String, String)>,
-    /// Whether it runs on RoCE.
-    pub is_on_roce: bool,
+    /// The option of `warpline run` that it needs.
+    pub needs: Option<String>,
     /// Whether its server opens no TCP port.
     pub is_unseen: bool,
     /// A compiler, and the file in `c` of which it makes `{program}`.
@@ -60,8 +58,7 @@ struct Entry {
     #[serde(default = "one")]
     times: u32,
     shows: Option<String>,
-    variable: Option<String>,
-    on: Option<Fabric>,
+    needs: Option<String>,
     listens: Option<Listens>,
     compiler: Option<String>,
     source: Option<String>,
@@ -78,18 +75,8 @@ enum Serves {
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Fabric {
-    Roce,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
 enum Listens {
     Unseen,
-}
-
-fn pair(text: &str) -> Option<(String, String)> {
-    text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
 fn once() -> Vec<String> {
@@ -126,8 +113,7 @@ fn one_of(entry: &Entry, each: &str, with: &str) -> Program {
         is_short: entry.short,
         times: entry.times,
         shows: entry.shows.clone(),
-        variable: entry.variable.as_deref().and_then(pair),
-        is_on_roce: entry.on.is_some(),
+        needs: entry.needs.clone(),
         is_unseen: entry.listens.is_some(),
         links: entry.links.clone(),
         header: entry.header.clone(),

@@ -69,9 +69,8 @@ fn symbols() -> String {
 /// The cells of a program that do not depend on the result.
 fn head(program: &Program) -> String {
     let Program { row, name, package, client, .. } = program;
-    let set = program.variable.iter().map(|(name, value)| format!("{name}={value} "));
-    let fabric = if program.is_on_roce { "WARPLINE_VERBS_ROCE=1 " } else { "" };
-    let client = fabric.to_owned() + &set.collect::<String>() + client;
+    let needs = program.needs.iter().map(|option| format!("warpline run {option} -- "));
+    let client = needs.collect::<String>() + client;
     let client = client.replace("{port}", "N").replace("{program}", "PROGRAM");
     format!("| {row} | {name} | {package} | `{client}` | ")
 }

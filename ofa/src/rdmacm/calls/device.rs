@@ -69,10 +69,16 @@ pub unsafe extern "C" fn warpline_rdma_get_devices(count: *mut c_int) -> *mut *m
     errno::pointer(list)
 }
 
+/// Of the devices that can be opened, as in rdma-core.
 fn contexts() -> Result<Vec<*mut ibv_context>, Errno> {
     let contexts = device::all()?.iter().map(|device| Ok(served(&device.open()?)?.context()));
-    let contexts: Vec<_> = contexts.collect::<Result<_, Errno>>()?;
-    if contexts.is_empty() { Err(Errno(libc::ENODEV)) } else { Ok(contexts) }
+    let contexts: Vec<Result<_, Errno>> = contexts.collect();
+    let opened: Vec<_> = contexts.iter().filter_map(|one| one.as_ref().ok().copied()).collect();
+    match contexts.into_iter().find_map(Result::err) {
+        Some(error) if opened.is_empty() => Err(error),
+        None if opened.is_empty() => Err(Errno(libc::ENODEV)),
+        _ => Ok(opened),
+    }
 }
 
 #[unsafe(no_mangle)]
