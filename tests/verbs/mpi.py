@@ -49,9 +49,11 @@ def one_sided():
     count = 4096
     memory = zeroes(ranks * count + 2)
     window = MPI.Win.Create(memory, 4, comm=world)
+    # It must live until the operations are complete.
+    own = numbers(count, rank)
     window.Fence()
     for target in range(ranks):
-        window.Put(numbers(count, rank), target, rank * count)
+        window.Put(own, target, rank * count)
     window.Fence()
     written = sum((numbers(count, of) for of in range(ranks)), array.array("i"))
     check("put", memory[: ranks * count] == written)
