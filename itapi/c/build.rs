@@ -2,7 +2,7 @@
 //!
 //! rustc passes the linker a version script of its own, without versions, and linkers accept only one.
 //! So the library, and only it, is linked through a small script in the build directory that passes on
-//! only the last version script: ours. It runs rustc's own lld, else the system's `ld`.
+//! only the last version script: ours. It runs rustc's own lld, else `$LD`, else the system's `ld`.
 
 use std::env;
 use std::error::Error;
@@ -23,6 +23,7 @@ const WRAPPED: &[(&str, &str)] =
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={VERSIONS}");
+    println!("cargo::rerun-if-env-changed=LD");
     if env::var("CARGO_CFG_TARGET_OS")? != "linux" {
         return Ok(());
     }
@@ -51,7 +52,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn write_linker(tools: &Path) -> Result<(), Box<dyn Error>> {
-    let linker = rustc_lld()?.map_or("ld".to_owned(), |lld| format!("'{}'", lld.display()));
+    let linker = match rustc_lld()? {
+        Some(lld) => format!("'{}'", lld.display()),
+        None => env::var("LD").unwrap_or_else(|_| "ld".to_owned()),
+    };
     let script = format!(
         r#"#!/bin/sh
 for argument; do
