@@ -1,10 +1,12 @@
-//! `warpline doctor`: checks this machine, or a peer, for causes of failure or low speed, and names the command
+//! `warpline doctor`: checks this machine, a peer, or a program, for causes of failure or low speed, and names the command
 //! that mends each. It changes nothing, except that it removes state pages of dead processes.
 
 mod args;
+mod children;
 mod host;
 mod peer;
 mod processes;
+mod program;
 
 use std::io::Write;
 
@@ -61,6 +63,7 @@ impl Finding {
 /// Runs all checks; fails if one of them does.
 pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> CliResult<()> {
     let findings = match &args.peer {
+        _ if !args.command.is_empty() => program::findings(args)?,
         Some(peer) => peer::findings(peer, args.limit)?,
         None => host::findings().into_iter().chain(processes::findings()?).collect(),
     };

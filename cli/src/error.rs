@@ -142,6 +142,11 @@ impl CliError {
         }
     }
 
+    /// What to do about it, if that is known.
+    pub(crate) fn remedy(&self) -> Option<&str> {
+        self.remedy.as_deref()
+    }
+
     /// Exit status for the shell.
     pub(crate) fn exit(&self) -> Exit {
         self.exit

@@ -18,7 +18,7 @@ use vp_softrdma::SoftRdma;
 use crate::adapter::Adapter;
 use crate::errno::{EINVAL, Errno};
 use crate::fork::Here;
-use crate::log;
+use crate::{advice, log, record};
 use ual::gid::Gids;
 use ual::guid;
 
@@ -122,6 +122,7 @@ fn find() -> Result<Devices, Errno> {
             }
         }
     }
+    list.iter().for_each(|device| record::line("listed", &device.name));
     Ok(Devices { ual, list })
 }
 
@@ -253,6 +254,11 @@ impl Device {
         text.and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
+    /// Whether this process has opened it.
+    pub(crate) fn was_opened(&self) -> bool {
+        !Weak::ptr_eq(&lock(&self.opened), &Weak::new())
+    }
+
     /// Opens it, or returns the adapter that is open already.
     pub fn open(&'static self) -> Result<Arc<Adapter>, Errno> {
         let mut opened = lock(&self.opened);
@@ -263,6 +269,9 @@ impl Device {
         let rnic = ual.open_rnic(self.place, &self.inner)?;
         let adapter = Adapter::start(self, rnic, ual.config())?;
         *opened = Arc::downgrade(&adapter);
+        drop(opened);
+        record::line("opened", &self.name);
+        advice::opened();
         Ok(adapter)
     }
 }

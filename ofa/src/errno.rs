@@ -9,6 +9,8 @@ use std::ptr::null_mut;
 
 use vp_api::{PostFailure, VpError, VpStatus};
 
+use crate::record;
+
 /// An error number of `errno(3)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub c_int);
@@ -49,6 +51,7 @@ impl From<VpError> for Errno {
             VpStatus::Os => tracing::warn!("{error}"),
             _ => tracing::info!("{error}"),
         }
+        record::line("refused", &error.to_string());
         error.status.into()
     }
 }
@@ -82,6 +85,7 @@ impl From<ual_cm::Error> for Errno {
             }
             _ => tracing::info!("{error}"),
         }
+        record::line("refused", &error.to_string());
         match error {
             Error::Verb { source, .. } => source.status.into(),
             Error::Os { source, .. } | Error::Address { source, .. } => source.into(),
@@ -104,6 +108,7 @@ impl From<ual::Error> for Errno {
             }
             _ => tracing::info!("{error}"),
         }
+        record::line("refused", &error.to_string());
         match error {
             Error::NoDevice { .. } | Error::Unavailable { .. } => Self(libc::ENODEV),
             Error::InUse { .. } => EBUSY,

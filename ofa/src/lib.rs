@@ -19,6 +19,7 @@
 mod access;
 pub mod acks;
 pub mod adapter;
+mod advice;
 mod atomics;
 mod caps;
 pub mod device;
@@ -34,6 +35,7 @@ pub mod qp;
 mod qp_numbers;
 mod qp_state;
 pub mod rdmacm;
+mod record;
 mod rendezvous;
 mod restart;
 mod send;

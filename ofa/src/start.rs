@@ -1,5 +1,5 @@
 //! Initialization when the loader maps the verbs libraries: an internal error then ends the process with
-//! a message, because a panic must not unwind into a program written in C.
+//! a message, because a panic must not unwind into a program written in C; and the record begins, if there is one.
 //!
 //! The hook is that of the Rust library linked into this one; a program in Rust keeps its own.
 
@@ -11,6 +11,7 @@ use std::process::abort;
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn warpline_init() {
     set_hook(Box::new(end));
+    crate::record::loaded();
 }
 
 fn end(panic: &PanicHookInfo<'_>) {

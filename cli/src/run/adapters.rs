@@ -6,6 +6,7 @@ use std::env;
 use ual::Ual;
 
 use super::args::Shown;
+use super::environment::VIEW;
 use crate::error::{CliError, Exit};
 
 const KERNEL: &str = "/sys/class/infiniband";
@@ -45,6 +46,10 @@ impl Shown {
 
 /// The warning, if there are adapters.
 pub(super) fn hidden(shown: Shown) -> Option<CliError> {
+    // By another `warpline run`, which has said it, this process sees a view there.
+    if env::var_os(VIEW).is_some() {
+        return None;
+    }
     let found = std::fs::read_dir(KERNEL).ok()?.filter_map(Result::ok);
     let mut names: Vec<_> = found.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
     names.sort();

@@ -26,7 +26,7 @@ pub(crate) enum Shown {
 }
 
 /// What to run, and what to watch or disturb.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
     /// Write every verb with its arguments and result to this file

@@ -23,6 +23,9 @@ const DEFAULTS: [(&str, &str); 3] = [
     ("OMPI_MCA_opal_common_ucx_devices", "any"),
 ];
 
+/// Names the directory of the view.
+pub(crate) const VIEW: &str = "WARPLINE_VERBS_VIEW";
+
 type Variables = Vec<(&'static str, OsString)>;
 
 /// The variables to add, and what is missing.
@@ -63,7 +66,7 @@ fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<(Variables, Vec<Cl
         match libraries.view().and_then(|library| Ok((library, view::directory(shown)?))) {
             Ok((library, directory)) => {
                 preloaded.push(library);
-                all.push(("WARPLINE_VERBS_VIEW", directory.into()));
+                all.push((VIEW, directory.into()));
             }
             Err(note) => notes.push(note),
         }

@@ -6,6 +6,7 @@ mod capture;
 mod conform;
 mod decode;
 mod demo;
+mod doctor;
 mod explain;
 mod link_local;
 mod local;

@@ -28,6 +28,8 @@ fn printed(options: &[&str], command: &[&str]) -> (Option<i32>, String) {
 fn the_exit_status_is_that_of_the_program() {
     assert_eq!(printed(&[], &["sh", "-c", "exit 7"]), (Some(7), String::new()));
     assert_eq!(start(&[], &["sh", "-c", "kill -9 $$"]).status.signal(), Some(9));
+    let nested = [env!("CARGO_BIN_EXE_warpline"), "run", "--", "sh", "-c", "exit 7"];
+    assert_eq!(printed(&[], &nested), (Some(7), String::new()));
     let (status, error) = printed(&[], &["no-such-program"]);
     assert_eq!(status, Some(127));
     assert!(error.contains("no program no-such-program") && error.contains("PATH"), "{error}");

@@ -7,6 +7,7 @@ use vp_api::{ConnectionModel, PathSender, Paths, PeerPath};
 
 use super::Qp;
 use crate::adapter::Adapter;
+use crate::advice::Advice;
 use crate::errno::{EINVAL, Errno};
 
 /// Packet sequence numbers have 24 bits.
@@ -29,7 +30,11 @@ impl Qp {
         let known = *lock(&self.attr);
         let path = known.ah_attr;
         // RoCE has no LIDs.
-        if path.is_global == 0 || known.dest_qp_num > PSN {
+        if path.is_global == 0 {
+            Advice::NoGid.say();
+            return Err(EINVAL);
+        }
+        if known.dest_qp_num > PSN {
             return Err(EINVAL);
         }
         let gids = self.adapter()?.device().gids()?;

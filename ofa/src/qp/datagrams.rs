@@ -10,11 +10,16 @@ use vp_api::{
 
 use super::Qp;
 use crate::adapter::Adapter;
+use crate::advice;
 use crate::errno::{EOPNOTSUPP, Errno};
 
 /// Makes one of the provider's, of these sizes.
 pub(super) fn make(adapter: &Adapter, like: &QpInit) -> Result<Arc<dyn UdQp>, Errno> {
-    let service = adapter.rnic().datagrams().ok_or(EOPNOTSUPP)?;
+    let service = adapter.rnic().datagrams();
+    let service = service.ok_or_else(|| {
+        advice::no_datagrams();
+        EOPNOTSUPP
+    })?;
     Ok(service.create_qp(&UdQpInit {
         send_depth: like.send_depth,
         recv_depth: like.recv_depth,

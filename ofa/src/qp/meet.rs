@@ -10,6 +10,7 @@ use vp_api::{Capabilities, QpChange};
 use super::Qp;
 use super::by_path::is_native;
 use crate::adapter::Adapter;
+use crate::advice::Advice;
 use crate::caps;
 use crate::errno::{EINVAL, Errno};
 use crate::rendezvous::{Meeting, Name, Peer, PeerRequest, PeerTarget, Slot, to_itself};
@@ -45,7 +46,10 @@ impl Qp {
         let address = match path.is_global {
             // Without a GID, only this machine can be meant, by the LID of its port.
             0 if path.dlid == LID => gids.address(),
-            0 => return Err(EINVAL),
+            0 => {
+                Advice::NoGid.say();
+                return Err(EINVAL);
+            }
             _ => gid::address_of(path.grh.dgid.raw),
         };
         if known.dest_qp_num > 0x00ff_ffff || self.slot.is_none() {

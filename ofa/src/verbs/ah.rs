@@ -10,8 +10,10 @@ use ual::gid;
 use vp_api::{ANY_PORT, AhId, DatagramPath, Datagrams, GRH_OCTETS};
 
 use crate::adapter::Adapter;
+use crate::advice::Advice;
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::object::{self, Handle};
+use crate::record;
 use crate::verbs::context::{PORT, context_of};
 use crate::verbs::pd::Pd;
 
@@ -39,6 +41,9 @@ fn service(adapter: &Adapter) -> Result<Arc<dyn Datagrams>, Errno> {
 
 /// The provider's path. EINVAL: another port, a GID that the device does not have, or none: RoCE has no LIDs.
 fn path(adapter: &Adapter, attr: &ibv_ah_attr) -> Result<DatagramPath, Errno> {
+    if attr.is_global == 0 {
+        Advice::NoGid.say();
+    }
     if attr.port_num != PORT || attr.is_global == 0 {
         return Err(EINVAL);
     }
@@ -73,7 +78,8 @@ pub unsafe extern "C" fn warpline_ibv_create_ah(
     let private = unsafe { object::with(pd) };
     // SAFETY: NULL, or the caller's structure.
     let attr = unsafe { attr.as_ref() }.ok_or(EINVAL);
-    errno::pointer(private.and_then(|private| create(pd, private, attr?)))
+    let made = private.and_then(|private| create(pd, private, attr?));
+    errno::pointer(record::call("ibv_create_ah", made))
 }
 
 #[unsafe(no_mangle)]

@@ -14,6 +14,7 @@ use vp_api::Transport;
 use crate::device::{self, Device};
 use crate::errno::{self, EINVAL, Errno};
 use crate::object;
+use crate::record;
 use crate::verbs::open;
 
 /// The structure of a device, and the device.
@@ -145,7 +146,8 @@ pub unsafe extern "C" fn warpline_ibv_get_device_index(device: *mut ibv_device) 
 pub unsafe extern "C" fn warpline_ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     // SAFETY: the caller's device.
     let device = unsafe { device_of(device) };
-    errno::pointer(device.and_then(|device| open::open(device.open()?)))
+    let opened = device.and_then(|device| open::open(device.open()?));
+    errno::pointer(record::call("ibv_open_device", opened))
 }
 
 #[unsafe(no_mangle)]

@@ -9,6 +9,7 @@ use ibv_sys::*;
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::object::{self, Handle};
 use crate::qp::{Init, Qp};
+use crate::record;
 
 impl Handle for ibv_qp {
     /// All of them have room for the extended interface.
@@ -75,6 +76,9 @@ unsafe fn create(
     };
     let qp = object::new::<ibv_qp>(super::qp_ex::whole(head, send_ops), private.clone());
     private.set_handle(qp.expose_provenance());
+    if let Ok(adapter) = private.adapter() {
+        record::line("queue-pair", adapter.device().name());
+    }
     // SAFETY: made just now.
     let state = unsafe { &raw mut (*qp).state };
     // SAFETY: the structure lives until `destroy`, which ends this before.
@@ -90,7 +94,8 @@ pub unsafe extern "C" fn warpline_ibv_create_qp(
     // SAFETY: the caller's structure.
     let attr = unsafe { attr.as_mut() }.ok_or(EINVAL);
     // SAFETY: the caller's arguments.
-    errno::pointer(attr.and_then(|attr| unsafe { create(pd, attr, 0, true) }))
+    let made = attr.and_then(|attr| unsafe { create(pd, attr, 0, true) });
+    errno::pointer(record::call("ibv_create_qp", made))
 }
 
 pub(super) unsafe extern "C" fn create_qp_ex(
@@ -100,7 +105,8 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     // SAFETY: the caller's structure.
     let attr = unsafe { attr.as_mut() }.ok_or(EINVAL);
     // SAFETY: the caller's arguments.
-    errno::pointer(attr.and_then(|attr| unsafe { create_extended(context, attr, true) }))
+    let made = attr.and_then(|attr| unsafe { create_extended(context, attr, true) });
+    errno::pointer(record::call("ibv_create_qp_ex", made))
 }
 
 /// As [`create`], from the extended attributes.
@@ -153,7 +159,8 @@ pub unsafe extern "C" fn warpline_ibv_modify_qp(
     let private = unsafe { object::with(qp) };
     // SAFETY: the caller's structure.
     let attr = unsafe { attr.as_ref() }.ok_or(EINVAL);
-    errno::code(private.and_then(|private| private.modify(attr?, mask)))
+    let changed = private.and_then(|private| private.modify(attr?, mask));
+    errno::code(record::call("ibv_modify_qp", changed))
 }
 
 #[unsafe(no_mangle)]

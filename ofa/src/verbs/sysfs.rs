@@ -9,7 +9,11 @@ use std::path::Path;
 
 use ibv_sys::IBV_FORK_UNNEEDED;
 
+use crate::advice::Advice;
 use crate::errno::{self, EINVAL};
+
+/// Names the directory that takes the place of what is below `/sys/class/infiniband`.
+const VIEW: &str = "WARPLINE_VERBS_VIEW";
 
 #[unsafe(no_mangle)]
 pub extern "C" fn warpline_ibv_get_sysfs_path() -> *const c_char {
@@ -41,6 +45,9 @@ pub unsafe extern "C" fn warpline_ibv_read_sysfs_file(
     let opened = std::fs::File::open(directory.join(file));
     let read = opened.and_then(|file| file.take(size as u64).read_to_end(&mut text));
     if let Err(error) = read {
+        if directory.starts_with("/sys/class/infiniband") && std::env::var_os(VIEW).is_none() {
+            Advice::NoView.say();
+        }
         return errno::minus(Err(error.into()));
     }
     if text.last() == Some(&b'\n') {

@@ -6,6 +6,7 @@
 //! `fts_open`) and no lock is taken, so that a signal handler and a child of fork(2) may call them as before. What
 //! the C library opens by itself is not seen here, except by `glob` and the functions that walk a tree.
 
+mod foreign;
 mod path;
 mod walk;
 

@@ -3,6 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::mem::MaybeUninit;
 
+use crate::foreign::noticed;
+
 /// What leads into the view; what follows is a further part of the path, or of a name beside it, as
 /// `/sys/class/infiniband_verbs` is.
 const SHOWN: [&CStr; 2] = [c"/sys/class/infiniband", c"/dev/infiniband"];
@@ -27,11 +29,11 @@ impl Room {
     pub(crate) unsafe fn seen(&mut self, at: c_int, path: *const c_char) -> *const c_char {
         // SAFETY: the caller's string.
         let Some((shown, rest)) = (unsafe { leads(at, path) }) else { return path };
-        match view() {
-            // SAFETY: three strings.
-            Some(view) => unsafe { self.join([view, shown.as_ptr(), rest]) }.unwrap_or(path),
-            None => path,
-        }
+        let Some(view) = view() else { return path };
+        // SAFETY: a string.
+        unsafe { noticed(shown, rest) };
+        // SAFETY: three strings.
+        unsafe { self.join([view, shown.as_ptr(), rest]) }.unwrap_or(path)
     }
 
     /// One after the other, if there is room.

@@ -76,3 +76,8 @@ pub fn stock(library: Library) -> Option<PathBuf> {
     let line = text.lines().find(|line| line.trim_start().starts_with(library.soname()))?;
     line.split_once("=> ").map(|(_, path)| PathBuf::from(path))
 }
+
+/// rdma-core's libibverbs, if it is installed.
+pub fn stock_verbs() -> Option<PathBuf> {
+    stock(Library::Ibverbs)
+}

@@ -5,7 +5,7 @@ use std::sync::Once;
 
 /// All names. [`Config::load`](super::Config::load) reads those of the configuration; the command, the C library and
 /// the verbs libraries read `LOG` (the command `RUST_LOG`); the verbs libraries the others, of which `warpline run` sets some.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "WARPLINE_CLASS",
     "WARPLINE_CONFIG",
     "WARPLINE_LOCAL",
@@ -16,14 +16,20 @@ const NAMES: [&str; 13] = [
     "WARPLINE_VERBS_LATE_RECEIVES",
     "WARPLINE_VERBS_MEET_ANY",
     "WARPLINE_VERBS_PORT_OFFSET",
+    "WARPLINE_VERBS_RECORD",
     "WARPLINE_VERBS_ROCE",
     "WARPLINE_VERBS_VIEW",
     "WARPLINE_WRAP",
 ];
 
 /// Those whose values are paths, which may be any octets.
-const PATHS: [&str; 4] =
-    ["WARPLINE_CONFIG", "WARPLINE_LOG_FILE", "WARPLINE_PROVIDER_PATH", "WARPLINE_VERBS_VIEW"];
+const PATHS: [&str; 5] = [
+    "WARPLINE_CONFIG",
+    "WARPLINE_LOG_FILE",
+    "WARPLINE_PROVIDER_PATH",
+    "WARPLINE_VERBS_RECORD",
+    "WARPLINE_VERBS_VIEW",
+];
 
 /// Warns once in a process, of the variables that it was started with.
 pub(crate) fn warn_of_mistakes() {

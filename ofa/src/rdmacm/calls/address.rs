@@ -8,6 +8,7 @@ use ibv_sys::*;
 
 use super::id::{complete, id_of, show};
 use crate::errno::{self, EINVAL, Errno};
+use crate::record;
 
 /// An address of C's; `None` for NULL. EINVAL: neither IPv4 nor IPv6.
 pub(super) unsafe fn read(address: *const libc::sockaddr) -> Result<Option<SocketAddr>, Errno> {
@@ -36,7 +37,7 @@ pub unsafe extern "C" fn warpline_rdma_bind_addr(
     address: *mut libc::sockaddr,
 ) -> c_int {
     // SAFETY: the caller's identifier and address.
-    errno::minus(unsafe { bind(id, address) })
+    errno::minus(record::call("rdma_bind_addr", unsafe { bind(id, address) }))
 }
 
 pub(super) unsafe fn bind(
@@ -62,7 +63,7 @@ pub unsafe extern "C-unwind" fn warpline_rdma_resolve_addr(
     _timeout_ms: c_int,
 ) -> c_int {
     // SAFETY: the caller's identifier and addresses.
-    errno::minus(unsafe { resolve_address(id, local, remote) })
+    errno::minus(record::call("rdma_resolve_addr", unsafe { resolve_address(id, local, remote) }))
 }
 
 pub(super) unsafe fn resolve_address(

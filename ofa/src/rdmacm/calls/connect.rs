@@ -11,11 +11,12 @@ use super::queue_pair;
 use crate::errno::{self, EINVAL, Errno};
 use crate::rdmacm::connect::Wish;
 use crate::rdmacm::endpoint::Connects;
+use crate::record;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: the caller's identifier.
-    errno::minus(unsafe { listen(id, backlog) })
+    errno::minus(record::call("rdma_listen", unsafe { listen(id, backlog) }))
 }
 
 unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), Errno> {

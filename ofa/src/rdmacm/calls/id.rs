@@ -15,6 +15,7 @@ use crate::device;
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::object::{self, Handle};
 use crate::rdmacm::id::Id;
+use crate::record;
 
 /// The structure of an identifier, and what it points to.
 #[repr(C)]
@@ -56,7 +57,7 @@ pub unsafe extern "C" fn warpline_rdma_create_id(
         return errno::minus(Err(EINVAL));
     }
     // SAFETY: the caller's channel.
-    let made = unsafe { create(channel, context, ps) };
+    let made = record::call("rdma_create_id", unsafe { create(channel, context, ps) });
     // SAFETY: the caller's variable.
     errno::minus(made.map(|made| unsafe { id.write(made) }))
 }

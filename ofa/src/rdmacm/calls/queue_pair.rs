@@ -20,6 +20,7 @@ use crate::errno::{self, EINVAL, Errno};
 use crate::qp::Qp;
 use crate::rdmacm::datagrams::RDMA_UDP_QKEY;
 use crate::rdmacm::endpoint::Connects;
+use crate::record;
 use crate::verbs::channel::{warpline_ibv_create_comp_channel, warpline_ibv_destroy_comp_channel};
 use crate::verbs::context::PORT;
 use crate::verbs::cq::{warpline_ibv_create_cq, warpline_ibv_destroy_cq};
@@ -69,7 +70,7 @@ pub unsafe extern "C" fn warpline_rdma_create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the caller's.
-    errno::minus(unsafe { create_plain(id, pd, attr) })
+    errno::minus(record::call("rdma_create_qp", unsafe { create_plain(id, pd, attr) }))
 }
 
 pub(super) unsafe fn create_plain(

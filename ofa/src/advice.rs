@@ -1,0 +1,80 @@
+//! Lines on standard error for a program that fails for a reason which no error number tells: what is wrong, and the
+//! remedy. Each once in a process, in the call that is refused; a program that works gets none.
+
+use std::io::{Write, stderr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use vp_api::Transport;
+
+use crate::{device, record};
+
+/// A reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Advice {
+    /// A path without a GRH.
+    NoGid,
+    /// Datagrams on a device that has none.
+    NoDatagrams,
+    /// A file below `/sys/class/infiniband` that is not there.
+    NoView,
+    /// UCX, which refuses each device that is there.
+    OnlyIwarp,
+    /// The peer of a queue pair was never there.
+    NoPeer,
+}
+
+impl Advice {
+    /// Says it, unless it was said before.
+    pub(crate) fn say(self) {
+        static SAID: AtomicU32 = AtomicU32::new(0);
+        let bit = 1 << self as u32;
+        if SAID.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+            return;
+        }
+        let text = self.text();
+        record::line("advice", text);
+        // Without standard error the line is lost.
+        let _ = writeln!(stderr(), "warpline: {text}");
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::NoGid => {
+                "a path without a GID is refused, because these devices have no LIDs: name a GID index \
+                 (`-g 0` of ibv_rc_pingpong, `-x 0` of perftest)"
+            }
+            Self::NoDatagrams => {
+                "datagrams are refused, because iWARP has none: choose roce0 (`-d roce0` of perftest and ibv_ud_pingpong)"
+            }
+            Self::NoView => {
+                "the program looks for devices below /sys/class/infiniband, where none are shown: start it by \
+                 `warpline run`, without --no-view"
+            }
+            Self::OnlyIwarp => {
+                "UCX refuses devices of iWARP, and there is no other: start the program by `warpline run` without --iwarp"
+            }
+            Self::NoPeer => {
+                "the peer of a queue pair was not there until its retries ended: is its program running on Warpline's \
+                 libraries, on the same device, and are its TCP ports reachable?"
+            }
+        }
+    }
+}
+
+/// Datagrams are asked of a device without them. Said where another device has them, which the program did not open: it
+/// may only find out what this one can.
+pub(crate) fn no_datagrams() {
+    if device::all().is_ok_and(|all| all.iter().any(|it| it.has_datagrams() && !it.was_opened())) {
+        Advice::NoDatagrams.say();
+    }
+}
+
+/// A device is opened: by UCX, which will refuse it?
+pub(crate) fn opened() {
+    let iwarp = |all: &'static [device::Device]| {
+        all.iter().all(|device| device.transport() == Transport::Iwarp)
+    };
+    if device::all().is_ok_and(iwarp) && record::is_mapped("/libuct_ib.so") {
+        Advice::OnlyIwarp.say();
+    }
+}
