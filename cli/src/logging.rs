@@ -11,16 +11,19 @@ use crate::error::Exit;
 
 /// The default filter.
 const DEFAULT: &str = "warn";
+/// Warnings of variables without effect.
+const SAID: &str = "ual::config::variables=off";
 
 /// Logs to standard error with the filter of `RUST_LOG`, of `[log]` in the configuration file, or else only
-/// warnings. A filter that cannot be parsed is reported and replaced by the default.
-pub(crate) fn init() {
+/// warnings. A filter that cannot be parsed is reported and replaced by the default. A second process does not repeat
+/// what the first has said of the environment.
+pub(crate) fn init(is_second: bool) {
     // A file that cannot be read is an error of the command, which reads it again.
     let Log { filter, format } = ual::Config::load().map_or_else(|_| Log::default(), |c| c.log);
     let (source, text) = match std::env::var("RUST_LOG") {
         Ok(text) if !text.is_empty() => ("RUST_LOG", text),
         other => {
-            if let Err(VarError::NotUnicode(_)) = other {
+            if !is_second && matches!(other, Err(VarError::NotUnicode(_))) {
                 let _ = writeln!(stderr(), "warpline: RUST_LOG is ignored: it is not UTF-8");
             }
             ("log.filter", filter.unwrap_or_default())
@@ -33,6 +36,8 @@ pub(crate) fn init() {
             EnvFilter::new(DEFAULT)
         }),
     };
+    let said = is_second.then(|| SAID.parse().ok()).flatten();
+    let filter = said.into_iter().fold(filter, EnvFilter::add_directive);
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
     match format {
         LogFormat::Text => lines.with_ansi(stderr().is_terminal()).init(),

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         }
         Err(error) => return failed(&CliError::from(error)),
     };
-    logging::init();
+    logging::init(matches!(&cli.command, Command::Devices(args) if args.only.is_some()));
     if !matches!(cli.command, Command::Provider(_) | Command::Devices(_)) {
         // A provider that crashes must not end this command.
         import::probe_with(|library| provider::probe(library, provider::LOAD));
