@@ -20,6 +20,19 @@ use crate::output;
 use crate::progress::Progress;
 use crate::signals;
 
+/// Printed after the last line of figures.
+const PROVED: &str = "\
+Each octet went to the second process and back, and was compared with the file:
+  Send/Recv   each message arrived in a buffer that its receiver had provided
+  RDMA Write  each process wrote into memory of the other, where that had allowed it
+  RDMA Read   each process read from memory of the other, where that had allowed it
+
+Next:
+  warpline run -- PROGRAM  run an unmodified verbs or MPI program, such as ib_write_bw
+  warpline perf local      measure bandwidth and latency here, beside plain TCP
+  warpline top             watch every connection, from another terminal
+";
+
 /// The result of an operation.
 struct Row {
     operation: Operation,
@@ -60,7 +73,7 @@ pub(crate) fn run(args: &DemoArgs, out: &mut dyn std::io::Write) -> CliResult<()
         return Err(signals::ended_early());
     }
     if !args.json {
-        writeln!(out, "verified")?;
+        write!(out, "verified\n\n{PROVED}")?;
     }
     Ok(())
 }
@@ -143,6 +156,7 @@ fn transfer(
         let started = Instant::now();
         let row = mover.pass(operation, progress);
         rows.push(row.map_err(|error| mover.lost(error, operation, peer))?);
+        progress.keep();
         if let Some(row) = rows.last_mut() {
             row.seconds = started.elapsed().as_secs_f64();
         }

@@ -4,7 +4,16 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use warpline_patience::within;
+
+use crate::stat::Runtime;
 use crate::support::{Running, TempFile, line_with, noise, rest, run, text, warpline};
+use crate::top::terminal::Terminal;
+
+/// The line after the figures, and behind it what was shown and what to try.
+fn is_verified(out: &str) -> bool {
+    out.split_once("\nverified\n\n").is_some_and(|(_, rest)| rest.contains("\nNext:\n"))
+}
 
 #[test]
 fn files_come_back_and_are_verified() {
@@ -13,7 +22,7 @@ fn files_come_back_and_are_verified() {
         let output = run(&[&["demo", odd.path()], options].concat());
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(output.status.code(), Some(0), "{options:?}: {out}{err}");
-        assert!(out.ends_with("verified\n"), "{out}");
+        assert!(is_verified(&out), "{out}");
         assert!(
             ["Send/Recv", "RDMA Write", "RDMA Read"].iter().all(|op| out.contains(op)),
             "{out}"
@@ -31,7 +40,7 @@ fn a_device_and_an_address_can_be_named() {
         |address, device| run(&["demo", file.path(), "--address", address, "--device", device]);
     for address in ["127.0.0.1", "::1"] {
         let output = options(address, "vp_softrdma");
-        assert!(text(&output.stdout).ends_with("verified\n"), "{}", text(&output.stderr));
+        assert!(is_verified(&text(&output.stdout)), "{}", text(&output.stderr));
     }
     // An address for documentation (RFC 5737), at which no machine listens.
     for (address, device) in [("127.0.0.1", "nowhere0"), ("192.0.2.1", "vp_softrdma")] {
@@ -60,7 +69,7 @@ fn a_file_goes_by_roce() {
     command.args(["sh", "-c", script, "sh", program, "demo", file.path(), "--device", "vp_roce"]);
     let output = command.output().unwrap();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(out.ends_with("verified\n"), "{out}{err}");
+    assert!(is_verified(&out), "{out}{err}");
     assert!(["Send/Recv", "RDMA Write", "RDMA Read"].iter().all(|op| out.contains(op)), "{out}");
 }
 
@@ -69,7 +78,7 @@ fn the_smallest_files_are_moved() {
     for len in [0, 1, 2, 15, 16, 17] {
         let file = TempFile::new(&format!("small{len}"), &noise(len));
         let output = run(&["demo", file.path(), "--chunk", "7"]);
-        assert!(text(&output.stdout).ends_with("verified\n"), "{len}: {}", text(&output.stderr));
+        assert!(is_verified(&text(&output.stdout)), "{len}: {}", text(&output.stderr));
     }
 }
 
@@ -85,6 +94,24 @@ fn a_file_that_cannot_be_moved_is_refused() {
         let err = text(&output.stderr);
         assert!(err.contains(path) && err.contains(expected) && err.contains("try"), "{err}");
     }
+}
+
+/// Each operation leaves its full bar; what is piped has none.
+#[test]
+fn a_terminal_shows_a_bar_for_each_operation() {
+    let file = TempFile::new("bar", &noise(300_000));
+    let demo = ["demo", file.path(), "--chunk", "1k"];
+    let runtime = Runtime::new();
+    let mut terminal = Terminal::start_all(80, 24, &demo, &runtime.0);
+    assert_eq!(within("the demo to end", || terminal.process.code()), Some(0));
+    let shown = ["Send/Recv", "RDMA Write", "RDMA Read"]
+        .map(|name| format!("{name:<12} [{}] 100 %  293/293\n", "#".repeat(30)));
+    terminal.until("the bars, then the figures", |screen| {
+        let figures = screen.find("checksum").unwrap_or(0);
+        shown.iter().all(|bar| screen.find(bar).is_some_and(|at| at < figures))
+            && screen.contains("verified")
+            && screen.contains("Next:")
+    });
 }
 
 /// Points at which a process is killed: after this line of progress.

@@ -1,6 +1,6 @@
 //! Tests of `warpline top` on a pseudo-terminal, with processes of two connections.
 
-mod terminal;
+pub(crate) mod terminal;
 
 use std::io::Read;
 

@@ -15,8 +15,8 @@ use warpline_patience::{Bound, until, within};
 
 use crate::support::Running;
 
-pub(super) struct Terminal {
-    pub(super) process: Running,
+pub(crate) struct Terminal {
+    pub(crate) process: Running,
     /// The side of the terminal; `None` when it has hung up.
     master: Option<File>,
     /// The side of the process, to see its modes.
@@ -28,8 +28,23 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Runs the command as the leader of a session whose terminal this is.
-    pub(super) fn start(columns: u16, lines: u16, arguments: &[&str], runtime: &Path) -> Self {
+    /// Runs the command as the leader of a session whose terminal this is; its standard error is a pipe.
+    pub(crate) fn start(columns: u16, lines: u16, arguments: &[&str], runtime: &Path) -> Self {
+        Self::start_with(columns, lines, arguments, runtime, |_| Stdio::piped())
+    }
+
+    /// The same, with standard error on the terminal, too.
+    pub(crate) fn start_all(columns: u16, lines: u16, arguments: &[&str], runtime: &Path) -> Self {
+        Self::start_with(columns, lines, arguments, runtime, |end| end())
+    }
+
+    fn start_with(
+        columns: u16,
+        lines: u16,
+        arguments: &[&str],
+        runtime: &Path,
+        error: impl FnOnce(&dyn Fn() -> Stdio) -> Stdio,
+    ) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).unwrap();
         grantpt(&master).unwrap();
@@ -42,7 +57,7 @@ impl Terminal {
         command.env("XDG_RUNTIME_DIR", runtime).env("TERM", "xterm-256color");
         command.env_remove("RUST_LOG").env_remove("WARPLINE_CONFIG");
         let before = tcgetattr(&slave).unwrap();
-        let child = command.stdin(end()).stdout(end()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = command.stdin(end()).stdout(end()).stderr(error(&end)).spawn().unwrap();
         // It holds copies of the slave's descriptor.
         drop(command);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(lines, columns, 0)));
@@ -64,17 +79,17 @@ impl Terminal {
         Self { process, master, slave, before, screen, reader, hangs_up }
     }
 
-    pub(super) fn type_keys(&mut self, keys: &str) {
+    pub(crate) fn type_keys(&mut self, keys: &str) {
         self.master.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
-    pub(super) fn resize(&mut self, columns: u16, lines: u16) {
+    pub(crate) fn resize(&mut self, columns: u16, lines: u16) {
         self.screen.lock().unwrap().screen_mut().set_size(lines, columns);
         tcsetwinsize(self.master.as_ref().unwrap(), size(columns, lines)).unwrap();
     }
 
     /// Waits until the screen shows what is `wanted`.
-    pub(super) fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) {
+    pub(crate) fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) {
         let mut last = String::new();
         let bound = std::panic::AssertUnwindSafe(|| {
             until(what, || {
@@ -89,7 +104,7 @@ impl Terminal {
     }
 
     /// Waits for the end of the process, and checks that the terminal is as it was before.
-    pub(super) fn ended(&mut self) -> ExitStatus {
+    pub(crate) fn ended(&mut self) -> ExitStatus {
         let status = within("warpline top to end", || self.process.status());
         let now = tcgetattr(self.slave.as_ref().unwrap()).unwrap();
         assert_eq!(format!("{now:?}"), format!("{:?}", self.before));
@@ -102,7 +117,7 @@ impl Terminal {
     }
 
     /// Closes the terminal, and waits for the end of the process.
-    pub(super) fn hang_up(&mut self) -> ExitStatus {
+    pub(crate) fn hang_up(&mut self) -> ExitStatus {
         self.hangs_up.store(true, Relaxed);
         // Its output ends the thread that reads, which has a copy of the master.
         self.type_keys("s");
