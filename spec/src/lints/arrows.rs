@@ -83,6 +83,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("fake-verbs", &["ibv-sys"]),
     ("warpline-tests", ANY),
     ("warpline-benches", ANY),
+    ("warpline-pictures", ANY),
 ];
 
 /// A crate and the directory of its sources, the name that only some files may use, and those.
