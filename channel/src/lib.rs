@@ -6,6 +6,7 @@
 //! [`Listener`] accepts channels, for a thread each; a [`Server`] serves many clients in one thread;
 //! [`AsyncChannel`] and [`AsyncListener`] are for tasks of any runtime; [`Stream`] and [`AsyncStream`]
 //! make octets of the messages, for code that reads and writes (features `tokio` and `futures-io`: their traits).
+//! [`guide`] begins with a chat and ends with the options.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -101,6 +102,7 @@
 mod channel;
 mod core;
 mod error;
+pub mod guide;
 mod hub;
 mod listener;
 mod message;
@@ -115,6 +117,8 @@ pub mod wire;
 
 pub use channel::Channel;
 pub use error::{End, Error, Result};
+/// The adapter, opened once in a process.
+pub use itapi::Ia;
 pub use listener::Listener;
 pub use message::{Draft, Message, Outgoing};
 pub use options::Options;

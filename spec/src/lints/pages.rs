@@ -13,6 +13,7 @@ use crate::Error;
 const CHAPTERS: &[(&str, &str)] = &[
     ("itapi/doc/from-sockets-to-rdma.md", "docs/from-sockets-to-rdma.md"),
     ("itapi/doc/c-to-rust.md", "docs/c-to-rust.md"),
+    ("channel/doc/guide.md", "docs/channels.md"),
 ];
 
 /// Folders without pages of ours, and those of the site, whose links `scripts/site` checks.
