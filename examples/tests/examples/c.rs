@@ -74,6 +74,14 @@ fn late_transition_goes_on_with_http_when_declined() {
 }
 
 #[test]
+fn a_ping_pong_from_the_table_of_verbs_plays() {
+    let Some(program) = compile("from_verbs", "table") else { return };
+    let server = program.serve(&[]);
+    assert_eq!(program.succeed(&[&server.address]), "1000 round trips of 64 octets\n");
+    assert_eq!(server.rest(), "1000 round trips of 64 octets\n");
+}
+
+#[test]
 fn a_client_without_a_server_fails_with_an_error() {
     let address = "127.0.0.1:1";
     let Some(hello) = compile("hello_rdma", "nobody") else { return };

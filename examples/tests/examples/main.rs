@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod c;
+mod piped;
 mod program;
 mod readme;
 mod rust;

@@ -59,6 +59,24 @@ fn the_ping_pong_in_c_stays_short() {
     assert!(lines < 80, "c/ping_pong.c has {lines} lines");
 }
 
+/// Everything of IT-API that the program uses, types aside, is in the tables for programmers who know verbs.
+#[test]
+fn the_tables_suffice_for_a_program_from_verbs() {
+    let (program, tables) = (read("c/from_verbs.c"), read("../docs/verbs-to-it-api.md"));
+    let words = |text: &str| -> std::collections::BTreeSet<String> {
+        let inside = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        text.split(|c| !inside(c)).map(str::to_owned).collect()
+    };
+    let known = words(&tables);
+    let ours = |word: &&String| ["it_", "itw_", "IT_"].iter().any(|start| word.starts_with(start));
+    let used = words(&program);
+    let used: Vec<_> =
+        used.iter().filter(ours).filter(|w| !w.ends_with("_t") && *w != "it_api").collect();
+    assert!(used.len() > 25, "{used:?}");
+    let missing: Vec<_> = used.iter().filter(|word| !known.contains(**word)).collect();
+    assert!(missing.is_empty(), "docs/verbs-to-it-api.md lacks {missing:?}");
+}
+
 /// Lines of both sides: the functions `serve` and `connect`.
 fn both_sides(source: &str) -> usize {
     let begins = |line: &str| line.starts_with("fn serve(") || line.starts_with("fn connect(");
@@ -77,6 +95,18 @@ fn the_short_programs_stay_short() {
     for (name, most) in [("rpc", 58), ("kv_read", 31), ("transfer", 40)] {
         let count = both_sides(&read(&format!("{name}.rs")));
         assert!(count <= most, "{name}: {count} lines of both sides");
+        let row = format!("| `{name}` | {count} |");
+        assert!(readme.contains(&row), "the README lacks: {row}");
+    }
+}
+
+/// Programs that newcomers were asked to write.
+#[test]
+fn the_first_programs_stay_short() {
+    let readme = read("README.md");
+    for (name, most) in [("chat", 55), ("counter", 46), ("stream", 36)] {
+        let count = read(&format!("{name}.rs")).lines().count();
+        assert!(count <= most, "{name}: {count} lines");
         let row = format!("| `{name}` | {count} |");
         assert!(readme.contains(&row), "the README lacks: {row}");
     }

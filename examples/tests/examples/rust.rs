@@ -35,6 +35,10 @@ fn transfer() -> Program {
     Program::rust(env!("CARGO_BIN_EXE_transfer"))
 }
 
+fn counter() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_counter"))
+}
+
 fn media_pull() -> Program {
     Program::rust(env!("CARGO_BIN_EXE_media_pull"))
 }
@@ -125,6 +129,18 @@ fn transfer_sends_a_whole_file() {
         server.rest();
         assert!(std::fs::read(&to).unwrap() == octets);
     }
+}
+
+#[test]
+fn a_counter_loses_no_addition() {
+    let server = counter().serve(&["serve", "127.0.0.1:0"]);
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| counter().succeed(&["connect", &server.address, "100"]));
+        }
+    });
+    assert_eq!(counter().succeed(&["connect", &server.address, "0"]), "2000\n");
+    server.stop();
 }
 
 /// Plays `clients` streams at `rate` Mbit/s each; returns the numbers of chunks played and of
