@@ -35,6 +35,10 @@ pub(crate) const MTU: Mtu = Mtu::Octets4096;
 /// connection once ended on a machine that was busy with builds.
 pub(crate) const ACK_TIMEOUT: u8 = 16;
 
+/// Code of the shortest such time that programs get, on connections whose acknowledgements come within a quarter of it:
+/// 17 ms, some turns of the scheduler on a busy machine. Time-outs count as [`ACK_TIMEOUT`] all the same.
+pub(crate) const LEAST_ACK_TIMEOUT: u8 = 12;
+
 /// Repetitions without progress before a request fails.
 pub(crate) const RETRIES: u8 = 7;
 

@@ -37,6 +37,7 @@ pub fn run(input: &[u8]) {
         rnr_retry: 3,
         rnr_limit: Some(1_000),
         ack_timeout: Some(100),
+        count_after: 250,
         min_rnr_timer: 1,
         initiator_depth: RESOURCES,
         responder_resources: RESOURCES,

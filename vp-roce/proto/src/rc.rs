@@ -20,6 +20,7 @@ mod replies;
 mod request;
 mod requester;
 mod responder;
+mod round_trip;
 mod stats;
 
 use self::congestion::Notifier;
@@ -104,15 +105,19 @@ pub struct RcConfig {
     pub send_psn: Psn,
     /// PSN of the peer's first request.
     pub receive_psn: Psn,
-    /// How often packets are repeated without progress, 0 to 7.
+    /// How often packets are repeated without progress, 0 to 7; see [`Self::count_after`].
     pub retry_count: u8,
     /// How often a request is repeated after RNR NAKs, 0 to 7; 7 is unlimited.
     pub rnr_retry: u8,
     /// Microseconds after the first of them from which on such a request fails, also with unlimited repetitions;
     /// `None`: never.
     pub rnr_limit: Option<u64>,
-    /// Microseconds after which unacknowledged packets are repeated; `None`: never.
+    /// Microseconds after which unacknowledged packets are repeated, if acknowledgements take a quarter of that at
+    /// most; `None`: never.
     pub ack_timeout: Option<u64>,
+    /// Microseconds without progress of which each count as one repetition, however many there are in them: a peer
+    /// that was not heard for a moment is not lost. A longer `ack_timeout` counts each time.
+    pub count_after: u64,
     /// Time code of our RNR NAKs.
     pub min_rnr_timer: u8,
     /// RDMA Reads and atomics of ours at once; 0: posts of such are refused.

@@ -108,6 +108,7 @@ pub(super) fn config(
         rnr_retry: retries.1,
         rnr_limit: Some(qp.settings().rnr_limit()),
         ack_timeout: timeout(qp.ack_timeout()),
+        count_after: timeout(ACK_TIMEOUT).unwrap_or(0),
         min_rnr_timer: RNR_TIMER,
         initiator_depth: small(reads.1),
         responder_resources: small(reads.0),

@@ -16,7 +16,7 @@ use super::{Path, RoceQp, State};
 use crate::engine::{Engine, PORT};
 use crate::path::{self, mtu_of_local};
 use crate::rnic::QpEntry;
-use crate::tuning::{ACK_TIMEOUT, window};
+use crate::tuning::{ACK_TIMEOUT, LEAST_ACK_TIMEOUT, window};
 
 /// The bring-up by path of an RNIC.
 pub(crate) struct RocePaths {
@@ -54,6 +54,7 @@ impl Paths for RocePaths {
             rnr_retry: 0,
             rnr_limit: Some(qp.settings.rnr_limit()),
             ack_timeout: None,
+            count_after: timeout(ACK_TIMEOUT).unwrap_or(0),
             min_rnr_timer: peer.min_rnr_timer,
             initiator_depth: 0,
             responder_resources,
@@ -107,9 +108,9 @@ impl Paths for RocePaths {
     }
 }
 
-/// The acknowledge timeout for one that was asked for; 0: never. Shorter ones would end connections on busy machines.
+/// The acknowledge timeout for one that was asked for; 0: never.
 pub(super) fn granted(code: u8) -> u8 {
-    if code == 0 { 0 } else { code.max(ACK_TIMEOUT) }
+    if code == 0 { 0 } else { code.max(LEAST_ACK_TIMEOUT) }
 }
 
 impl RoceQp {

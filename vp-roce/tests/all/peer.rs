@@ -317,6 +317,7 @@ impl Peer {
             rnr_retry: 7,
             rnr_limit: None,
             ack_timeout: timeout(10),
+            count_after: 0,
             min_rnr_timer: 1,
             initiator_depth: 4,
             responder_resources: 4,

@@ -13,6 +13,7 @@ use super::congestion::Window;
 use super::host::{AtomicOp, Host};
 use super::outstanding::Outstanding;
 use super::request::{Completion, Post, PostError, Request, SendOp, Status};
+use super::round_trip::RoundTrip;
 use super::{RcConfig, Source, Stats, Transmit, packet};
 use crate::psn::Psn;
 use crate::wire::aeth::{Nak, Syndrome, rnr_time};
@@ -57,6 +58,7 @@ pub(super) struct Requester {
     went_back: Option<Psn>,
     /// When outstanding packets count as lost.
     lost_at: Option<u64>,
+    round_trip: RoundTrip,
     /// The peer had no receive: send nothing until then.
     paused_until: Option<u64>,
     failed: Option<Status>,
@@ -89,6 +91,7 @@ impl Requester {
             unready_since: None,
             went_back: None,
             lost_at: None,
+            round_trip: RoundTrip::default(),
             paused_until: None,
             failed: None,
             failed_post: None,
@@ -178,7 +181,7 @@ impl Requester {
             self.waits_for_reads = false;
             self.reads.sent(last);
         }
-        self.lost_at = self.lost_at.or(config.ack_timeout.map(|after| now.saturating_add(after)));
+        self.lost_at = self.lost_at.or_else(|| self.next_time_out(config, now));
         self.unasked += 1;
         let ends = cursor.packet + count == request.packets;
         let mut transmit = cut(config, &request, psn, cursor.packet, count);
@@ -187,6 +190,7 @@ impl Requester {
         bth.ack_request = ends || room == 1 || self.unasked > window / 4;
         if bth.ack_request {
             self.unasked = 0;
+            self.round_trip.begin(psn, now);
         }
         Some(transmit)
     }
@@ -355,9 +359,10 @@ impl Requester {
         }
         (self.retries, self.rnr_retries, self.went_back) = (0, 0, None);
         (self.paused_until, self.unready_since) = (None, None);
-        let under_way = self.end.ahead_of(self.unacknowledged()) > 0;
-        self.lost_at =
-            config.ack_timeout.filter(|_| under_way).map(|after| now.saturating_add(after));
+        let unacknowledged = self.unacknowledged();
+        self.round_trip.progress(unacknowledged, now);
+        let under_way = self.end.ahead_of(unacknowledged) > 0;
+        self.lost_at = self.next_time_out(config, now).filter(|_| under_way);
     }
 
     /// Goes back to `missing`, which did not arrive; once.
@@ -375,15 +380,24 @@ impl Requester {
             return self.fail(0, Status::RetryExceeded);
         }
         self.retries += 1;
+        self.send_again(config, now);
+    }
+
+    fn send_again(&mut self, config: &RcConfig, now: u64) {
         self.stats.repeats += 1;
         self.go_back();
-        self.lost_at = config.ack_timeout.map(|after| now.saturating_add(after));
+        self.lost_at = self.next_time_out(config, now);
+    }
+
+    fn next_time_out(&self, config: &RcConfig, now: u64) -> Option<u64> {
+        self.round_trip.time_out(config).map(|after| now.saturating_add(after))
     }
 
     fn go_back(&mut self) {
         let packet = self.queue.front().map_or(0, |head| head.done);
         self.cursor = Cursor { request: 0, packet };
         self.alone = 0;
+        self.round_trip.repeat();
         self.reads.go_back();
     }
 
@@ -394,7 +408,10 @@ impl Requester {
             }
         } else if self.lost_at.is_some_and(|at| at <= now) {
             self.went_back = None;
-            self.repeat(config, now);
+            match self.round_trip.expire(config) {
+                true => self.repeat(config, now),
+                false => self.send_again(config, now),
+            }
         }
     }
 

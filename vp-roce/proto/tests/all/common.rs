@@ -49,6 +49,7 @@ pub(crate) fn config(mtu: Mtu, window: u16) -> RcConfig {
         rnr_retry: 7,
         rnr_limit: None,
         ack_timeout: Some(1000),
+        count_after: 0,
         min_rnr_timer: 1,
         initiator_depth: 4,
         responder_resources: 4,

@@ -346,3 +346,62 @@ fn a_response_of_a_wrong_length_fails_its_read() {
     end.qp.handle_packet(0, &Packet { headers, payload: &[0; 99] }, &mut end.memory);
     assert_eq!(end.qp.poll_completion().unwrap().status, Status::BadResponse);
 }
+
+/// A time-out that is shorter than what counts: the last packet of the second message is lost, and the peer is silent
+/// after that.
+#[test]
+fn a_near_peer_is_asked_early_and_given_up_late() {
+    const SOON: u64 = 1_000;
+    const COUNTS: u64 = 16_000;
+    for (retry_count, after) in [(2, SOON), (0, COUNTS)] {
+        let config = RcConfig {
+            ack_timeout: Some(SOON),
+            count_after: COUNTS,
+            retry_count,
+            ..config(Mtu::Octets256, 16)
+        };
+        let mut pair = pair(config);
+        pair.ends[1].memory.receives.extend([100; 2]);
+        // The distance is not known yet.
+        post(&mut pair, 0, SEND, 10);
+        let first = pair.ends[0].transmit(0);
+        assert_eq!(pair.ends[0].qp.deadline(), Some(COUNTS));
+        pair.ends[1].receive(10, &first[0]);
+        let reply = pair.ends[1].transmit(10);
+        pair.ends[0].receive(20, &reply[0]);
+        post(&mut pair, 1, SEND, 10);
+        pair.ends[0].transmit(100);
+        assert_eq!(pair.ends[0].qp.deadline(), Some(100 + after), "{retry_count}");
+        let (mut times, mut sent) = (vec![], 0);
+        while let Some(at) = pair.ends[0].qp.deadline() {
+            pair.ends[0].qp.handle_timeout(at);
+            sent += pair.ends[0].transmit(at).len();
+            times.push(at - 100);
+        }
+        assert_eq!(done(&pair)[1..], [Status::RetryExceeded]);
+        // As late as with a time-out that counts each time.
+        assert_eq!(times.last(), Some(&((u64::from(retry_count) + 1) * COUNTS)), "{times:?}");
+        if retry_count == 0 {
+            assert_eq!(sent, 0, "it is never repeated");
+        } else {
+            assert_eq!(times[..5], [1_000, 3_000, 7_000, 15_000, 16_000]);
+        }
+    }
+}
+
+/// A peer that takes long to acknowledge is not asked before.
+#[test]
+fn a_far_peer_is_not_asked_early() {
+    let config =
+        RcConfig { ack_timeout: Some(1_000), count_after: 16_000, ..config(Mtu::Octets256, 16) };
+    let mut pair = pair(config);
+    pair.ends[1].memory.receives.extend([100; 2]);
+    post(&mut pair, 0, SEND, 10);
+    let first = pair.ends[0].transmit(0);
+    pair.ends[1].receive(3_000, &first[0]);
+    let reply = pair.ends[1].transmit(3_000);
+    pair.ends[0].receive(3_000, &reply[0]);
+    post(&mut pair, 1, SEND, 10);
+    pair.ends[0].transmit(5_000);
+    assert_eq!(pair.ends[0].qp.deadline(), Some(5_000 + 4 * 3_000));
+}
