@@ -126,7 +126,8 @@ impl Qp {
             return Err(EOPNOTSUPP);
         }
         let adapter = init.pd.adapter()?.clone();
-        if init.kind == IBV_QPT_UC && by_path::is_native(&adapter) {
+        // rdma_cm makes reliable connections only.
+        if init.kind == IBV_QPT_UC && by_path::is_native(&adapter) && !init.meets {
             return Err(EOPNOTSUPP);
         }
         if !fits(&init, &adapter) {
@@ -149,6 +150,12 @@ impl Qp {
             None => adapter.rnic().create_qp(&wanted)?,
         };
         let id = vp.id();
+        if let Some(paths) = paths.as_ref().filter(|_| init.kind == IBV_QPT_UC) {
+            paths.set_unreliable(id).inspect_err(|_| {
+                // It was made just now.
+                let _ = adapter.rnic().destroy_qp(id);
+            })?;
+        }
         let number = match (&datagrams, &paths) {
             (Some(own), _) => own.address().qpn,
             (None, Some(paths)) => paths.number(id)?,

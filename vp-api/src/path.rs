@@ -27,6 +27,12 @@ pub trait Paths: Send + Sync {
     fn receive(&self, qp: QpId, peer: &PeerPath) -> VpResult<()>;
     /// After [`Paths::receive`]: to RTS. No event follows.
     fn send(&self, qp: QpId, sender: &PathSender) -> VpResult<()>;
+    /// Before [`Paths::receive`]: from now on the queue pair's connections are unreliable (InfiniBand's UC). Sends and
+    /// Writes complete when they are transmitted, messages are lost whole and without notice, and Reads and atomics
+    /// fail. Of [`PeerPath`] and [`PathSender`] what concerns acknowledgements and reads has no meaning.
+    fn set_unreliable(&self, qp: QpId) -> VpResult<()> {
+        Err(unable("make unreliable connections", qp))
+    }
     /// What is in force on a connection, also on one that the connection manager made; `None` before it begins. The
     /// provider may have raised times and counts that were asked for.
     fn in_force(&self, qp: QpId) -> VpResult<Option<(PeerPath, PathSender)>> {

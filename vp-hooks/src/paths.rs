@@ -40,6 +40,11 @@ impl<H: Hook> Paths for HookedPaths<H> {
         self.call(Verb::PathNumber, qp, format_args!(""), || self.inner.number(qp))
     }
 
+    fn set_unreliable(&self, qp: QpId) -> VpResult<()> {
+        let set = || self.inner.set_unreliable(qp);
+        self.call(Verb::PathUnreliable, qp, format_args!(""), set)
+    }
+
     fn receive(&self, qp: QpId, peer: &PeerPath) -> VpResult<()> {
         let PeerPath { local_gid, remote_gid, qpn, psn, mtu_code, ird, min_rnr_timer } = *peer;
         let [from, to] = [local_gid, remote_gid].map(Ipv6Addr::from);

@@ -144,6 +144,7 @@ verbs! {
     AcceptService "accept_service" Ud Ud;
     RejectService "reject_service" Ud Ud;
     PathNumber "path_number" Paths Qp;
+    PathUnreliable "path_unreliable" Paths Qp;
     PathReceive "path_receive" Paths Qp;
     PathSend "path_send" Paths Qp;
 }

@@ -13,6 +13,7 @@
 //! InfiniBand has no orderly close of its own: every end of a connection flushes, and the connection manager tells
 //! the peer.
 
+mod core;
 mod host;
 mod paths;
 mod publish;
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use kal_os::lock;
 use roce_proto::rc::{self, PostError, RcConfig, SendOp};
+use roce_proto::uc::Dropped;
 use roce_proto::wire::packet::Packet;
 use vp_api::state_page::layout::end;
 use vp_api::{
@@ -39,6 +41,7 @@ use vp_soft::events::EventSink;
 use vp_soft::memory::stag_table::StagTable;
 use vp_soft::queue::srq::SoftSrq;
 
+use self::core::Core;
 use crate::cq::RoceCq;
 use crate::engine::{Arrived, Engine, Reason, Socket};
 use crate::path;
@@ -87,6 +90,8 @@ struct State {
     carried: Option<u32>,
     /// Why the peer rejected the last attempt to connect it.
     refusal: Option<u16>,
+    /// Its connections are unreliable.
+    unreliable: bool,
     link: Option<Link>,
     queues: Queues,
     ended: Option<AsyncEvent>,
@@ -110,7 +115,7 @@ impl State {
 
 /// A connection.
 struct Link {
-    core: rc::Qp,
+    core: Core,
     number: u32,
     /// The peer's queue pair.
     destination: u32,
@@ -185,6 +190,7 @@ impl RoceQp {
             path_number: None,
             carried: None,
             refusal: None,
+            unreliable: false,
             link: None,
             queues,
             ended: None,
@@ -279,7 +285,7 @@ impl RoceQp {
     /// For the connection manager: serves packets of the peer from now on.
     pub(crate) fn begin(&self, path: Path) -> VpResult<()> {
         let mut state = self.alive()?;
-        let core = rc::Qp::new(path.config).map_err(|_| {
+        let core = Core::new(path.config, state.unreliable).map_err(|_| {
             vp_api::room::none::<u64>("requests of a connection", path.config.send_depth as usize)
         })?;
         let now = self.engine.now();
@@ -354,7 +360,12 @@ impl RoceQp {
             if arrived.is_marked() {
                 link.core.handle_mark(now, packet);
             }
-            link.core.handle_packet(now, packet, &mut View { context: &self.context, queues });
+            let mut view = View { context: &self.context, queues };
+            match link.core.handle_packet(now, packet, &mut view) {
+                Ok(()) => {}
+                Err(Dropped::Stray) => self.engine.drops.count(Reason::Stray),
+                Err(Dropped::Unready) => self.engine.drops.count(Reason::Unready),
+            }
         }
         link.unconfirmed
     }
@@ -411,7 +422,7 @@ impl RoceQp {
                 record.publish_end(end::TOO_LONG);
                 return self.finish(state, Some(AsyncEvent::ConnectionLost));
             }
-            if link.core.broken().is_none() {
+            if link.core.broken().is_none() && !link.core.has_completed() {
                 return self.set_timer(link, now);
             }
         }

@@ -24,6 +24,12 @@ pub(crate) const ATTENDED_US: u64 = 50;
 /// Milliseconds for which the engine's thread leaves the sockets to threads that poll.
 pub(crate) const BACK_OFF_MS: u64 = 1;
 
+/// Microseconds after which an unreliable connection looks again whether the peer's receive buffer has room.
+pub(crate) const PAUSE_FULL_US: u64 = 50;
+
+/// So many packets of an unreliable connection leave before it looks: 64 KiB, where half of the receive buffer is free.
+pub(crate) const UNPACED: u32 = 16;
+
 /// Packets received from one socket before other sockets and timers are served.
 pub(crate) const RECEIVE_BUDGET: usize = 64;
 

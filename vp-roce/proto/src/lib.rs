@@ -7,6 +7,7 @@
 //! | [`wire`] | headers: BTH, extended headers, whole packets |
 //! | [`icrc`] | the invariant CRC, and its check where the IPv4 identification is unknown |
 //! | [`rc`] | reliable connections: requester and responder |
+//! | [`uc`] | unreliable connections |
 //! | [`ud`] | unreliable datagrams |
 //! | [`cm`] | the communication manager's messages, rdma_cm's inside them, and their exchange |
 //! | [`decode`] | explains packets field by field, for people |
@@ -18,7 +19,7 @@
 //!    connection, the source address must be that of the path.
 //! 3. Check the invariant CRC: [`icrc::of_datagram`] for IPv6 and known identifications, [`icrc::identify`] for
 //!    others; drop the packet if it fails.
-//! 4. [`rc::Qp::handle_packet`], [`ud::accept`], or, for queue pair 1, [`cm::mad::Mad::parse`].
+//! 4. [`rc::Qp::handle_packet`], [`uc::Qp::handle_packet`], [`ud::accept`], or, for queue pair 1, [`cm::mad::Mad::parse`].
 //!
 //! # Choices
 //!
@@ -37,5 +38,6 @@ pub mod decode;
 pub mod icrc;
 pub mod psn;
 pub mod rc;
+pub mod uc;
 pub mod ud;
 pub mod wire;

@@ -278,6 +278,16 @@ impl Socket {
         now.dropped.wrapping_sub(self.overruns.swap(now.dropped, Ordering::Relaxed))
     }
 
+    /// Whether queue pair `number` at an address has room for packets: half of the receive buffer, if it is of this
+    /// address, whose sockets this process has. Elsewhere it is not known.
+    pub(crate) fn has_room(&self, to: IpAddr, number: u32) -> bool {
+        let theirs = self.group.get(usize::from(steering::slot(number)));
+        let full = |socket: &Ours<RoceFds, OwnedFd>| {
+            kal_os::udp::buffered(&**socket).is_ok_and(|now| now.taken > now.most / 2)
+        };
+        to != self.local || !theirs.is_some_and(full)
+    }
+
     /// Whether the receive buffer is more than half full: more than one connection may fill.
     pub(super) fn is_crowded(&self) -> bool {
         kal_os::udp::buffered(&self.udp).is_ok_and(|now| now.taken > now.most / 2)

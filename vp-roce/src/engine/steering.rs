@@ -21,6 +21,11 @@ pub(crate) fn number(slot: u8, random: u32) -> u32 {
     u32::from(slot) << BITS | random & ((1 << BITS) - 1)
 }
 
+/// The slot of a queue pair number.
+pub(crate) fn slot(number: u32) -> u8 {
+    (number >> (24 - SLOT_BITS)) as u8
+}
+
 /// A random id of a slot.
 pub(crate) fn id(slot: u8, random: u32) -> u32 {
     const BITS: u32 = 32 - SLOT_BITS;

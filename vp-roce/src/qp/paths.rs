@@ -35,6 +35,11 @@ impl Paths for RocePaths {
         self.qp(qp)?.path_number()
     }
 
+    fn set_unreliable(&self, qp: QpId) -> VpResult<()> {
+        self.qp(qp)?.alive()?.unreliable = true;
+        Ok(())
+    }
+
     fn receive(&self, qp: QpId, peer: &PeerPath) -> VpResult<()> {
         let qp = self.qp(qp)?;
         peer.check()?;

@@ -10,12 +10,13 @@ use super::publish::Record;
 use super::queues::Queues;
 use super::{Link, RoceQp, status};
 use crate::engine::{self, Batch, TooLong};
+use crate::tuning::{PAUSE_FULL_US, UNPACED};
 
 impl Link {
     /// Sends what is in the batch. Only of its own ends it is known that they notify this one of congestion.
     fn send(&self, batch: &mut Batch, record: &mut Record) -> Result<(), TooLong> {
         record.send_calls += u64::from(!batch.is_empty());
-        let class = if self.ours { engine::ECN_CAPABLE } else { 0 };
+        let class = if self.ours && self.core.is_reliable() { engine::ECN_CAPABLE } else { 0 };
         batch.send(&self.socket, self.peer, class)
     }
 }
@@ -38,7 +39,17 @@ impl RoceQp {
         now: u64,
     ) -> bool {
         engine::with_batch(|batch| {
-            while let Some(transmit) = link.core.poll_transmit(now) {
+            for sent in 0.. {
+                // A full receive buffer here holds an unreliable sender back, as a link's flow control does.
+                if sent % UNPACED == 0 && link.core.is_unpaced() {
+                    if link.send(batch, record).is_err() {
+                        return true;
+                    }
+                    if !link.socket.has_room(link.peer, link.destination) {
+                        link.core.pause(now + PAUSE_FULL_US);
+                    }
+                }
+                let Some(transmit) = link.core.poll_transmit(now) else { break };
                 match self.build(batch, link, queues, record, &transmit) {
                     Ok(()) => {}
                     Err(Unsent::Fault(status)) => {

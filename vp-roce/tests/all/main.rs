@@ -22,5 +22,6 @@ mod refused;
 mod services;
 mod sharing;
 mod strangers;
+mod uc;
 mod ud_end;
 mod unready;

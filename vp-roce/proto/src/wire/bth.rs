@@ -244,7 +244,7 @@ const fn code(operation: Operation) -> u8 {
 /// The partition key on RoCE: the default partition, full member.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
-/// The reserved bits beside FECN and BECN in packets of reliable connections of this implementation, by which its ends
+/// The reserved bits beside FECN and BECN in packets of connections of this implementation, by which its ends
 /// recognise each other. Receivers ignore these bits, and the invariant CRC does not cover them (InfiniBand volume 1,
 /// 9.2; annex A17).
 pub const OWN_MARK: u8 = 0b10_1101;

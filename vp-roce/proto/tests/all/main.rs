@@ -8,5 +8,6 @@ mod decode;
 mod errors;
 mod icrc;
 mod model;
+mod uc;
 mod ud;
 mod vectors;
