@@ -38,6 +38,8 @@ pub(crate) fn device(adapter: &Adapter) -> ibv_device_attr {
     let attrs = adapter.attrs();
     let guid = adapter.device().guid().to_be();
     let has = |capability| attrs.capabilities.contains(capability);
+    let datagrams = adapter.rnic().datagrams().map(|service| *service.attrs());
+    let (groups, members) = datagrams.map_or((0, 0), |of| (of.max_groups, of.max_members));
     ibv_device_attr {
         fw_ver: [0; 64],
         node_guid: guid,
@@ -67,10 +69,10 @@ pub(crate) fn device(adapter: &Adapter) -> ibv_device_attr {
         max_mw: if has(Capabilities::MW) { int(attrs.max_mw) } else { 0 },
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
-        max_mcast_grp: 0,
-        max_mcast_qp_attach: 0,
-        max_total_mcast_qp_attach: 0,
-        max_ah: adapter.rnic().datagrams().map_or(0, |datagrams| int(datagrams.attrs().max_ah)),
+        max_mcast_grp: int(groups),
+        max_mcast_qp_attach: int(members),
+        max_total_mcast_qp_attach: int(groups.saturating_mul(members)),
+        max_ah: datagrams.map_or(0, |of| int(of.max_ah)),
         max_fmr: 0,
         max_map_per_fmr: 0,
         max_srq: if has(Capabilities::SRQ) { int(attrs.max_srq) } else { 0 },

@@ -118,8 +118,8 @@ impl Qp {
     /// Creates one, in RESET.
     ///
     /// # Errors
-    /// EINVAL: sizes beyond the device's, objects of different contexts, or a shared receive queue without a
-    /// reliable connection (ibv_create_qp(3)). EOPNOTSUPP: an unsupported
+    /// EINVAL: sizes beyond the device's, objects of different contexts, or a shared receive queue with an
+    /// unreliable connection (ibv_create_qp(3)). EOPNOTSUPP: an unsupported
     /// type. ENOMEM.
     pub fn create(init: Init) -> Result<Arc<Self>, Errno> {
         if !matches!(init.kind, IBV_QPT_RC | IBV_QPT_UC | IBV_QPT_UD) {
@@ -334,7 +334,7 @@ enum Posting {
 fn fits(init: &Init, adapter: &Adapter) -> bool {
     let (cap, attrs) = (&init.cap, adapter.attrs());
     cap.max_send_wr.max(cap.max_recv_wr) <= attrs.max_wr_per_qp
-        && !(init.srq.is_some() && init.kind != IBV_QPT_RC)
+        && !(init.srq.is_some() && init.kind == IBV_QPT_UC)
 }
 
 fn provider_init(init: &Init, adapter: &Adapter) -> QpInit {

@@ -23,6 +23,7 @@ mod connect;
 mod datagrams;
 mod endpoint;
 mod event;
+mod groups;
 mod id;
 mod listen;
 mod option;

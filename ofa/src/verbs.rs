@@ -12,6 +12,7 @@ pub mod cq;
 mod cq_ex;
 mod datagrams;
 pub mod device;
+pub mod mcast;
 pub mod mr;
 pub mod mw;
 pub mod open;

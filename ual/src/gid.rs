@@ -97,7 +97,7 @@ fn rank(address: &IpAddr) -> u8 {
 }
 
 /// The GID of an address.
-fn gid(address: IpAddr) -> [u8; 16] {
+pub fn gid(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),

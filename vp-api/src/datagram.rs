@@ -14,7 +14,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::{
-    CqId, Data, PdId, PostFailure, QpId, RecvWr, SendFlags, VpError, VpResult, VpStatus, WcOpcode,
+    CqId, Data, PdId, PostFailure, QpId, RecvWr, SendFlags, SrqId, VpError, VpResult, VpStatus,
+    WcOpcode,
 };
 
 /// Octets of a receive that precede the message.
@@ -23,6 +24,9 @@ pub const GRH_OCTETS: usize = 40;
 /// In place of a port: for a queue pair, every port, where the provider supports it ([`crate::VpStatus::InvalidModifier`]
 /// otherwise); for a path, the port of its local GID.
 pub const ANY_PORT: u32 = u32::MAX;
+
+/// In place of the number of a queue pair: all that are attached to the group ([`UdQp::attach`]).
+pub const MULTICAST_QPN: u32 = 0x00ff_ffff;
 
 /// The datagrams of an open RNIC: [`crate::Rnic::datagrams`].
 pub trait Datagrams: Send + Sync {
@@ -82,6 +86,17 @@ pub trait UdQp: Send + Sync {
         let detail = "this provider's queue pairs keep the key with which they are created";
         Err(VpError::new(VpStatus::Unsupported, detail))
     }
+    /// Delivers the datagrams for a multicast group, which are sent to queue pair [`MULTICAST_QPN`] at the group's GID,
+    /// to this queue pair, too, from now on, also those that it sends itself. Attached again, nothing changes.
+    /// [`crate::VpStatus::Unsupported`] if the transport has no groups: [`DatagramAttrs::max_groups`].
+    fn attach(&self, _group: [u8; 16]) -> VpResult<()> {
+        Err(no_groups())
+    }
+    /// The inverse of [`UdQp::attach`], as is destroying the queue pair. [`crate::VpStatus::InvalidModifier`] if it is
+    /// not attached.
+    fn detach(&self, _group: [u8; 16]) -> VpResult<()> {
+        Err(no_groups())
+    }
     /// As after creation, in any state: what is posted is gone, its completions and those that were not polled leave
     /// the CQs, and the state is Operational. [`UdQp::address`] may differ afterwards.
     /// [`crate::VpStatus::Unsupported`] if the provider cannot do that: then through Error.
@@ -91,6 +106,10 @@ pub trait UdQp: Send + Sync {
     }
     /// Query.
     fn query(&self) -> VpResult<UdQpInfo>;
+}
+
+fn no_groups() -> VpError {
+    VpError::new(VpStatus::Unsupported, "this device has no multicast groups")
 }
 
 /// Receiver of service events: called from any thread, with no lock held; must not block and must not call verbs.
@@ -111,6 +130,10 @@ pub struct DatagramAttrs {
     pub max_private_reply: u32,
     /// The key of a queue pair if none was chosen. Peers of other providers may know no other key.
     pub usual_qkey: u32,
+    /// Multicast groups of a process; 0: the transport has none.
+    pub max_groups: u32,
+    /// Queue pairs attached to one of them.
+    pub max_members: u32,
 }
 
 /// Id of an address handle; like other ids, it is not reused soon.
@@ -190,6 +213,8 @@ pub struct UdQpInit {
     pub port: u32,
     /// Its key; `None`: [`DatagramAttrs::usual_qkey`].
     pub qkey: Option<u32>,
+    /// The SRQ from which it takes receives; [`VpStatus::Unsupported`] where only connected queue pairs can.
+    pub srq: Option<SrqId>,
 }
 
 impl UdQpInit {
@@ -206,6 +231,7 @@ impl UdQpInit {
             max_inline: 0,
             port: 0,
             qkey: None,
+            srq: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -217,6 +218,16 @@ impl<H: Hook> UdQp for HookedUdQp<H> {
 
     fn reset(&self) -> VpResult<()> {
         self.call(Verb::ResetUdQp, format_args!(""), || self.inner.reset())
+    }
+
+    fn attach(&self, group: [u8; 16]) -> VpResult<()> {
+        let to = Ipv6Addr::from(group);
+        self.call(Verb::Attach, format_args!("{to}"), || self.inner.attach(group))
+    }
+
+    fn detach(&self, group: [u8; 16]) -> VpResult<()> {
+        let from = Ipv6Addr::from(group);
+        self.call(Verb::Detach, format_args!("{from}"), || self.inner.detach(group))
     }
 
     fn modify(&self, to: UdState) -> VpResult<()> {

@@ -122,6 +122,8 @@ verbs! {
     QueryQp "query_qp" Qp Qp;
     SetQkey "set_qkey" Qp Qp;
     ResetUdQp "reset_qp" Qp Qp;
+    Attach "attach" Qp Qp;
+    Detach "detach" Qp Qp;
     Listen "listen" Cm Cm;
     Unlisten "unlisten" Cm Cm;
     NativeConnect "connect" Cm Qp;

@@ -9,6 +9,7 @@
 mod attendance;
 mod batch;
 mod drops;
+mod groups;
 mod holder;
 mod name;
 mod neighbours;
@@ -37,11 +38,12 @@ use roce_proto::cm::{QKEY, QPN};
 use roce_proto::ud;
 use roce_proto::wire::packet::Packet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use vp_api::{ServiceEvent, VpError, VpResult, VpStatus, room};
+use vp_api::{MULTICAST_QPN, ServiceEvent, VpError, VpResult, VpStatus, room};
 
 use self::attendance::Attendance;
 pub(crate) use self::batch::{Batch, with as with_batch};
 pub(crate) use self::drops::{Drops, Reason};
+use self::groups::Groups;
 use self::neighbours::{Lock, Share, Slot};
 use self::numbers::Numbers;
 pub(crate) use self::served::Served;
@@ -83,6 +85,7 @@ pub(crate) struct Engine {
     /// Held while a socket is opened or a listener added, with [`Lock`].
     joining: Mutex<()>,
     pub(crate) numbers: Numbers,
+    groups: Groups,
     timers: Timers,
     pub(crate) connections: ConnectionTable,
     pub(crate) services: Services,
@@ -142,6 +145,7 @@ impl Engine {
             sockets: RwLock::default(),
             joining: Mutex::default(),
             numbers: Numbers::new(slot.index),
+            groups: Groups::default(),
             slot,
             timers: Timers::default(),
             connections: ConnectionTable::default(),
@@ -275,7 +279,7 @@ impl Engine {
     }
 
     /// The local address from which a peer is reached.
-    fn local_address(&self, mut peer: SocketAddr) -> VpResult<IpAddr> {
+    pub(crate) fn local_address(&self, mut peer: SocketAddr) -> VpResult<IpAddr> {
         let any: IpAddr = match peer {
             SocketAddr::V4(_) => [0, 0, 0, 0].into(),
             SocketAddr::V6(_) => [0u16; 8].into(),
@@ -367,8 +371,18 @@ impl Engine {
         let stray = || self.drops.count(Reason::Stray);
         let Ok(packet) = Packet::parse(arrived.datagram) else { return stray() };
         let number = packet.headers.bth.destination;
-        if number == QPN {
+        if number == QPN && !socket.is_group() {
             return self.message(socket, arrived, &packet, touched);
+        }
+        // [IBUD-04]
+        if socket.is_group() {
+            if number != MULTICAST_QPN {
+                return stray();
+            }
+            return self.groups.each(socket.local(), |qp| {
+                qp.receive(self.now(), socket, arrived, &packet);
+                touched.add(qp);
+            });
         }
         let Some(qp) = self.numbers.find(number) else { return stray() };
         let unconfirmed = qp.receive(self.now(), socket, arrived, &packet);

@@ -68,6 +68,11 @@ pub(crate) fn check_qp(init: &QpInit) -> VpResult<()> {
     Ok(())
 }
 
+/// Multicast groups of a process. A poll looks at the socket of each.
+pub(crate) const MAX_GROUPS: usize = 64;
+/// Queue pairs attached to one of them.
+pub(crate) const MAX_MEMBERS: usize = 256;
+
 /// The queue key of rdma_cm's datagram services, which other providers may use alone.
 const USUAL_QKEY: u32 = 0x0123_4567;
 
@@ -78,6 +83,8 @@ pub(crate) fn datagrams() -> DatagramAttrs {
     attrs.max_private_request = (reply::QUESTION - private::TRAILER) as u32;
     attrs.max_private_reply = (reply::ROOM - reply::TRAILER) as u32;
     attrs.usual_qkey = USUAL_QKEY;
+    attrs.max_groups = MAX_GROUPS as u32;
+    attrs.max_members = MAX_MEMBERS as u32;
     attrs
 }
 

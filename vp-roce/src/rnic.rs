@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::limits;
 use crate::qp::{QpParts, RocePaths, RoceQp};
 use crate::settings::Settings;
-use crate::ud::{RoceDatagrams, RoceUdQp};
+use crate::ud::{RoceDatagrams, RoceUdQp, Tables};
 
 /// An open RNIC.
 pub(crate) struct RoceRnic {
@@ -42,7 +42,7 @@ pub(crate) struct RoceRnic {
     record: OnceLock<DeviceRef>,
     pds: Arc<Objects<PdId>>,
     cqs: Arc<Objects<RoceCq>>,
-    srqs: Objects<SoftSrq>,
+    srqs: Arc<Objects<SoftSrq>>,
     qps: Arc<Objects<QpEntry>>,
 }
 
@@ -98,9 +98,10 @@ impl RoceRnic {
         let qps = Arc::new(Objects::new("queue pair", MAX_OBJECTS));
         let pds = Arc::new(Objects::new("protection domain", MAX_OBJECTS));
         let cqs = Arc::new(Objects::new("completion queue", MAX_OBJECTS));
-        let tables = (pds.clone(), cqs.clone(), qps.clone());
-        let datagrams =
-            RoceDatagrams::new(engine.clone(), table.clone(), tables.0, tables.1, tables.2);
+        let srqs = Arc::new(Objects::new("shared receive queue", MAX_OBJECTS));
+        let tables =
+            Tables { pds: pds.clone(), cqs: cqs.clone(), srqs: srqs.clone(), qps: qps.clone() };
+        let datagrams = RoceDatagrams::new(engine.clone(), table.clone(), tables);
         Ok(Self {
             attrs: limits::attrs(),
             settings,
@@ -112,7 +113,7 @@ impl RoceRnic {
             record: OnceLock::new(),
             pds,
             cqs,
-            srqs: Objects::new("shared receive queue", MAX_OBJECTS),
+            srqs,
             qps,
         })
     }

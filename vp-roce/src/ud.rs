@@ -17,6 +17,7 @@ use vp_soft::limits::MAX_OBJECTS;
 use vp_soft::memory::PdUse;
 use vp_soft::memory::stag_table::StagTable;
 use vp_soft::objects::Objects;
+use vp_soft::queue::srq::SoftSrq;
 
 use self::ah::Ah;
 use self::qp::Parts;
@@ -29,29 +30,29 @@ use crate::path::Port;
 use crate::rnic::{AnyQp, QpEntry};
 use crate::tuning::{MAX_BACKLOG, MTU};
 
+/// The RNIC's tables of objects.
+pub(crate) struct Tables {
+    pub(crate) pds: Arc<Objects<PdId>>,
+    pub(crate) cqs: Arc<Objects<RoceCq>>,
+    pub(crate) srqs: Arc<Objects<SoftSrq>>,
+    pub(crate) qps: Arc<Objects<QpEntry>>,
+}
+
 /// The datagrams of an RNIC.
 pub(crate) struct RoceDatagrams {
     pub(crate) attrs: DatagramAttrs,
     pub(crate) engine: Arc<Engine>,
     pub(crate) table: Arc<StagTable>,
-    pub(crate) pds: Arc<Objects<PdId>>,
-    pub(crate) cqs: Arc<Objects<RoceCq>>,
-    pub(crate) qps: Arc<Objects<QpEntry>>,
+    tables: Tables,
     ahs: Arc<Objects<Ah>>,
     ears: Arc<Ears>,
 }
 
 impl RoceDatagrams {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        table: Arc<StagTable>,
-        pds: Arc<Objects<PdId>>,
-        cqs: Arc<Objects<RoceCq>>,
-        qps: Arc<Objects<QpEntry>>,
-    ) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, table: Arc<StagTable>, tables: Tables) -> Self {
         let ahs = Arc::new(Objects::new("address handle", MAX_OBJECTS));
         let attrs = limits::datagrams();
-        Self { attrs, engine, table, pds, cqs, qps, ahs, ears: Arc::default() }
+        Self { attrs, engine, table, tables, ahs, ears: Arc::default() }
     }
 
     /// The RNIC is closed: its services and address handles end.
@@ -72,9 +73,19 @@ impl Datagrams for RoceDatagrams {
 
     fn create_qp(&self, init: &UdQpInit) -> VpResult<Arc<dyn UdQp>> {
         limits::check_ud(init)?;
-        let pd = PdUse::of(&self.pds, init.pd)?;
-        let (send_cq, send_hold) = self.cqs.hold(init.send_cq.0)?;
-        let (recv_cq, recv_hold) = self.cqs.hold(init.recv_cq.0)?;
+        let Tables { pds, cqs, srqs, qps } = &self.tables;
+        let pd = PdUse::of(pds, init.pd)?;
+        let (send_cq, send_hold) = cqs.hold(init.send_cq.0)?;
+        let (recv_cq, recv_hold) = cqs.hold(init.recv_cq.0)?;
+        let mut uses = vec![pd.hold, send_hold, recv_hold];
+        let srq = match init.srq {
+            Some(srq) => {
+                let (srq, hold) = srqs.hold(srq.0)?;
+                uses.push(hold);
+                Some(srq)
+            }
+            None => None,
+        };
         let port = match init.port {
             ANY_PORT => None,
             index => Some(Port::at(index)?),
@@ -83,6 +94,7 @@ impl Datagrams for RoceDatagrams {
         let parts = Parts {
             send_cq,
             recv_cq,
+            srq,
             table: self.table.clone(),
             ahs: self.ahs.clone(),
             engine: self.engine.clone(),
@@ -90,23 +102,22 @@ impl Datagrams for RoceDatagrams {
             port,
         };
         let mut id = QpId(0);
-        let entry = self.qps.insert(|new| {
+        let entry = qps.insert(|new| {
             id = QpId(new);
             let qkey = init.qkey.unwrap_or(self.attrs.usual_qkey);
             let qp = AnyQp::Datagrams(RoceUdQp::create(id, parts, qkey, init)?);
-            let (windows, uses) = (Arc::default(), vec![pd.hold, send_hold, recv_hold]);
-            Ok(Arc::new(QpEntry { qp, windows, _uses: uses }))
+            Ok(Arc::new(QpEntry { qp, windows: Arc::default(), _uses: uses }))
         })?;
         Ok(entry.datagrams(id)?)
     }
 
     fn destroy_qp(&self, qp: QpId) -> VpResult<()> {
-        self.qps.remove(qp.0, |entry| entry.datagrams(qp).map(drop))?.destroy();
+        self.tables.qps.remove(qp.0, |entry| entry.datagrams(qp).map(drop))?.destroy();
         Ok(())
     }
 
     fn create_ah(&self, pd: PdId, path: &DatagramPath) -> VpResult<AhId> {
-        let pd = PdUse::of(&self.pds, pd)?;
+        let pd = PdUse::of(&self.tables.pds, pd)?;
         let mut id = AhId(0);
         self.ahs.insert(|new| {
             id = AhId(new);

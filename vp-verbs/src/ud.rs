@@ -96,6 +96,10 @@ impl VerbsDatagrams {
             ("SGEs per receive", init.max_recv_sge, self.rnic.max_sge_recv, VpStatus::InvalidSgl),
             ("octets inline", init.max_inline, self.rnic.max_inline, VpStatus::InvalidSgl),
         ];
+        if init.srq.is_some() {
+            let detail = "queue pairs for datagrams have receive queues of their own here";
+            return Err(VpError::new(VpStatus::Unsupported, detail));
+        }
         match most.iter().find(|(_, asked, most, _)| asked > most) {
             None => Ok(()),
             Some((what, asked, most, status)) => {

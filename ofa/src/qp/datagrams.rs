@@ -26,6 +26,7 @@ pub(super) fn make(adapter: &Adapter, like: &QpInit) -> Result<Arc<dyn UdQp>, Er
         max_send_sge: like.max_send_sge,
         max_recv_sge: like.max_recv_sge,
         max_inline: like.max_inline,
+        srq: like.srq,
         // A device has one port here, with the addresses of all interfaces.
         port: ANY_PORT,
         ..UdQpInit::new(like.pd, like.send_cq, like.recv_cq)

@@ -11,5 +11,6 @@ pub mod connect;
 pub mod device;
 pub mod endpoint;
 pub mod id;
+pub mod multicast;
 pub mod option;
 pub mod queue_pair;

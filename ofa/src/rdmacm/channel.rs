@@ -53,6 +53,15 @@ impl Channel {
         self.0.remove(|pending| Arc::ptr_eq(&pending.id, id))
     }
 
+    /// Removes an identifier's events of a multicast group.
+    pub(super) fn remove_group(&self, id: &Arc<Id>, group: [u8; 16]) {
+        let of_group = |event: &ChannelEvent| match event {
+            ChannelEvent::Event(event) => event.group() == Some(group),
+            ChannelEvent::Request(_) => false,
+        };
+        self.0.remove(|pending| Arc::ptr_eq(&pending.id, id) && of_group(&pending.event));
+    }
+
     /// The queue that readers wait at.
     pub(super) fn queue(&self) -> &Queue<Pending> {
         &self.0

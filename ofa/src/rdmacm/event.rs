@@ -22,6 +22,8 @@ pub(super) struct Conn {
     pub(super) terms: Option<PathTerms>,
     /// Of an identifier for datagrams: the service that it found.
     pub(super) service: Option<Service>,
+    /// What the application gave rdma_join_multicast, a pointer.
+    pub(super) context: usize,
 }
 
 /// What the messages of the peer have said.
@@ -64,6 +66,13 @@ impl Event {
     /// With status 0 and no parameters.
     pub(super) fn plain(kind: u32) -> Self {
         Self { kind, status: 0, conn: Conn::default() }
+    }
+
+    /// The multicast group that it is about.
+    pub(super) fn group(&self) -> Option<[u8; 16]> {
+        let is_of_group =
+            matches!(self.kind, RDMA_CM_EVENT_MULTICAST_JOIN | RDMA_CM_EVENT_MULTICAST_ERROR);
+        self.conn.service.filter(|_| is_of_group).map(|service| service.path.remote_gid)
     }
 
     /// The peer refused: the code of its message, or as the kernel's siw reports it.
@@ -155,7 +164,7 @@ fn conn(data: Vec<u8>, peer_ird_ord: Option<(u16, u16)>) -> Conn {
     // 255 would mean "as many as possible" if it is passed back.
     let reads = |reads: u16| reads.min(u16::from(RDMA_MAX_RESP_RES) - 1) as u8;
     let (responder_resources, initiator_depth) = (reads(ord), reads(ird));
-    Conn { data: fitting(data), responder_resources, initiator_depth, terms: None, service: None }
+    Conn { data: fitting(data), responder_resources, initiator_depth, ..Conn::default() }
 }
 
 /// The name of an event (rdma_event_str(3)).

@@ -20,6 +20,7 @@ use super::carrier::{Carrier, Confirmed};
 use super::channel::{Channel, ChannelEvent, Pending};
 use super::endpoint::IdEndpoint;
 use super::event::{Event, Said};
+use super::groups::Group;
 use super::listen::Listener;
 use super::option::{Change, Options};
 use super::ports::Held;
@@ -77,6 +78,8 @@ pub(super) struct Inner {
     /// For datagrams, until its reply.
     pub(super) question: Option<Arc<dyn ReplySink>>,
     pub(super) listener: Option<Listener>,
+    /// Multicast groups that it has joined.
+    pub(super) groups: Vec<Group>,
 }
 
 /// The channel for its events.
@@ -112,6 +115,7 @@ impl Inner {
             is_unconfirmed: false,
             question: None,
             listener: None,
+            groups: Vec::new(),
         }
     }
 
@@ -336,6 +340,7 @@ impl Id {
         if let Some(listener) = &left.listener {
             listener.close();
         }
+        left.groups.iter().for_each(Group::leave);
         if let Some(party) = &left.party {
             party.detach();
         }

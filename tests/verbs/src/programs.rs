@@ -27,6 +27,8 @@ pub struct Program {
     pub needs: Option<String>,
     /// Whether its server opens no TCP port.
     pub is_unseen: bool,
+    /// What the server prints when the client may start.
+    pub ready: Option<String>,
     /// A compiler, and the file in `c` of which it makes `{program}`.
     pub source: Option<(String, String)>,
     /// Linker options beyond libdl.
@@ -60,6 +62,7 @@ struct Entry {
     shows: Option<String>,
     needs: Option<String>,
     listens: Option<Listens>,
+    ready: Option<String>,
     compiler: Option<String>,
     source: Option<String>,
     #[serde(default)]
@@ -115,6 +118,7 @@ fn one_of(entry: &Entry, each: &str, with: &str) -> Program {
         shows: entry.shows.clone(),
         needs: entry.needs.clone(),
         is_unseen: entry.listens.is_some(),
+        ready: entry.ready.clone(),
         links: entry.links.clone(),
         header: entry.header.clone(),
         source: entry.compiler.clone().zip(entry.source.clone()),

@@ -76,7 +76,11 @@ fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Resul
     };
     let mut server = start(server)?;
     warpline_patience::until("a server to listen", || {
-        program.is_unseen || is_listening(port) || server.ended().is_some()
+        let is_ready = match &program.ready {
+            Some(text) => server.printed().contains(text),
+            None => program.is_unseen || is_listening(port),
+        };
+        is_ready || server.ended().is_some()
     });
     if !program.is_endless && server.ended().is_some_and(|status| !status.success()) {
         return Err(format!("the server ended before it listened:\n{}", server.printed()));

@@ -121,6 +121,8 @@ pub(super) fn attrs_from(attrs: &c::UdAttrs) -> DatagramAttrs {
         max_private_request: attrs.max_private_request,
         max_private_reply: attrs.max_private_reply,
         usual_qkey: attrs.usual_qkey,
+        max_groups: 0,
+        max_members: 0,
     }
 }
 
@@ -153,6 +155,7 @@ pub(super) fn init_from(init: &c::UdQpInit) -> UdQpInit {
         max_inline: init.max_inline,
         port: init.port,
         qkey: (init.flags & ud::QKEY != 0).then_some(init.qkey),
+        srq: None,
     }
 }
 

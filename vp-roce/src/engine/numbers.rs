@@ -8,6 +8,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
+use vp_api::MULTICAST_QPN;
+
 use super::{Served, steering};
 
 /// The table.
@@ -19,7 +21,7 @@ pub(crate) struct Numbers {
 }
 
 /// Reserved numbers: the management queue pairs, and multicast.
-const RESERVED: [u32; 3] = [0, 1, 0xff_ffff];
+const RESERVED: [u32; 3] = [0, 1, MULTICAST_QPN];
 
 impl Numbers {
     /// For the process with this slot.

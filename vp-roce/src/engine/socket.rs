@@ -6,7 +6,7 @@
 //! kernel drops the packet; if the send buffer has none, the packet is dropped here. The transport repeats it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ use roce_proto::psn::Psn;
 use roce_proto::ud::{self, GRH_LEN, Outgoing};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
-use vp_api::{VpError, VpResult, VpStatus};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, netdevice};
+use vp_api::{PortInfo, VpError, VpResult, VpStatus};
 
 use super::RoceFds;
 use super::holder::{Holder, holder};
@@ -45,7 +45,7 @@ const CONGESTION_EXPERIENCED: u8 = 0b11;
 
 /// The socket.
 pub(crate) struct Socket {
-    /// The address's sockets, by slot.
+    /// The address's sockets, by slot; none of a multicast group's address.
     group: Vec<Ours<RoceFds, OwnedFd>>,
     /// That of this process's slot.
     udp: UdpSocket,
@@ -154,10 +154,18 @@ impl Socket {
     }
 
     fn bind(local: IpAddr) -> io::Result<OwnedFd> {
+        Self::bind_with(local, |udp| Ok(sockopt::set_socket_reuseport(udp, true)?))
+    }
+
+    /// `share` lets other sockets have the address, too.
+    fn bind_with(
+        local: IpAddr,
+        share: impl FnOnce(&OwnedFd) -> io::Result<()>,
+    ) -> io::Result<OwnedFd> {
         let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let udp = net::socket_with(family, SocketType::DGRAM, flags, None)?;
-        sockopt::set_socket_reuseport(&udp, true)?;
+        share(&udp)?;
         net::bind(&udp, &kal_os::socket_address(local, PORT))?;
         sockopt::set_socket_recv_buffer_size(&udp, RECEIVE_BUFFER)?;
         segments::prepare(&udp, local.is_ipv6())?;
@@ -170,6 +178,62 @@ impl Socket {
             }
         }
         Ok(udp)
+    }
+
+    /// A socket of this process alone for what is sent to a multicast group, which it joins on all interfaces.
+    pub(super) fn of_group(group: IpAddr, ports: &[PortInfo]) -> VpResult<Self> {
+        let os = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => taken(group, holder(group)),
+            _ => VpError::os(&format!("joining the multicast group {group}"), &error),
+        };
+        let udp = Descriptors::make::<RoceFds, _>(|| {
+            Ok(UdpSocket::from(Self::bind_with(group, |udp| {
+                // Several processes, also of several users, have it.
+                Ok(sockopt::set_socket_reuseaddr(udp, true)?)
+            })?))
+        });
+        let udp = udp.map_err(os)?;
+        let same = |one: &IpAddr| one.is_ipv4() == group.is_ipv4();
+        let all = ports.iter().filter(|port| port.online && port.addresses.iter().any(same));
+        let mut joined = Err(io::ErrorKind::NetworkUnreachable.into());
+        for port in all {
+            // One is enough: the kernel limits how many interfaces a socket joins on.
+            joined = join(&udp, group, &port.interface).or_else(|error| joined.map_err(|_| error));
+        }
+        joined.map_err(os)?;
+        let (sequence, overruns) = (AtomicU32::new(0), AtomicU32::new(0));
+        Ok(Self { group: Vec::new(), udp, local: group, scope: 0, sequence, overruns })
+    }
+
+    /// Whether it is for what is sent to a multicast group.
+    pub(crate) fn is_group(&self) -> bool {
+        self.group.is_empty()
+    }
+
+    /// What is sent to multicast groups leaves by the interface of this socket's address, with so many hops.
+    ///
+    /// # Errors
+    /// `InvalidAddress`: there is no way to this group from that interface.
+    pub(crate) fn lead_to(&self, group: IpAddr, port: &PortInfo, hops: u8) -> VpResult<()> {
+        let way = || {
+            let index = netdevice::name_to_index(&self.udp, &port.interface)?;
+            // The kernel chooses the interface of an IPv4 address by itself.
+            let probe = UdpSocket::bind(self.on_link(self.local, 0))?;
+            match group {
+                IpAddr::V4(_) => sockopt::set_ip_multicast_ttl(&self.udp, hops.into())?,
+                IpAddr::V6(_) => {
+                    sockopt::set_ipv6_multicast_hops(&self.udp, hops.into())?;
+                    sockopt::set_ipv6_multicast_if(&self.udp, index)?;
+                    sockopt::set_ipv6_multicast_if(&probe, index)?;
+                }
+            }
+            probe.connect((group, PORT))
+        };
+        way().map_err(|error| {
+            let interface = &port.interface;
+            let detail = format!("datagrams for {group} cannot leave by {interface}: {error}");
+            VpError::new(VpStatus::InvalidAddress, detail)
+        })
     }
 
     fn of(group: Vec<Ours<RoceFds, OwnedFd>>, local: IpAddr, slot: &Slot) -> io::Result<Self> {
@@ -334,6 +398,19 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.udp.as_fd()
     }
+}
+
+/// Joins a multicast group on an interface.
+fn join(udp: &UdpSocket, group: IpAddr, interface: &str) -> io::Result<()> {
+    let index = netdevice::name_to_index(udp, interface)?;
+    match group {
+        IpAddr::V4(v4) => {
+            let any = Ipv4Addr::UNSPECIFIED;
+            sockopt::set_ip_add_membership_with_ifindex(udp, &v4, &any, index)?;
+        }
+        IpAddr::V6(v6) => sockopt::set_ipv6_add_membership(udp, &v6, index)?,
+    }
+    Ok(())
 }
 
 /// `None` if the two addresses are of different families.

@@ -10,7 +10,7 @@ use vp_api::{ANY_PORT, AhInfo, DatagramPath, VpError, VpResult, VpStatus};
 use vp_soft::memory::PdUse;
 use vp_soft::objects::InUse;
 
-use crate::engine::{Engine, HOPS, Socket};
+use crate::engine::{Engine, HOPS, PORT, Socket};
 use crate::path::{self, Port};
 
 /// An address handle.
@@ -31,11 +31,16 @@ fn wrong(detail: String) -> VpError {
 impl Ah {
     pub(super) fn new(engine: &Engine, pd: PdUse, path: &DatagramPath) -> VpResult<Self> {
         let port = match path.port {
+            // As the path back of a datagram for a multicast group says: whichever leads there.
+            ANY_PORT if path.local_gid == [0; 16] => {
+                let to = path::address(path.remote_gid);
+                port_of(engine.local_address((to, PORT).into())?)?
+            }
             ANY_PORT => port_of(path::address(path.local_gid))?,
             index => Port::at(index)?,
         };
         let to = path::address(path.remote_gid);
-        if to.is_unspecified() || to.is_multicast() {
+        if to.is_unspecified() {
             return Err(wrong(format!("datagrams cannot be sent to {to}")));
         }
         let local = local_address(&port, path, to)?;
@@ -47,6 +52,9 @@ impl Ah {
             path.hop_limit = HOPS;
         }
         let socket = engine.socket(local)?;
+        if to.is_multicast() {
+            socket.lead_to(to, &port.info, path.hop_limit)?;
+        }
         Ok(Self { info: AhInfo { pd: pd.id, path }, socket, to, mtu, _pd: pd.hold })
     }
 }

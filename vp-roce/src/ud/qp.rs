@@ -4,8 +4,9 @@
 //! meanwhile; the thread that receives delivers. A peer's end is not noticed. A request that fails by its own memory
 //! ends the queue pair, and the rest is flushed; nothing that a peer sends does. Reuse: the number stays while the queue
 //! pair exists. Full: posts are refused, and datagrams that find no receive, or one that is too short, are dropped and
-//! counted; such a receive stays posted.
+//! counted; such a receive stays posted, or, if it was taken from a shared receive queue, serves the next datagram.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -15,13 +16,14 @@ use roce_proto::rc::Mtu;
 use roce_proto::ud::{self, Incoming, Outgoing};
 use roce_proto::wire::packet::Packet;
 use vp_api::{
-    Access, Data, DatagramPath, DatagramSource, GRH_OCTETS, PostFailure, QpId, RecvWr, SendFlags,
-    UdAddress, UdQp, UdQpInfo, UdQpInit, UdSendWr, UdState, VpError, VpResult, VpStatus, WcOpcode,
-    WcStatus, WorkCompletion,
+    ANY_PORT, Access, Cq, Data, DatagramPath, DatagramSource, GRH_OCTETS, PostFailure, QpId,
+    RecvWr, SendFlags, UdAddress, UdQp, UdQpInfo, UdQpInit, UdSendWr, UdState, VpError, VpResult,
+    VpStatus, WcOpcode, WcStatus, WorkCompletion,
 };
 use vp_soft::memory::stag_table::{Caller, Need, StagTable};
 use vp_soft::memory::{AccessError, place};
 use vp_soft::objects::Objects;
+use vp_soft::queue::srq::SoftSrq;
 use vp_soft::queue::untaken::Untaken;
 use vp_soft::queue::wq::{RecvRing, RecvWqe, pieces};
 
@@ -35,6 +37,7 @@ use crate::qp::{GONE, each, status};
 pub(super) struct Parts {
     pub(super) send_cq: Arc<RoceCq>,
     pub(super) recv_cq: Arc<RoceCq>,
+    pub(super) srq: Option<Arc<SoftSrq>>,
     pub(super) table: Arc<StagTable>,
     pub(super) ahs: Arc<Objects<Ah>>,
     pub(super) engine: Arc<Engine>,
@@ -67,10 +70,13 @@ pub(super) fn open_sockets(engine: &Engine, port: Option<&Port>) -> VpResult<()>
 
 /// A queue pair for datagrams.
 pub(crate) struct RoceUdQp {
+    me: Weak<Self>,
     id: QpId,
     init: UdQpInit,
     parts: Parts,
     caller: Caller,
+    /// The identity for receive buffers: an SRQ has its own PD.
+    receiver: Caller,
     number: u32,
     qkey: AtomicU32,
     state: Mutex<State>,
@@ -80,45 +86,61 @@ struct State {
     failed: bool,
     destroyed: bool,
     sequence: Psn,
+    /// Not used with an SRQ.
     receives: RecvRing,
-    /// The oldest receive, if `held`.
+    /// The oldest receive, or one of the SRQ, if `held`.
     current: RecvWqe,
     held: bool,
     untaken_sends: Untaken,
+    /// Not used with an SRQ, which counts its own receives.
     untaken_receives: Untaken,
     /// Notifications that are due when no lock is held.
     sent: Pushed,
     received: Pushed,
+    srq_limit: bool,
     /// Octets of a packet to send.
     datagram: Vec<u8>,
 }
 
 impl State {
-    fn new(init: &UdQpInit) -> VpResult<Self> {
+    fn new(init: &UdQpInit, srq: Option<&SoftSrq>) -> VpResult<Self> {
+        let (recv_depth, max_recv_sge) = match srq {
+            Some(srq) => (1, srq.max_sge()),
+            None => (init.recv_depth, init.max_recv_sge),
+        };
         Ok(Self {
             failed: false,
             destroyed: false,
             sequence: Psn::new(0),
-            receives: RecvRing::new(init.recv_depth, init.max_recv_sge)?,
-            current: RecvWqe::new(init.max_recv_sge)?,
+            receives: RecvRing::new(recv_depth, max_recv_sge)?,
+            current: RecvWqe::new(max_recv_sge)?,
             held: false,
             untaken_sends: Untaken::new(init.send_depth)?,
-            untaken_receives: Untaken::new(init.recv_depth)?,
+            untaken_receives: Untaken::new(recv_depth)?,
             sent: Pushed::default(),
             received: Pushed::default(),
+            srq_limit: false,
             datagram: Vec::new(),
         })
     }
 
     /// Moves the oldest receive to `current`; false if none is posted.
-    fn hold_receive(&mut self) -> bool {
-        self.held = self.held || self.receives.take(&mut self.current);
+    fn hold_receive(&mut self, srq: Option<&SoftSrq>) -> bool {
+        if self.held {
+            return true;
+        }
+        let limit;
+        (self.held, limit) = match srq {
+            Some(srq) => srq.take(&mut self.current),
+            None => (self.receives.take(&mut self.current), false),
+        };
+        self.srq_limit |= limit;
         self.held
     }
 
     /// Whether [`Served::settle`] has something to do.
     fn must_notify(&self) -> bool {
-        !self.sent.is_empty() || !self.received.is_empty()
+        !self.sent.is_empty() || !self.received.is_empty() || self.srq_limit
     }
 
     /// Receives that are posted and not completed.
@@ -134,14 +156,22 @@ impl RoceUdQp {
         qkey: u32,
         init: &UdQpInit,
     ) -> VpResult<Arc<Self>> {
-        let state = Mutex::new(State::new(init)?);
+        let srq = parts.srq.as_deref();
+        let state = Mutex::new(State::new(init, srq)?);
         let caller = Caller { pd: init.pd, qp: id, allow: Access::empty(), privileged: false };
+        // [VERBS-26]
+        let receiver = Caller { pd: srq.map_or(init.pd, SoftSrq::pd), ..caller };
         let qp = Arc::new_cyclic(|me: &Weak<Self>| {
             let number = parts.engine.numbers.assign(me.clone());
             let (init, qkey) = (init.clone(), AtomicU32::new(qkey));
-            Self { id, init, parts, caller, number, qkey, state }
+            let me = me.clone();
+            Self { me, id, init, parts, caller, receiver, number, qkey, state }
         });
-        let Parts { send_cq, recv_cq, .. } = &qp.parts;
+        let Parts { send_cq, recv_cq, srq, .. } = &qp.parts;
+        if let Some(srq) = srq {
+            let queue = Arc::<RoceCq>::downgrade(recv_cq);
+            srq.completes_to(init.recv_cq, queue).inspect_err(|_| qp.destroy())?;
+        }
         let me: Weak<dyn Served> = Arc::<Self>::downgrade(&qp);
         let joined = send_cq.join(id, me.clone()).and_then(|()| recv_cq.join(id, me));
         joined.inspect_err(|_| qp.destroy())?;
@@ -151,7 +181,12 @@ impl RoceUdQp {
     /// Destroys the QP: after this every verb returns `InvalidHandle`.
     pub(crate) fn destroy(&self) {
         self.parts.engine.numbers.release(self.number);
-        lock(&self.state).destroyed = true;
+        self.parts.engine.detach(None, self.number);
+        {
+            let mut state = lock(&self.state);
+            state.destroyed = true;
+            self.drop_receive(&mut state);
+        }
         self.parts.send_cq.leave(self.id);
         self.parts.recv_cq.leave(self.id);
     }
@@ -287,7 +322,7 @@ impl RoceUdQp {
             let (now, rest) = octets.split_at(piece.len as usize);
             let need = Need::LocalWrite;
             let sink =
-                self.parts.table.resolve(piece.stag, need, &self.caller, piece.to, piece.len)?;
+                self.parts.table.resolve(piece.stag, need, &self.receiver, piece.to, piece.len)?;
             place::copy_in(&sink, 0, now)?;
             octets = rest;
         }
@@ -318,8 +353,12 @@ impl RoceUdQp {
             immediate: incoming.immediate.map(u64::from),
             ..WorkCompletion::BLANK
         };
-        let place = self.parts.recv_cq.push_from(completion, source, &mut state.received);
-        state.untaken_receives.add_signalled(place);
+        let (cq, received) = (&self.parts.recv_cq, &mut state.received);
+        let mut push = || cq.push_from(completion, source, received);
+        match &self.parts.srq {
+            Some(srq) => srq.complete(cq.id(), push),
+            None => state.untaken_receives.add_signalled(push()),
+        }
     }
 
     /// Completes the held receive without a message.
@@ -332,12 +371,31 @@ impl RoceUdQp {
             status,
             ..WorkCompletion::BLANK
         };
-        let place = self.parts.recv_cq.push(&completion, &mut state.received);
-        state.untaken_receives.add_signalled(place);
+        let (cq, received) = (&self.parts.recv_cq, &mut state.received);
+        let mut push = || cq.push(&completion, received);
+        match &self.parts.srq {
+            Some(srq) => srq.complete(cq.id(), push),
+            None => state.untaken_receives.add_signalled(push()),
+        }
     }
 
+    /// The held receive, if it is of an SRQ, gets no completion.
+    fn drop_receive(&self, state: &mut State) {
+        if let Some(srq) = self.parts.srq.as_ref().filter(|_| state.held) {
+            srq.complete(self.parts.recv_cq.id(), || None);
+            state.held = false;
+        }
+    }
+
+    /// Receives of an SRQ stay there, but for the one that is held.
     fn flush(&self, state: &mut State) {
-        while state.hold_receive() {
+        if self.parts.srq.is_some() {
+            if state.held {
+                self.fail_receive(state, WcStatus::Flushed);
+            }
+            return;
+        }
+        while state.hold_receive(None) {
             self.fail_receive(state, WcStatus::Flushed);
         }
     }
@@ -365,7 +423,8 @@ impl RoceUdQp {
     /// As after creation.
     fn start_anew(&self, state: &mut State) {
         // Without completions: those of before leave the CQs.
-        while state.hold_receive() {
+        self.drop_receive(state);
+        while self.parts.srq.is_none() && state.hold_receive(None) {
             state.held = false;
         }
         self.parts.send_cq.discard(self.id);
@@ -375,11 +434,11 @@ impl RoceUdQp {
         state.failed = false;
     }
 
-    /// The path back to the sender of a datagram.
+    /// The path back to the sender of a datagram. For one that came to a group it names no local address.
     fn way_back(&self, socket: &Socket, arrived: &Arrived<'_>) -> DatagramPath {
         DatagramPath {
-            port: self.init.port,
-            local_gid: path::gid(socket.local()),
+            port: if socket.is_group() { ANY_PORT } else { self.init.port },
+            local_gid: if socket.is_group() { [0; 16] } else { path::gid(socket.local()) },
             remote_gid: path::gid(arrived.from.ip()),
             mtu_code: self.parts.mtu.code(),
             traffic_class: arrived.class,
@@ -387,6 +446,16 @@ impl RoceUdQp {
             ..DatagramPath::default()
         }
     }
+}
+
+/// The address of a group.
+fn multicast(group: [u8; 16]) -> VpResult<IpAddr> {
+    let address = path::address(group);
+    if address.is_multicast() {
+        return Ok(address);
+    }
+    let detail = format!("{address} is no multicast group: 224.0.0.0/4 and ff00::/8 are");
+    Err(VpError::new(VpStatus::InvalidModifier, detail))
 }
 
 impl Served for RoceUdQp {
@@ -398,7 +467,8 @@ impl Served for RoceUdQp {
         packet: &Packet<'_>,
     ) -> Option<u32> {
         let drops = &self.parts.engine.drops;
-        if self.parts.port.as_ref().is_some_and(|port| !port.has(socket.local())) {
+        let elsewhere = |port: &Port| !socket.is_group() && !port.has(socket.local());
+        if self.parts.port.as_ref().is_some_and(elsewhere) {
             drops.count(Reason::Stray);
             return None;
         }
@@ -415,7 +485,8 @@ impl Served for RoceUdQp {
         };
         let mut state = lock(&self.state);
         let need = (GRH_OCTETS + incoming.payload.len()) as u32;
-        let served = !state.destroyed && !state.failed && state.hold_receive();
+        let srq = self.parts.srq.as_deref();
+        let served = !state.destroyed && !state.failed && state.hold_receive(srq);
         if !served || state.current.capacity() < need {
             drops.count(Reason::Unready);
             return None;
@@ -430,12 +501,16 @@ impl Served for RoceUdQp {
         let mut state = lock(&self.state);
         let (sent, received) =
             (std::mem::take(&mut state.sent), std::mem::take(&mut state.received));
+        let srq_limit = std::mem::take(&mut state.srq_limit);
         drop(state);
         if !sent.is_empty() {
             self.parts.send_cq.notify(sent);
         }
         if !received.is_empty() {
             self.parts.recv_cq.notify(received);
+        }
+        if let Some(srq) = self.parts.srq.as_ref().filter(|_| srq_limit) {
+            srq.raise_limit();
         }
     }
 
@@ -466,6 +541,9 @@ impl UdQp for RoceUdQp {
     }
 
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        if self.parts.srq.is_some() {
+            return Err(PostFailure { posted: 0, status: VpStatus::InvalidWr });
+        }
         let mut state = self.alive().map_err(|_| GONE)?;
         let posted = each(wrs, |wr| self.receive_one(&mut state, wr));
         let settles = state.must_notify();
@@ -492,6 +570,27 @@ impl UdQp for RoceUdQp {
         let _alive = self.alive()?;
         self.qkey.store(qkey, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn attach(&self, group: [u8; 16]) -> VpResult<()> {
+        drop(self.alive()?);
+        let (group, engine) = (multicast(group)?, &self.parts.engine);
+        engine.attach(group, self.number, self.me.clone())?;
+        // It may have been destroyed meanwhile.
+        let alive = self.alive().map(drop);
+        alive.inspect_err(|_| {
+            engine.detach(Some(group), self.number);
+        })
+    }
+
+    fn detach(&self, group: [u8; 16]) -> VpResult<()> {
+        drop(self.alive()?);
+        let group = multicast(group)?;
+        if self.parts.engine.detach(Some(group), self.number) {
+            return Ok(());
+        }
+        let detail = format!("queue pair {} is not attached to {group}", self.id.0);
+        Err(VpError::new(VpStatus::InvalidModifier, detail))
     }
 
     fn reset(&self) -> VpResult<()> {

@@ -11,6 +11,7 @@ mod early;
 mod end;
 mod hostile;
 mod loss;
+mod multicast;
 mod owed;
 mod own_ends;
 mod paths;

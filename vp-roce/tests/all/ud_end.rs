@@ -31,7 +31,7 @@ pub(crate) struct UdEnd {
     events: Receiver<ServiceEvent>,
     /// Its counters.
     pub(crate) record: DeviceRef,
-    _rnic: Arc<dyn Rnic>,
+    rnic: Arc<dyn Rnic>,
 }
 
 impl UdEnd {
@@ -58,8 +58,12 @@ impl UdEnd {
         let (range, addressing) = (region.mem_range(), Addressing::Absolute);
         let init = MrInit { pd, range, addressing, access: Access::LOCAL, key: 1, pin: false };
         let stag = rnic.register_mr(&init).unwrap();
-        let end = Self { ud, pd, cq, qp, region, stag, events, record, _rnic: rnic };
+        let end = Self { ud, pd, cq, qp, region, stag, events, record, rnic };
         (end, service.unwrap_or_else(|| "127.0.0.1:0".parse().unwrap()))
+    }
+
+    pub(crate) fn rnic(&self) -> &dyn Rnic {
+        &*self.rnic
     }
 
     pub(crate) fn sge(&self, at: usize, len: usize) -> Sge {

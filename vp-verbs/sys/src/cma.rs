@@ -29,6 +29,19 @@ pub const RAI_NUMERICHOST: c_int = 2;
 pub const RAI_NOROUTE: c_int = 4;
 pub const RAI_FAMILY: c_int = 8;
 
+pub const RDMA_CM_JOIN_MC_ATTR_ADDRESS: u32 = 1;
+pub const RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS: u32 = 2;
+pub const RDMA_MC_JOIN_FLAG_FULLMEMBER: u32 = 0;
+pub const RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER: u32 = 1;
+
+/// What `rdma_join_multicast_ex` joins.
+#[repr(C)]
+pub struct rdma_cm_join_mc_attr_ex {
+    pub comp_mask: u32,
+    pub join_flags: u32,
+    pub addr: *mut libc::sockaddr,
+}
+
 /// Lists of addresses as `rdma_getaddrinfo` makes them.
 #[repr(C)]
 pub struct rdma_addrinfo {

@@ -35,7 +35,7 @@ fn structures() -> Vec<Fact> {
         ibv_qp_cap ibv_qp_init_attr ibv_ah_attr ibv_qp_attr ibv_srq_attr ibv_srq_init_attr
         ibv_async_event ibv_mw_bind ibv_mw_bind_info ibv_pd ibv_mr ibv_mw ibv_comp_channel
         rdma_event_channel rdma_addr rdma_route rdma_conn_param rdma_ud_param rdma_cm_event
-        rdma_cm_id rdma_addrinfo ibv_sa_path_rec ibv_global_route ibv_ah);
+        rdma_cm_id rdma_cm_join_mc_attr_ex rdma_addrinfo ibv_sa_path_rec ibv_global_route ibv_ah);
     fields!(facts,
         ibv_device { node_type, transport_type, name }
         ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors }
@@ -78,6 +78,7 @@ fn structures() -> Vec<Fact> {
             retry_count, rnr_retry_count, srq, qp_num }
         rdma_ud_param { private_data, private_data_len, ah_attr, qp_num, qkey }
         rdma_cm_event { id, listen_id, event, status, param }
+        rdma_cm_join_mc_attr_ex { comp_mask, join_flags, addr }
     );
     let inner = [
         ("offsetof(struct ibv_send_wr, invalidate_rkey)", offset_of!(ibv_send_wr, imm_or_rkey)),

@@ -5,7 +5,7 @@
 //! here, with its event.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::{null, null_mut, with_exposed_provenance};
 use std::sync::Arc;
 
 use ibv_sys::*;
@@ -151,6 +151,11 @@ fn shown(
     let private_data = if given.data.is_empty() { null() } else { given.data.as_ptr().cast() };
     let private_data_len = given.data.len() as u8;
     if let Some(service) = conn.service {
+        // An event of a multicast group has what the application gave in place of private data.
+        let private_data = match conn.context {
+            0 => private_data,
+            context => with_exposed_provenance(context),
+        };
         let ud = ud_param(&service, private_data, private_data_len);
         let whole = rdma_cm_event { id, listen_id, event, status, param: cm_param { ud } };
         return object::new(whole, Arc::new(given));

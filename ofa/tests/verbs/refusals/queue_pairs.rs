@@ -116,10 +116,8 @@ pub(super) const ROWS: &[Row] = &[
         created(lab, |init| init.qp_type = IBV_QPT_UC)
     }),
     ("ibv_create_qp", "an SRQ of a reliable connection", DONE, |lab| with_srq(lab, IBV_QPT_RC)),
-    ("ibv_create_qp", "an SRQ of an unreliable one", [INVALID[0], UNSUPPORTED[1]], |lab| {
-        with_srq(lab, IBV_QPT_UC)
-    }),
-    ("ibv_create_qp", "an SRQ of datagrams", INVALID, |lab| with_srq(lab, IBV_QPT_UD)),
+    ("ibv_create_qp", "an SRQ of an unreliable one", INVALID, |lab| with_srq(lab, IBV_QPT_UC)),
+    ("ibv_create_qp", "an SRQ of datagrams", ROCE, |lab| with_srq(lab, IBV_QPT_UD)),
     ("ibv_create_qp_ex", "no domain", INVALID, |lab| created_ex(lab, |attr| attr.comp_mask = 0)),
     ("ibv_create_qp_ex", "attributes to come", UNSUPPORTED, |lab| {
         created_ex(lab, |attr| attr.comp_mask |= 1 << 20)

@@ -13,7 +13,14 @@ pub(super) fn echo(log: &Log) -> Arc<dyn Datagrams> {
 }
 
 fn attrs() -> DatagramAttrs {
-    DatagramAttrs { max_ah: 1, max_private_request: 5, max_private_reply: 3, usual_qkey: 4 }
+    DatagramAttrs {
+        max_ah: 1,
+        max_private_request: 5,
+        max_private_reply: 3,
+        usual_qkey: 4,
+        max_groups: 0,
+        max_members: 0,
+    }
 }
 
 fn path() -> DatagramPath {

@@ -14,7 +14,7 @@ use super::{table_of, verb};
 use crate::{
     AhId, AhInfo, DatagramAttrs, DatagramPath, Datagrams, PdId, PostFailure, QpId, RecvWr,
     ServiceHandler, ServiceRefusal, UdAddress, UdQp, UdQpInfo, UdQpInit, UdSendWr, UdState,
-    VpResult,
+    VpError, VpResult, VpStatus,
 };
 
 /// Requests that are converted at a time, on the stack.
@@ -94,6 +94,12 @@ impl Datagrams for ImportedUd {
     }
 
     fn create_qp(&self, init: &UdQpInit) -> VpResult<Arc<dyn UdQp>> {
+        // `rnicpi.h` has no field for one.
+        if init.srq.is_some() {
+            let detail =
+                "this provider's queue pairs for datagrams have receive queues of their own";
+            return Err(VpError::new(VpStatus::Unsupported, detail));
+        }
         let lent = ud::init_to(init);
         let mut made = c::UdQpMade::blank();
         ask!(self.create_qp, &raw const lent, &raw mut made)?;
