@@ -16,11 +16,11 @@ longest=120
 # A client on RoCE tries until its server listens: that cannot be seen from outside.
 export WARPLINE_CONFIG=$here/roce.toml
 
-# What `warpline run` needs to show a device to every program; the only place with these options.
-options() { # DEVICE
+# What makes every program take a device.
+options() { # DEVICE, or nothing
     case $1 in
-    softrdma0) echo --view --preload ;;
-    roce0) echo --roce --view --preload ;;
+    softrdma0) echo --iwarp ;;
+    roce0) echo --roce ;;
     esac
 }
 

@@ -14,11 +14,13 @@ use crate::error::{CliError, CliResult, Exit};
 use crate::verbs::Libraries;
 
 /// What is right for most programs, unless the user sets it.
-const DEFAULTS: [(&str, &str); 3] = [
+const DEFAULTS: [(&str, &str); 4] = [
     // Programs of InfiniBand rely on a Send that is tried again until a receive is posted (fio, qperf).
     ("WARPLINE_VERBS_LATE_RECEIVES", "60"),
-    // Debian's configuration of Open MPI excludes UCX; a list that excludes another component takes its place.
+    // Debian's configuration of Open MPI excludes UCX; lists that do not exclude it take its place. Without UCX there are no
+    // windows between hosts.
     ("OMPI_MCA_pml", "^monitoring"),
+    ("OMPI_MCA_osc", "^pt2pt"),
     // UCX is preferred to TCP for devices of one vendor only.
     ("OMPI_MCA_opal_common_ucx_devices", "any"),
 ];

@@ -33,5 +33,5 @@ fn mpi_runs_on_three_hosts() {
         return skip(TEST, NO_NAMESPACES);
     }
     assert!(output.status.success(), "{said}{errors}");
-    assert_eq!(said.matches(": works").count(), 4, "{said}");
+    assert_eq!(said.matches(": works").count(), 6, "{said}");
 }

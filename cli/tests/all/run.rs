@@ -243,9 +243,12 @@ fn what_is_set_is_printed_for_a_shell() {
         shell.args(["-c", &script]).env("UCX_TLS", "it's").env("OMPI_MCA_pml", "cm");
         text(&shell.output().unwrap().stdout)
     };
-    for part in
-        ["export LD_LIBRARY_PATH='", "export WARPLINE_VERBS_ROCE='1'\n", "_pml='^monitoring'"]
-    {
+    for part in [
+        "export LD_LIBRARY_PATH='",
+        "export WARPLINE_VERBS_ROCE='1'\n",
+        "_pml='^monitoring'",
+        "_osc='^pt2pt'",
+    ] {
         assert!(shown.contains(part), "{shown}");
     }
     // What the user has set stays.

@@ -190,8 +190,9 @@ fn refusals(on_roce: bool) {
     };
     let mut command = host.command(program.to_str().unwrap());
     command.arg(ADDRESS).env("LD_LIBRARY_PATH", libraries.directory());
-    if on_roce {
-        run::on_roce(&mut command);
+    match on_roce {
+        true => run::on_roce(&mut command),
+        false => drop(command.env("WARPLINE_VERBS_ROCE", "0")),
     }
     let mut process = Process::start(command).unwrap();
     let ended = process.wait(warpline_patience::HANG);

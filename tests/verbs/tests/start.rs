@@ -116,13 +116,13 @@ fn devices_of_several_providers_are_in_one_list() {
         let names = said.lines().skip(2).filter_map(|line| line.split_whitespace().next());
         (names.map(str::to_owned).collect::<Vec<_>>(), errors)
     };
-    assert_eq!(listed(&library).0, ["softrdma0", "vendor_loop"]);
+    assert_eq!(listed(&library).0, ["softrdma0", "roce0", "vendor_loop"]);
     // One that cannot be used is named, with the reason.
     let other = home.join("libother.so");
     std::fs::rename(&library, &other).unwrap();
     let (devices, errors) = listed(&other);
     std::fs::remove_dir_all(home).unwrap();
-    assert_eq!(devices, ["softrdma0"]);
+    assert_eq!(devices, ["softrdma0", "roce0"]);
     assert!(errors.contains("its name is vendor_loop, not other"), "{errors}");
 }
 
