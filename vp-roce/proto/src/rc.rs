@@ -124,9 +124,8 @@ pub struct RcConfig {
     pub initiator_depth: u8,
     /// RDMA Reads and atomics of the peer at once; 0: none is served.
     pub responder_resources: u8,
-    /// Most packets outstanding, responses to Reads included: as many as receive buffers hold. A message of one packet
-    /// counts as two, since alone it takes twice its octets there. A connection begins with half, and congestion makes
-    /// it smaller.
+    /// Most packets of the path MTU outstanding, responses to Reads included: as many as receive buffers hold. Of messages
+    /// of one packet as many as take the same room there. A connection begins with half, and congestion makes it smaller.
     pub window: u16,
     /// Most send requests that are posted and not completed.
     pub send_depth: u32,
@@ -292,12 +291,23 @@ impl Qp {
         }
     }
 
-    /// The next packet to send: notifications of congestion, then replies, then requests.
+    /// The next packet to send: notifications of congestion, then replies, then requests; an acknowledgement that is the
+    /// only reply comes last, so that it leaves in one call with requests.
     pub fn poll_transmit(&mut self, now: u64) -> Option<Transmit> {
+        self.poll_urgent(now).or_else(|| self.responder.poll_transmit(&self.config))
+    }
+
+    /// The same without that acknowledgement, which may wait for requests that are posted soon.
+    pub fn poll_urgent(&mut self, now: u64) -> Option<Transmit> {
         self.notifier
             .poll_transmit(&self.config)
-            .or_else(|| self.responder.poll_transmit(&self.config))
+            .or_else(|| self.responder.poll_urgent(&self.config))
             .or_else(|| self.requester.poll_transmit(&self.config, now))
+    }
+
+    /// Whether [`Qp::poll_transmit`] would return an acknowledgement or another reply.
+    pub fn owes_reply(&self) -> bool {
+        self.responder.owes_reply()
     }
 
     /// Reports that the memory of the last packet of [`Qp::poll_transmit`] may no longer be read, and that it

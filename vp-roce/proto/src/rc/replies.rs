@@ -102,6 +102,16 @@ impl Replies {
         self.queue.clear();
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether there is only an acknowledgement, if anything.
+    pub(super) fn may_wait(&self) -> bool {
+        let is_ack = |reply: &Reply| matches!(reply.owed, Owed::Acknowledge(Syndrome::Ack { .. }));
+        self.queue.len() <= 1 && self.queue.front().is_none_or(is_ack)
+    }
+
     /// The packet of the reply at the front.
     pub(super) fn poll_transmit(&mut self, config: &RcConfig) -> Option<Transmit> {
         let reply = self.queue.front_mut()?;

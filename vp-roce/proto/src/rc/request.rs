@@ -109,6 +109,11 @@ pub struct Completion {
 const MAX_MESSAGE: u32 = 1 << 31;
 
 impl Post {
+    /// Whether its octets leave this end.
+    pub const fn is_sent(&self) -> bool {
+        matches!(self.op, SendOp::Send { .. } | SendOp::Write { .. })
+    }
+
     pub(super) fn check(&self, initiator_depth: u8) -> Result<(), PostError> {
         if self.len > MAX_MESSAGE {
             return Err(PostError::Length);

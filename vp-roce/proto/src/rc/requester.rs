@@ -37,8 +37,8 @@ pub(super) struct Requester {
     /// Number of requests, from the front, that have PSNs.
     started: usize,
     cursor: Cursor,
-    /// Requests of one packet before the cursor.
-    alone: u32,
+    /// What requests of one packet before the cursor take of the window beyond one packet each.
+    beyond: i64,
     /// PSN of the next request that is started.
     next: Psn,
     /// The PSN after the last that was ever sent or requested.
@@ -79,7 +79,7 @@ impl Requester {
             queue,
             started: 0,
             cursor: Cursor::default(),
-            alone: 0,
+            beyond: 0,
             next: config.send_psn,
             end: config.send_psn,
             reads: Outstanding::new(config.initiator_depth)?,
@@ -146,13 +146,15 @@ impl Requester {
         let first = if cursor.request == self.started { self.next } else { request.first };
         let psn = first.plus(cursor.packet);
         let window = self.window.packets();
-        let taken = psn.ahead_of(unacknowledged).unsigned_abs() + self.alone;
-        let room = window.checked_sub(taken)?;
-        let is_alone = request.packets == 1;
+        let (unit, cost) = (cost(config, None), cost(config, Some(request)));
+        let taken = i64::from(psn.ahead_of(unacknowledged)) * unit + self.beyond;
+        let room = i64::from(window) * unit - taken;
+        // In packets of the path MTU. If nothing is outstanding one may be sent, however long it is.
+        let packets = u32::try_from(room / unit).unwrap_or(0).max(u32::from(taken == 0));
         let left = request.packets - cursor.packet;
         let repeated = self.reads.repeated().filter(|_| request.wants_response());
         let count = match (request.post.op, repeated) {
-            _ if room == 0 || (is_alone && room == 1 && taken != 0) => return None,
+            _ if room < cost && taken != 0 => return None,
             (_, Some(last)) => last.next().ahead_of(psn).unsigned_abs(),
             // [IBRC-17]
             _ if request.wants_response() && !self.reads.has_room() => {
@@ -160,9 +162,11 @@ impl Requester {
                 self.waits_for_reads = true;
                 return None;
             }
-            (SendOp::Read { .. }, None) if room < left.min(window.div_ceil(2)) => return None,
+            (SendOp::Read { .. }, None) if left > 1 && packets < left.min(window.div_ceil(2)) => {
+                return None;
+            }
             // [IBRC-20]
-            (SendOp::Read { .. }, None) => left.min(room),
+            (SendOp::Read { .. }, None) => left.min(packets.max(1)),
             _ => 1,
         };
         if cursor.request == self.started {
@@ -171,7 +175,7 @@ impl Requester {
             self.started += 1;
         }
         let request = *request;
-        self.alone += u32::from(is_alone);
+        self.beyond += cost - unit;
         self.advance(&request, count);
         let last = psn.plus(count - 1);
         if last.next().ahead_of(self.end) > 0 {
@@ -187,7 +191,7 @@ impl Requester {
         let mut transmit = cut(config, &request, psn, cursor.packet, count);
         let bth = &mut transmit.headers.bth;
         bth.solicited = ends && request.post.solicited;
-        bth.ack_request = ends || room == 1 || self.unasked > window / 4;
+        bth.ack_request = ends || packets <= 1 || self.unasked > window / 4;
         if bth.ack_request {
             self.unasked = 0;
             self.round_trip.begin(psn, now);
@@ -339,8 +343,8 @@ impl Requester {
             && head.is_done()
         {
             let slot = head.post.slot;
-            if head.packets == 1 && self.cursor.request > 0 {
-                self.alone -= 1;
+            if self.cursor.request > 0 {
+                self.beyond -= cost(config, Some(head)) - cost(config, None);
             }
             self.queue.pop_front();
             self.started -= 1;
@@ -396,7 +400,7 @@ impl Requester {
     fn go_back(&mut self) {
         let packet = self.queue.front().map_or(0, |head| head.done);
         self.cursor = Cursor { request: 0, packet };
-        self.alone = 0;
+        self.beyond = 0;
         self.round_trip.repeat();
         self.reads.go_back();
     }
@@ -434,6 +438,18 @@ impl Requester {
             let status = if at == index { status } else { Status::Flushed };
             self.completions.push_back(Completion { slot: request.post.slot, status });
         }
+    }
+}
+
+/// Octets of the receiver's buffer that a packet of a request takes; without a request, one of several of the path MTU.
+/// A packet that arrives with others of its message takes little more than its octets; one that arrives alone up to
+/// twice as many.
+fn cost(config: &RcConfig, request: Option<&Request>) -> i64 {
+    const TOGETHER: i64 = 128;
+    const ALONE: i64 = 2048;
+    match request {
+        Some(request) if request.packets == 1 => 2 * i64::from(request.post.len) + ALONE,
+        _ => i64::from(config.mtu.octets()) + TOGETHER,
     }
 }
 

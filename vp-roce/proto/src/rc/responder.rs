@@ -81,6 +81,15 @@ impl Responder {
         self.replies.poll_transmit(config)
     }
 
+    /// The same, unless it is the only reply and an acknowledgement.
+    pub(super) fn poll_urgent(&mut self, config: &RcConfig) -> Option<Transmit> {
+        if self.replies.may_wait() { None } else { self.replies.poll_transmit(config) }
+    }
+
+    pub(super) fn owes_reply(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
     /// Handles that the memory of a response is no longer readable.
     pub(super) fn source_fault(&mut self, psn: Psn) {
         // It was at the front; the peer requests what follows again, or never.

@@ -4,7 +4,7 @@
 use crate::common::{Pair, RKEY, Random, Weather, config};
 use roce_proto::psn::Psn;
 use roce_proto::rc::{
-    Access, AtomicOp, Broken, Completion, Mtu, Post, PostError, RcConfig, SendOp, Status,
+    Access, AtomicOp, Broken, Completion, Mtu, Post, PostError, RcConfig, SendOp, Status, Transmit,
 };
 use roce_proto::wire::aeth::{Nak, Syndrome};
 use roce_proto::wire::bth::{Bth, Opcode, Operation, Position, Rider, Service};
@@ -28,6 +28,33 @@ fn post(pair: &mut Pair, slot: u32, op: SendOp, len: u32) {
 
 fn done(pair: &Pair) -> Vec<Status> {
     pair.ends[0].done.iter().map(|done| done.status).collect()
+}
+
+// An acknowledgement may wait for a request, and leaves behind it; a refusal does not wait.
+#[test]
+fn a_lone_acknowledgement_is_not_urgent() {
+    let mut pair = pair(config(Mtu::Octets256, 64));
+    post(&mut pair, 0, SEND, 1);
+    pair.ends[1].memory.receives.push_back(8);
+    let sent = pair.ends[0].transmit(0);
+    pair.ends[1].receive(0, &sent[0]);
+    let qp = &mut pair.ends[1].qp;
+    assert!(qp.poll_urgent(0).is_none() && qp.owes_reply());
+    qp.post(Post { slot: 0, op: SEND, len: 1, solicited: false }).unwrap();
+    let is_response = |transmit: Option<Transmit>| match transmit {
+        Some(Transmit { headers: Headers { bth, .. }, .. }) => match bth.opcode {
+            Opcode::Transport(_, operation) => operation.is_response(),
+            Opcode::Cnp => false,
+        },
+        None => panic!("nothing is to be sent"),
+    };
+    assert!(!is_response(qp.poll_transmit(0)) && is_response(qp.poll_transmit(0)));
+    assert!(qp.poll_transmit(0).is_none() && !qp.owes_reply());
+    // Of a message without a receive.
+    post(&mut pair, 1, SEND, 1);
+    let sent = pair.ends[0].transmit(0);
+    pair.ends[1].receive(0, &sent[0]);
+    assert!(pair.ends[1].qp.poll_urgent(0).is_some());
 }
 
 // [IBRC-15]
@@ -136,7 +163,7 @@ fn unlimited_repetitions_end_after_their_time() {
 #[test]
 fn a_silent_peer_is_given_up_after_the_configured_retries() {
     let mut pair = Pair::new(
-        RcConfig { retry_count: 3, ..config(Mtu::Octets256, 16) },
+        RcConfig { retry_count: 3, ..config(Mtu::Octets256, 64) },
         Weather { lost: 100, ..Weather::default() },
     );
     pair.ends[0].memory.local = vec![vec![0; 10]; 2];
