@@ -11,6 +11,7 @@ mod batch;
 mod drops;
 mod groups;
 mod holder;
+mod kept;
 mod name;
 mod neighbours;
 mod numbers;
@@ -23,6 +24,7 @@ mod visits;
 
 use std::collections::LinkedList;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
@@ -38,12 +40,14 @@ use roce_proto::cm::{QKEY, QPN};
 use roce_proto::ud;
 use roce_proto::wire::packet::Packet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::thread::set_current_timer_slack;
 use vp_api::{MULTICAST_QPN, ServiceEvent, VpError, VpResult, VpStatus, room};
 
-use self::attendance::Attendance;
+use self::attendance::{Attendance, next_back_off};
 pub(crate) use self::batch::{Batch, with as with_batch};
 pub(crate) use self::drops::{Drops, Reason};
 use self::groups::Groups;
+use self::kept::Kept;
 use self::neighbours::{Lock, Share, Slot};
 use self::numbers::Numbers;
 pub(crate) use self::served::Served;
@@ -52,7 +56,7 @@ use self::steering::MAX_SERVICES;
 use self::timers::Timers;
 use self::visits::Visits;
 use crate::cm::{ConnectionTable, Ears, Services};
-use crate::tuning::{BACK_OFF_MS, RECEIVE_BUDGET};
+use crate::tuning::{FIRST_BACK_OFF, KEEP, MANY, RECEIVE_BUDGET, RECEIVE_OCTETS};
 
 /// The descriptors that a child made by fork(2) must close.
 #[derive(Debug)]
@@ -95,6 +99,9 @@ pub(crate) struct Engine {
     /// Whether the engine's thread watches the sockets, or threads that poll receive.
     progress: Progress,
     attendance: Attendance,
+    /// The engine's thread sleeps on the sockets, and threads that poll have not asked it to decide again.
+    watching: AtomicBool,
+    kept: Kept,
     /// Held by the thread that receives.
     receiving: Mutex<Box<[u8]>>,
     /// Wakes the engine's thread.
@@ -120,6 +127,7 @@ impl Engine {
     /// Called after an RNIC is closed and its queue pairs are destroyed. When it returns, no thread uses them any
     /// more. After the last one the port and the slot are free, too, unless a connection is still being ended.
     pub(crate) fn leave(&self) {
+        self.kept.flush();
         self.visits.wait_for_others();
         lock(SHARED.get::<RoceFds>()).users -= 1;
         self.wake();
@@ -154,6 +162,8 @@ impl Engine {
             visits: Visits::default(),
             progress: Progress::new(),
             attendance: Attendance::default(),
+            watching: AtomicBool::default(),
+            kept: Kept::default(),
             receiving: Mutex::new(buffer),
             bell: Ours::make(|| Ok(eventfd(0, flags)?))?,
         });
@@ -310,9 +320,32 @@ impl Engine {
 
     /// A thread relies on the engine's thread for completions from now on, until [`Engine::end_events`].
     pub(crate) fn begin_events(&self) {
+        self.kept.flush();
         if self.progress.rely() {
             self.wake();
         }
+    }
+
+    /// Whether requests and acknowledgements may be kept: [`Served::settle`] is called soon.
+    pub(crate) fn may_keep(&self) -> bool {
+        self.kept.may_keep()
+    }
+
+    /// Has [`Served::settle`] called soon. Called without locks.
+    pub(crate) fn keep(&self, qp: &Arc<dyn Served>) {
+        if !self.kept.add(qp, self.now()) {
+            self.kept.flush();
+        }
+    }
+
+    /// A thread of the consumer posts.
+    pub(crate) fn attend(&self, now: u64) {
+        self.attendance.note(now);
+    }
+
+    /// It has sent what it posted, which took some time.
+    pub(crate) fn stay(&self) {
+        self.attendance.stay(self.now());
     }
 
     /// The thread polls instead.
@@ -322,42 +355,58 @@ impl Engine {
 
     /// For a thread that polls: receives what has arrived, unless another thread is receiving. Called without locks.
     pub(crate) fn poll(&self) {
-        if self.attendance.lasts(self.now()) {
-            self.progress.mark_polled();
+        let now = self.now();
+        self.attendance.poll(now);
+        // It would wake up for each packet.
+        if self.watching.load(Ordering::Relaxed)
+            && self.attendance.lasts(now)
+            && !self.progress.is_relied_on()
+            && self.watching.swap(false, Ordering::Relaxed)
+        {
+            self.wake();
         }
         let _visit = self.visits.begin();
-        match self.receiving.try_lock() {
+        self.kept.flush();
+        let received = match self.receiving.try_lock() {
             Ok(receiving) => self.receive(receiving),
             Err(TryLockError::Poisoned(receiving)) => self.receive(receiving.into_inner()),
-            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::WouldBlock) => false,
+        };
+        if received {
+            self.stay();
         }
     }
 
-    fn receive(&self, mut buffer: MutexGuard<'_, Box<[u8]>>) {
+    /// Returns whether anything arrived.
+    fn receive(&self, mut buffer: MutexGuard<'_, Box<[u8]>>) -> bool {
+        let mut any = false;
         let mut touched = Touched::default();
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         for socket in sockets.iter() {
-            let (mut calls, mut crowded) = (0, false);
+            let (mut calls, mut octets, mut crowded) = (0, 0, false);
             while calls < RECEIVE_BUDGET
+                && octets < RECEIVE_OCTETS
                 && let Some(together) = socket.receive(&mut buffer)
             {
-                calls += 1;
+                (calls, any) = (calls + 1, true);
+                octets += together.len();
                 // Senders are told to slow down before packets are lost.
-                if calls == 2 {
-                    crowded = socket.is_crowded();
+                if calls == MANY || octets >= RECEIVE_OCTETS {
+                    crowded |= socket.is_crowded();
                 }
                 for arrived in together.each(crowded) {
                     self.dispatch(socket, &arrived, &mut touched);
                 }
             }
             // Only a buffer with several was full.
-            if calls > 1 {
+            if calls >= MANY || octets >= RECEIVE_OCTETS {
                 self.count_overruns(socket);
             }
         }
         drop(sockets);
         drop(buffer);
-        touched.settle();
+        touched.settle(self);
+        any
     }
 
     fn count_overruns(&self, socket: &Socket) {
@@ -414,9 +463,17 @@ impl Engine {
 
     /// The main loop of the engine's thread.
     fn run(self: Arc<Self>) {
+        // Without it a short sleep takes twice its time.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        let (mut back_off, mut woken) = (FIRST_BACK_OFF, Woken::default());
         loop {
             let visit = self.visits.begin();
-            self.receive(lock(&self.receiving));
+            self.kept.flush_late(self.now());
+            // Threads that poll have the packets sooner.
+            if !woken.backed_off || !self.attendance.lasts(self.now()) {
+                // Not by `try_lock`: this thread would spin until the other goes on.
+                self.receive(lock(&self.receiving));
+            }
             let mut touched = Touched::default();
             let now = self.now();
             while let Some((at, number)) = self.timers.due(now) {
@@ -427,14 +484,21 @@ impl Engine {
             }
             self.connections.run(&self, now, &mut touched);
             self.services.run(now, &mut touched);
-            touched.settle();
+            touched.settle(&self);
             drop(visit);
-            self.serve_neighbours();
+            if woken.asked {
+                self.serve_neighbours();
+            }
             if self.is_over() {
                 return;
             }
-            self.sleep(self.progress.decide(|| false));
+            if self.attendance.lasts(self.now()) {
+                self.progress.mark_polled();
+            }
+            let mode = self.progress.decide(|| false);
+            woken = self.sleep((mode == Mode::BackOff).then_some(back_off));
             self.progress.end_wait();
+            back_off = next_back_off(back_off, mode);
         }
     }
 
@@ -452,20 +516,19 @@ impl Engine {
         over
     }
 
-    /// Sleeps until a packet arrives, until the next deadline, or until [`Engine::wake`]. While threads poll, the
-    /// packets are theirs, for a moment.
-    fn sleep(&self, mode: Mode) {
-        let backs_off = mode == Mode::BackOff;
+    /// Sleeps until a packet arrives, until the next deadline, or until [`Engine::wake`]. For the time of `back_off`
+    /// the packets are those of threads that poll.
+    fn sleep(&self, back_off: Option<Duration>) -> Woken {
         let mut sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if backs_off {
+        if back_off.is_some() {
             sockets.clear();
         }
         let next = [self.timers.next(), self.connections.next(), self.services.next()];
         let next = next.into_iter().flatten().min();
         let left = next.map(|at| Duration::from_micros(at.saturating_sub(self.now())));
-        let most = backs_off.then_some(Duration::from_millis(BACK_OFF_MS));
+        let most = back_off.or_else(|| (!self.kept.begin_sleep()).then_some(KEEP));
         let left = [left, most].into_iter().flatten().min();
-        let name = self.slot.name();
+        let (name, bell) = (self.slot.name(), sockets.len());
         let mut fds: Vec<PollFd<'_>> = sockets
             .iter()
             .map(|socket| socket.as_fd())
@@ -474,9 +537,25 @@ impl Engine {
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         // Signals are blocked in this thread. A failure is treated as a wake-up.
+        self.watching.store(back_off.is_none(), Ordering::Relaxed);
         let _ = poll(&mut fds, left.map(timespec).as_ref());
-        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+        self.watching.store(false, Ordering::Relaxed);
+        self.kept.end_sleep();
+        let woken = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        if woken(&fds[bell]) {
+            let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+        }
+        Woken { backed_off: back_off.is_some(), asked: fds.get(bell + 1).is_some_and(woken) }
     }
+}
+
+/// How the engine's thread slept.
+#[derive(Clone, Copy, Default)]
+struct Woken {
+    /// It left the sockets to threads that poll.
+    backed_off: bool,
+    /// Neighbours ask.
+    asked: bool,
 }
 
 /// The process exits, perhaps because of a completion that another thread has added: the acknowledgement, which that
@@ -484,6 +563,7 @@ impl Engine {
 extern "C" fn settle_at_exit() {
     let engine = SHARED.get::<RoceFds>().try_lock().ok().and_then(|shared| shared.engine.clone());
     if let Some(engine) = engine {
+        engine.kept.flush();
         engine.visits.wait_for_others();
     }
 }
@@ -515,8 +595,12 @@ impl Touched {
     }
 
     /// Sends replies, delivers notifications and events, and ends connections.
-    pub(crate) fn settle(self) {
-        self.qps.iter().chain(&self.others).for_each(|qp| qp.settle());
+    fn settle(self, engine: &Engine) {
+        for qp in self.qps.iter().chain(&self.others) {
+            if qp.settle(engine.may_keep()) {
+                engine.keep(qp);
+            }
+        }
         self.events.into_iter().for_each(|(ears, event)| ears.tell(event));
     }
 }

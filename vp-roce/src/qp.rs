@@ -14,6 +14,8 @@
 //! the peer.
 
 mod core;
+mod deferral;
+mod habit;
 mod host;
 mod paths;
 mod publish;
@@ -46,7 +48,9 @@ use crate::cq::RoceCq;
 use crate::engine::{Arrived, Engine, Reason, Socket};
 use crate::path;
 use crate::settings::Settings;
-use crate::tuning::{ACK_TIMEOUT, PROBE_AFTER_US};
+use crate::tuning::{ACK_TIMEOUT, BATCH_OCTETS, PROBE_AFTER_US};
+use deferral::Deferral;
+use habit::Habit;
 use host::View;
 pub(crate) use paths::RocePaths;
 use publish::{Record, end_of};
@@ -135,6 +139,10 @@ struct Link {
     probing: bool,
     /// The earliest timer that is set.
     timer: Option<u64>,
+    habit: Habit,
+    deferral: Deferral,
+    /// The engine's list of those that keep something has it.
+    listed: bool,
 }
 
 /// The parameters of a connection that begins.
@@ -306,6 +314,9 @@ impl RoceQp {
             heard: now,
             probing,
             timer,
+            habit: Habit::default(),
+            deferral: Deferral::default(),
+            listed: false,
         });
         state.ended = None;
         (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
@@ -370,9 +381,26 @@ impl RoceQp {
         link.unconfirmed
     }
 
-    /// Acts on the packets that were received, and sends what they ask for.
-    pub(crate) fn reply(&self) {
-        self.advance(&mut lock(&self.state), self.engine.now());
+    /// Acts on the packets that were received, and sends what they ask for. `may_keep`: an acknowledgement may be kept
+    /// for the consumer's next request. Returns whether one is.
+    pub(crate) fn reply(&self, may_keep: bool) -> bool {
+        let mut state = lock(&self.state);
+        if let Some(link) = state.link.as_mut().filter(|_| !may_keep) {
+            link.listed = false;
+        }
+        self.work(&mut state, self.engine.now(), may_keep);
+        state.publish();
+        let Some(link) = &mut state.link else { return false };
+        let keeps = may_keep && link.core.owes_reply();
+        keeps && !std::mem::replace(&mut link.listed, true)
+    }
+
+    /// Whether requests that were just posted wait for others.
+    fn defers(&self, state: &mut State, (posts, octets): (u32, u64), now: u64) -> bool {
+        let under_way = state.queues.outstanding - state.queues.pending.len() as u32;
+        let may = under_way != 0 && self.engine.may_keep() && state.takes_sends();
+        let Some(link) = state.link.as_mut().filter(|_| may) else { return false };
+        link.deferral.add(posts, octets, now)
     }
 
     /// The timer that was set for `at` is due.
@@ -393,17 +421,20 @@ impl RoceQp {
 
     /// Completes, posts and sends what it can, and ends the connection if it broke.
     fn advance(&self, state: &mut State, now: u64) {
-        self.work(state, now);
+        self.work(state, now, false);
         state.publish();
     }
 
-    fn work(&self, state: &mut State, now: u64) {
+    fn work(&self, state: &mut State, now: u64, may_keep: bool) {
+        if let Some(link) = &mut state.link {
+            link.deferral.end(now);
+        }
         loop {
             self.take_completions(state);
             let State { link: Some(link), queues, record, .. } = state else { return };
             if let Some(broken) = link.core.broken() {
                 // Tells the peer why.
-                self.transmit(link, queues, record, now);
+                self.transmit(link, queues, record, now, false);
                 record.publish_end(end_of(broken));
                 let why = status::of_end(broken, queues.refused, link.core.failed_post());
                 return self.finish(state, Some(why));
@@ -418,7 +449,7 @@ impl RoceQp {
                     }
                 }
             }
-            if self.transmit(link, queues, record, now) {
+            if self.transmit(link, queues, record, now, may_keep) {
                 record.publish_end(end::TOO_LONG);
                 return self.finish(state, Some(AsyncEvent::ConnectionLost));
             }
@@ -480,7 +511,7 @@ impl RoceQp {
             link.core.flush();
             // The consumer may have seen the completion of a receive before its acknowledgement left. Without that,
             // the peer's request would fail, or be repeated for ever.
-            self.transmit(link, queues, record, self.engine.now());
+            self.transmit(link, queues, record, self.engine.now(), false);
         }
         self.take_completions(state);
         if let Some(link) = state.link.take() {
@@ -567,7 +598,7 @@ impl RoceQp {
         let mut state = lock(&self.state);
         state.destroyed = true;
         state.queues.silent = true;
-        self.finish(&mut state, None);
+        self.conclude(&mut state);
         if let Some(number) = state.path_number {
             self.engine.numbers.release(number);
         }
@@ -587,7 +618,8 @@ impl RoceQp {
         Ok(state)
     }
 
-    fn post_one(&self, state: &mut State, wr: &SendWr<'_>) -> Result<(), VpStatus> {
+    /// Returns the octets that it sends.
+    fn post_one(&self, state: &mut State, wr: &SendWr<'_>) -> Result<u64, VpStatus> {
         let takes_sends = state.takes_sends();
         let State { queues, record, .. } = state;
         if !queues.has_send_slot(&self.context) {
@@ -604,7 +636,8 @@ impl RoceQp {
         } else {
             queues.complete_send(&self.context, slot, WcStatus::Flushed);
         }
-        Ok(())
+        // An operation on local memory has an effect for which the consumer may wait without a poll.
+        Ok(post.map_or(BATCH_OCTETS, |post| if post.is_sent() { post.len.into() } else { 0 }))
     }
 
     fn post_one_receive(&self, state: &mut State, wr: &RecvWr<'_>) -> Result<(), VpStatus> {

@@ -124,8 +124,9 @@ pub struct RcConfig {
     pub initiator_depth: u8,
     /// RDMA Reads and atomics of the peer at once; 0: none is served.
     pub responder_resources: u8,
-    /// Most packets of the path MTU outstanding, responses to Reads included: as many as receive buffers hold. Of messages
-    /// of one packet as many as take the same room there. A connection begins with half, and congestion makes it smaller.
+    /// Most packets of the path MTU outstanding, responses to Reads included: as many as receive buffers hold. Of
+    /// messages of one packet as many as take the same room there. A connection begins with half, and congestion makes
+    /// it smaller.
     pub window: u16,
     /// Most send requests that are posted and not completed.
     pub send_depth: u32,
@@ -291,8 +292,8 @@ impl Qp {
         }
     }
 
-    /// The next packet to send: notifications of congestion, then replies, then requests; an acknowledgement that is the
-    /// only reply comes last, so that it leaves in one call with requests.
+    /// The next packet to send: notifications of congestion, then replies, then requests; an acknowledgement that is
+    /// the only reply comes last, so that it leaves in one call with requests.
     pub fn poll_transmit(&mut self, now: u64) -> Option<Transmit> {
         self.poll_urgent(now).or_else(|| self.responder.poll_transmit(&self.config))
     }

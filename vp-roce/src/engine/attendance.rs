@@ -1,26 +1,39 @@
 //! Whether threads poll all the time, so that the engine's thread may leave the sockets to them.
 //!
 //! A program that polls its memory, as `ib_write_lat` does, calls the library now and then, and finds nothing: what
-//! it waits for is placed by the engine's thread only. So an empty poll counts once such polls have come one after the
-//! other for a while.
+//! it waits for may be placed by the engine's thread only. So empty polls count once they have come one after the other
+//! for a while, and as long as they come.
 //!
 //! Owner: the engine. Any thread; if several poll, they count as one. Times are in microseconds of the engine's clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use crate::tuning::{ATTENDED_US, PAUSE_US};
+use kal_os::progress::Mode;
+
+use crate::tuning::{ATTENDED_US, BACK_OFF, FIRST_BACK_OFF, PAUSE_US};
 
 /// See the module's documentation.
 #[derive(Default, Debug)]
 pub(super) struct Attendance {
-    /// When the first of the polls without a pause was.
+    /// When the first of the polls and posts without a pause was.
     begun: AtomicU64,
     last: AtomicU64,
+    /// When the last poll was: a post receives nothing.
+    polled: AtomicU64,
 }
 
 impl Attendance {
-    /// An empty poll. Returns whether such polls have come without a pause for long enough.
-    pub(super) fn lasts(&self, now: u64) -> bool {
+    /// An empty poll.
+    pub(super) fn poll(&self, now: u64) {
+        if self.polled.load(Ordering::Relaxed) != now {
+            self.polled.store(now, Ordering::Relaxed);
+        }
+        self.note(now);
+    }
+
+    /// A post, which bridges the time between two polls.
+    pub(super) fn note(&self, now: u64) {
         let last = self.last.load(Ordering::Relaxed);
         if last != now {
             self.last.store(now, Ordering::Relaxed);
@@ -28,7 +41,27 @@ impl Attendance {
         if now.saturating_sub(last) > PAUSE_US {
             self.begun.store(now, Ordering::Relaxed);
         }
-        now.saturating_sub(self.begun.load(Ordering::Relaxed)) >= ATTENDED_US
+    }
+
+    /// A call of a thread that polls ends; it took long.
+    pub(super) fn stay(&self, now: u64) {
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether such polls come now, and have come without a pause for long enough.
+    pub(super) fn lasts(&self, now: u64) -> bool {
+        let (begun, last) = (self.begun.load(Ordering::Relaxed), self.last.load(Ordering::Relaxed));
+        let polled = now.saturating_sub(self.polled.load(Ordering::Relaxed)) <= 2 * ATTENDED_US;
+        polled && now.saturating_sub(last) <= PAUSE_US && last.saturating_sub(begun) >= ATTENDED_US
+    }
+}
+
+/// For how long the engine's thread leaves the sockets to threads that poll, after it did so for `before` or not:
+/// longer each time that they still poll.
+pub(super) fn next_back_off(before: Duration, mode: Mode) -> Duration {
+    match mode {
+        Mode::BackOff => BACK_OFF.min(2 * before),
+        Mode::Watch | Mode::Sleep => FIRST_BACK_OFF,
     }
 }
 
@@ -40,13 +73,33 @@ mod tests {
     fn polls_count_while_they_follow_each_other() {
         let attendance = Attendance::default();
         let start = 1_000;
+        let poll = |from: u64| (from..=from + ATTENDED_US).for_each(|at| attendance.poll(at));
+        attendance.poll(start);
         assert!(!attendance.lasts(start));
-        let polls =
-            |from: u64| (from..from + ATTENDED_US).filter(|at| attendance.lasts(*at)).count();
-        assert_eq!(polls(start), 0);
-        assert!(attendance.lasts(start + ATTENDED_US));
+        poll(start);
+        let end = start + ATTENDED_US;
+        assert!(attendance.lasts(end + PAUSE_US));
+        assert!(!attendance.lasts(end + PAUSE_US + 1));
         // After a pause they begin anew.
-        let again = start + ATTENDED_US + PAUSE_US + 1;
-        assert_eq!(polls(again), 0);
+        attendance.poll(end + PAUSE_US + 1);
+        assert!(!attendance.lasts(end + PAUSE_US + 1));
+        poll(end + PAUSE_US + 1);
+        let end = end + PAUSE_US + 1 + ATTENDED_US;
+        assert!(attendance.lasts(end));
+        // Posts alone do not receive.
+        (end..=end + 2 * ATTENDED_US).for_each(|at| attendance.note(at));
+        assert!(attendance.lasts(end + 2 * ATTENDED_US));
+        attendance.note(end + 2 * ATTENDED_US + 1);
+        assert!(!attendance.lasts(end + 2 * ATTENDED_US + 1));
+    }
+
+    #[test]
+    fn back_offs_grow_while_threads_poll() {
+        let after = |modes: &[Mode]| {
+            modes.iter().fold(FIRST_BACK_OFF, |before, &mode| next_back_off(before, mode))
+        };
+        assert_eq!(after(&[Mode::BackOff; 2]), 4 * FIRST_BACK_OFF);
+        assert_eq!(after(&[Mode::BackOff; 20]), BACK_OFF);
+        assert_eq!(after(&[Mode::BackOff, Mode::BackOff, Mode::Watch]), FIRST_BACK_OFF);
     }
 }

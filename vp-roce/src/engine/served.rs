@@ -21,8 +21,9 @@ pub(crate) trait Served: Send + Sync {
     /// The timer that was set for `at` is due.
     fn on_timer(&self, _at: u64, _now: u64) {}
 
-    /// Sends replies, and does the work that was deferred until no lock is held.
-    fn settle(&self);
+    /// Sends replies, and does the work that was deferred until no lock is held. `may_keep`: an acknowledgement may be
+    /// kept for the consumer's next request. Returns whether one is.
+    fn settle(&self, may_keep: bool) -> bool;
 
     /// Ends it from this end, with everything that is posted.
     fn end(&self);

@@ -84,6 +84,11 @@ pub(crate) struct Together<'a> {
 }
 
 impl<'a> Together<'a> {
+    /// Octets of all.
+    pub(crate) fn len(&self) -> usize {
+        self.octets.len()
+    }
+
     /// Each of them. `crowded`: they waited in a receive buffer that is more than half full.
     pub(crate) fn each(&self, crowded: bool) -> impl Iterator<Item = Arrived<'a>> {
         let Received { from, class, segment, .. } = self.received;

@@ -82,6 +82,19 @@ impl Core {
         }
     }
 
+    /// The same without an acknowledgement that may wait.
+    pub(super) fn poll_urgent(&mut self, now: u64) -> Option<Transmit> {
+        match self {
+            Self::Reliable(qp) => qp.poll_urgent(now),
+            Self::Unreliable(qp) => qp.poll_transmit(),
+        }
+    }
+
+    /// Whether an acknowledgement or another reply waits.
+    pub(super) fn owes_reply(&self) -> bool {
+        matches!(self, Self::Reliable(qp) if qp.owes_reply())
+    }
+
     pub(super) fn handle_source_fault(&mut self, transmit: &Transmit) {
         match self {
             Self::Reliable(qp) => qp.handle_source_fault(transmit),

@@ -22,9 +22,10 @@ impl Served for RoceQp {
         RoceQp::on_timer(self, at, now);
     }
 
-    fn settle(&self) {
-        self.reply();
+    fn settle(&self, may_keep: bool) -> bool {
+        let keeps = self.reply(may_keep);
         RoceQp::settle(self);
+        keeps
     }
 
     fn end(&self) {

@@ -13,6 +13,18 @@ use crate::engine::{self, Batch, TooLong};
 use crate::tuning::{PAUSE_FULL_US, UNPACED};
 
 impl Link {
+    /// The acknowledgement, after all else. `alone`: nothing else leaves.
+    fn last_reply(&mut self, now: u64, alone: bool, may_keep: bool) -> Option<Transmit> {
+        if alone && self.core.owes_reply() {
+            if may_keep && self.habit.may_keep() {
+                self.habit.keep();
+                return None;
+            }
+            self.habit.leaves_alone(now);
+        }
+        self.core.poll_transmit(now)
+    }
+
     /// Sends what is in the batch. Only of its own ends it is known that they notify this one of congestion.
     fn send(&self, batch: &mut Batch, record: &mut Record) -> Result<(), TooLong> {
         record.send_calls += u64::from(!batch.is_empty());
@@ -30,15 +42,18 @@ enum Unsent {
 }
 
 impl RoceQp {
-    /// Sends all that may be sent now. Returns true if a packet is too long for the path.
+    /// Sends all that may be sent now. `may_keep`: an acknowledgement that would leave alone may be kept. Returns true
+    /// if a packet is too long for the path.
     pub(super) fn transmit(
         &self,
         link: &mut Link,
         queues: &mut Queues,
         record: &mut Record,
         now: u64,
+        may_keep: bool,
     ) -> bool {
         engine::with_batch(|batch| {
+            let before = record.packets_sent;
             for sent in 0.. {
                 // A full receive buffer here holds an unreliable sender back, as a link's flow control does.
                 if sent % UNPACED == 0 && link.core.is_unpaced() {
@@ -49,7 +64,12 @@ impl RoceQp {
                         link.core.pause(now + PAUSE_FULL_US);
                     }
                 }
-                let Some(transmit) = link.core.poll_transmit(now) else { break };
+                let Some(transmit) = link.core.poll_urgent(now).or_else(|| {
+                    let alone = record.packets_sent == before;
+                    link.last_reply(now, alone, may_keep)
+                }) else {
+                    break;
+                };
                 match self.build(batch, link, queues, record, &transmit) {
                     Ok(()) => {}
                     Err(Unsent::Fault(status)) => {

@@ -1,5 +1,7 @@
 //! The verbs of a RoCE queue pair: posts, changes of its state, and what it reports. No state of its own.
 
+use std::sync::Arc;
+
 use kal_os::lock;
 use vp_api::{
     AsyncEvent, PostFailure, Qp, QpChange, QpId, QpInfo, QpState, RecvWr, SendWr, SlotRef, VpError,
@@ -7,6 +9,7 @@ use vp_api::{
 };
 
 use super::{GONE, RoceQp, each};
+use crate::engine::Served;
 
 impl Qp for RoceQp {
     fn id(&self) -> QpId {
@@ -21,10 +24,30 @@ impl Qp for RoceQp {
         if state.phase == QpState::Idle && !state.takes_sends() {
             return Err(PostFailure { posted: 0, status: VpStatus::InvalidState });
         }
-        let posted = each(wrs, |wr| self.post_one(&mut state, wr));
-        self.advance(&mut state, self.engine.now());
+        let mut added = (0, 0);
+        let posted = each(wrs, |wr| {
+            let len = self.post_one(&mut state, wr)?;
+            added = (added.0 + 1, added.1 + len);
+            Ok(())
+        });
+        let now = self.engine.now();
+        self.engine.attend(now);
+        if let Some(link) = &mut state.link {
+            link.habit.posted(now);
+        }
+        if self.defers(&mut state, added, now) {
+            let is_new =
+                state.link.as_mut().is_some_and(|link| !std::mem::replace(&mut link.listed, true));
+            drop(state);
+            if is_new && let Some(me) = self.me.upgrade() {
+                self.engine.keep(&(me as Arc<dyn Served>));
+            }
+            return posted;
+        }
+        self.advance(&mut state, now);
         let settles = !state.queues.deferred.is_empty();
         drop(state);
+        self.engine.stay();
         if settles {
             self.settle();
         }

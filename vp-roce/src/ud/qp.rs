@@ -434,6 +434,24 @@ impl RoceUdQp {
         state.failed = false;
     }
 
+    /// Does the work that was deferred until no lock is held.
+    fn settle(&self) {
+        let mut state = lock(&self.state);
+        let (sent, received) =
+            (std::mem::take(&mut state.sent), std::mem::take(&mut state.received));
+        let srq_limit = std::mem::take(&mut state.srq_limit);
+        drop(state);
+        if !sent.is_empty() {
+            self.parts.send_cq.notify(sent);
+        }
+        if !received.is_empty() {
+            self.parts.recv_cq.notify(received);
+        }
+        if let Some(srq) = self.parts.srq.as_ref().filter(|_| srq_limit) {
+            srq.raise_limit();
+        }
+    }
+
     /// The path back to the sender of a datagram. For one that came to a group it names no local address.
     fn way_back(&self, socket: &Socket, arrived: &Arrived<'_>) -> DatagramPath {
         DatagramPath {
@@ -497,21 +515,9 @@ impl Served for RoceUdQp {
         None
     }
 
-    fn settle(&self) {
-        let mut state = lock(&self.state);
-        let (sent, received) =
-            (std::mem::take(&mut state.sent), std::mem::take(&mut state.received));
-        let srq_limit = std::mem::take(&mut state.srq_limit);
-        drop(state);
-        if !sent.is_empty() {
-            self.parts.send_cq.notify(sent);
-        }
-        if !received.is_empty() {
-            self.parts.recv_cq.notify(received);
-        }
-        if let Some(srq) = self.parts.srq.as_ref().filter(|_| srq_limit) {
-            srq.raise_limit();
-        }
+    fn settle(&self, _: bool) -> bool {
+        RoceUdQp::settle(self);
+        false
     }
 
     fn end(&self) {

@@ -10,6 +10,7 @@ mod datagrams;
 mod early;
 mod end;
 mod hostile;
+mod kept;
 mod loss;
 mod multicast;
 mod owed;

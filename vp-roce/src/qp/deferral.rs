@@ -1,0 +1,63 @@
+//! Posts that wait for others, so that all leave in one system call.
+//!
+//! Belongs to a connection, under the QP's lock. A post waits only while earlier requests are under way, and as long
+//! as an acknowledgement may be kept (`engine/kept`): it leaves at the next poll that finds nothing, with enough
+//! others, or when the engine's thread wakes up. If that thread had to, the consumer does not poll, and its next posts
+//! leave at once. Times are in microseconds of the engine's clock.
+
+use crate::tuning::{BATCH_OCTETS, BATCH_POSTS, EAGER_POSTS, KEEP};
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Deferral {
+    posts: u32,
+    octets: u64,
+    /// When the first of them was posted.
+    since: u64,
+    /// So many posts leave at once.
+    eager: u32,
+}
+
+impl Deferral {
+    /// Whether so many posts with so many octets wait.
+    pub(super) fn add(&mut self, posts: u32, octets: u64, now: u64) -> bool {
+        if self.eager != 0 {
+            self.eager = self.eager.saturating_sub(posts);
+            return false;
+        }
+        if self.posts == 0 {
+            self.since = now;
+        }
+        (self.posts, self.octets) = (self.posts + posts, self.octets + octets);
+        self.posts < BATCH_POSTS && self.octets < BATCH_OCTETS
+    }
+
+    /// All of them leave.
+    pub(super) fn end(&mut self, now: u64) {
+        if self.posts != 0 && now.saturating_sub(self.since) >= KEEP.as_micros() as u64 {
+            self.eager = EAGER_POSTS;
+        }
+        (self.posts, self.octets) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn posts_wait_until_they_fill_a_call_or_their_consumer_does_not_poll() {
+        let mut deferral = Deferral::default();
+        assert_eq!(
+            (0..BATCH_POSTS).filter(|_| deferral.add(1, 8, 100)).count() as u32,
+            BATCH_POSTS - 1
+        );
+        deferral.end(101);
+        assert!(!deferral.add(1, BATCH_OCTETS, 102));
+        deferral.end(102);
+        assert!(deferral.add(1, 8, 103));
+        deferral.end(103 + KEEP.as_micros() as u64);
+        assert_eq!((0..EAGER_POSTS).filter(|_| deferral.add(1, 8, 200)).count(), 0);
+        assert!(deferral.add(1, 8, 200));
+    }
+}
