@@ -56,6 +56,8 @@ tests! {
     perftest_without_rdma_cm_runs_on_roce: 8 of "perftest",
     pingpong_by_datagrams_runs_on_roce: 9 of "ibverbs-utils",
     perftest_by_datagrams_runs_on_roce: 9 of "perftest",
+    multicast_runs_on_roce: 9 of "rdmacm-utils",
+    shared_receives_of_datagrams_run_on_roce: 9 of "libibverbs-dev",
 }
 
 #[test]
