@@ -19,7 +19,8 @@
 //!    connection, the source address must be that of the path.
 //! 3. Check the invariant CRC: [`icrc::of_datagram`] for IPv6 and known identifications, [`icrc::identify`] for
 //!    others; drop the packet if it fails.
-//! 4. [`rc::Qp::handle_packet`], [`uc::Qp::handle_packet`], [`ud::accept`], or, for queue pair 1, [`cm::mad::Mad::parse`].
+//! 4. [`rc::Qp::handle_packet`], [`uc::Qp::handle_packet`], [`ud::accept`], or, for queue pair 1,
+//!    [`cm::mad::Mad::parse`].
 //!
 //! # Choices
 //!

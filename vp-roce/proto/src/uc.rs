@@ -1,7 +1,8 @@
 //! Unreliable connections (UC): Sends and RDMA Writes that nobody acknowledges (InfiniBand volume 1, 9.8.3).
 //!
 //! A request completes when its last packet is returned for sending. The receiver drops a message of which a packet is
-//! missing, and everything up to the next message; nothing tells the sender. The caller's part is that of [`crate::rc`].
+//! missing, and everything up to the next message; nothing tells the sender. The caller's part is that of
+//! [`crate::rc`].
 //!
 //! Owner of the state: the holder of the queue pair; one thread at a time. If the peer dies, nothing happens here.
 //! Full: posts beyond the depth are refused. What a peer sends never ends the connection; a receive whose own memory
@@ -385,7 +386,7 @@ impl Qp {
 /// Longest message (InfiniBand volume 1, 9.8.3).
 const MAX_MESSAGE: u32 = 1 << 31;
 
-/// Whether the peer may write there.
+/// Whether the peer may write there. [IBUC-04]
 fn check(reth: &Reth, host: &mut impl Host) -> Result<(), Dropped> {
     if !host.allows(Access::Write, reth) {
         return Err(Dropped::Stray);

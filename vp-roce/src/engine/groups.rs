@@ -1,9 +1,9 @@
 //! Multicast groups: the queue pairs that get the datagrams of a group, and the socket that receives these.
 //!
-//! Owner: the engine. A group has one socket in each process, bound to the group's address, which has joined the group on
-//! all interfaces; the kernel gives each process a copy, also those of other users. The table's lock is shared by the
-//! threads that receive, and held while a queue pair takes a datagram; the list of sockets is not changed under it. Who
-//! dies leaves its groups. Full: no more than [`MAX_GROUPS`] groups, and [`MAX_MEMBERS`] queue pairs in one.
+//! Owner: the engine. A group has one socket in each process, bound to the group's address, which has joined the group
+//! on all interfaces; the kernel gives each process a copy, also those of other users. The table's lock is shared by
+//! the threads that receive, and held while a queue pair takes a datagram; the list of sockets is not changed under it.
+//! Who dies leaves its groups. Full: no more than [`MAX_GROUPS`] groups, and [`MAX_MEMBERS`] queue pairs in one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

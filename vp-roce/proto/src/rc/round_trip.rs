@@ -1,5 +1,5 @@
-//! When unacknowledged packets are repeated: after the time that was asked for where the peer is near, so that losses are
-//! repaired soon, and counted no more often than [`RcConfig::count_after`] says, so that a slow peer is not given up.
+//! When unacknowledged packets are repeated: after the time that was asked for where the peer is near, so that losses
+//! are repaired soon, and counted no more often than [`RcConfig::count_after`] says: a slow peer is not given up.
 //!
 //! Owner of the state: the requester.
 
