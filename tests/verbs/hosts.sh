@@ -1,5 +1,5 @@
-# Hosts for tests of verbs programs: network namespaces at one switch, each with a host name and a boot identification of
-# its own, and a command `ssh` that starts programs there. Sourced by the scripts beside it, which set `kinds` and call
+# Hosts for tests of verbs programs: network namespaces at one switch, each with a host name and a boot identification
+# of its own, and a command `ssh` that starts programs there. Sourced by the scripts beside it, which set `kinds` and call
 # `read_arguments "$@"`, then `make_hosts COUNT`. Needs root. All of them have these options:
 #
 #   --from DIR       the command and the libraries of DIR in place of target/release
@@ -12,7 +12,7 @@ work=$(mktemp -d)
 net=hosts-$$
 failed=0
 # Seconds, only to end a hang.
-longest=120
+longest=300
 # A client on RoCE tries until its server listens: that cannot be seen from outside.
 export WARPLINE_CONFIG=$here/roce.toml
 
@@ -54,7 +54,7 @@ read_arguments() {
         *) break ;;
         esac
     done
-    kind=${1:-}
+    kind=${1:-} only=${2:-}
     [[ -n $kind && " ${kinds[*]} " == *" $kind "* ]] || usage
 }
 
@@ -85,14 +85,26 @@ join_hosts() { # COUNT
         ip -n "$net-$n" link set eth0 up
         ip -n "$net-switch" link set "port$n" master switch up
         cat /proc/sys/kernel/random/uuid >"$work/boot$n"
-        [ -z "$loss" ] || lose "$net-$n"
+        : >"$work/log$n"
+        ip netns exec "$net-$n" nft -f - <<EOF
+table ip path {
+    counter roce { }
+    chain in {
+        type filter hook input priority -1;
+        udp dport 4791 counter name roce
+        ${loss:+iif eth0 numgen random mod 100 == 0 drop}
+    }
+}
+EOF
     done
 }
 
-lose() { # NAMESPACE
-    ip netns exec "$1" nft add table ip lossy
-    ip netns exec "$1" nft 'add chain ip lossy in { type filter hook input priority 0 ; }'
-    ip netns exec "$1" nft add rule ip lossy in iif eth0 numgen random mod 100 == 0 drop
+# How much a device has been used on the first host: packets of RoCE, or connections of SoftRDMA in the logs.
+used() { # DEVICE
+    case $1 in
+    roce0) ip netns exec "$net-1" nft list counter ip path roce | sed -n 's/.*packets \([0-9]*\).*/\1/p' ;;
+    softrdma0) grep -c " connected: " "$work/log1" || true ;;
+    esac
 }
 
 # As ssh does: options, a host, and words of a command that a shell on the host reads, with nothing of the caller's
@@ -108,6 +120,7 @@ done
 n=\${1##*[.e]}
 shift
 exec env -i HOME="\$HOME" USER="\$USER" PATH="$PATH" WARPLINE_CONFIG="$WARPLINE_CONFIG" \\
+    WARPLINE_LOG=info WARPLINE_LOG_FILE="$work/log\$n" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \\
     ip netns exec "$net-\$n" unshare --uts --mount sh -c "hostname node\$n
 mount --bind $work/names /etc/hosts
 mount --bind $work/boot\$n /proc/sys/kernel/random/boot_id

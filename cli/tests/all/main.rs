@@ -8,6 +8,7 @@ mod decode;
 mod demo;
 mod doctor;
 mod explain;
+mod hosts;
 mod link_local;
 mod local;
 mod misc;
