@@ -251,6 +251,12 @@ record! {
         engine_served: AtomicU64,
         /// Packets that arrived and were dropped, in the order of [`DROP_REASONS`].
         dropped: [AtomicU64; DROP_REASONS.len()],
+        /// Polls that found no completion.
+        vain_polls: AtomicU64,
+        /// Times that a program asked to be notified of completions.
+        arms: AtomicU64,
+        /// Threads of the program that wait for completions or events at this moment.
+        waiting: AtomicU64,
     }
 }
 
@@ -344,7 +350,7 @@ pub mod flag {
     pub const MARKERS_SENT: u32 = 1 << 1;
     /// Inbound FPDUs have markers.
     pub const MARKERS_RECEIVED: u32 = 1 << 2;
-    /// This end initiated the stream.
+    /// This end initiated the stream. Neither this nor [`RESPONDER`]: neither end did, as with bring-up by path.
     pub const INITIATOR: u32 = 1 << 3;
     /// The stream uses shared memory instead of TCP.
     pub const LOCAL_STREAM: u32 = 1 << 4;
@@ -352,6 +358,8 @@ pub mod flag {
     pub const WRITTEN: u32 = 1 << 5;
     /// The transport is RoCE v2.
     pub const ROCE: u32 = 1 << 6;
+    /// The peer initiated the stream.
+    pub const RESPONDER: u32 = 1 << 7;
 }
 
 /// Why a connection on RoCE ended: values of [`QueuePair::terminate`]. 0: one of its ends disconnected.
@@ -440,10 +448,36 @@ impl Device {
                 &self.qps,
                 &self.sleeps,
                 &self.engine_served,
+                &self.vain_polls,
+                &self.arms,
+                &self.waiting,
             ];
             let lists = self.cm.iter().chain(&self.dropped);
             counts.into_iter().chain(lists).for_each(|count| count.store(0, Relaxed));
         });
+    }
+}
+
+impl Device {
+    /// Counts a poll that found no completion. A hint, so that threads that poll do not wait for one another.
+    pub fn count_vain_poll(&self) {
+        self.vain_polls.store(self.vain_polls.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Counts the calling thread as one that waits, until the result is dropped.
+    pub fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Relaxed);
+        Waiting(self)
+    }
+}
+
+/// A thread that waits ([`Device::wait`]).
+#[derive(Debug)]
+pub struct Waiting<'a>(&'a Device);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
     }
 }
 
@@ -540,7 +574,10 @@ mod tests {
                 ("qps", 296),
                 ("sleeps", 304),
                 ("engine_served", 312),
-                ("dropped", 320)
+                ("dropped", 320),
+                ("vain_polls", 352),
+                ("arms", 360),
+                ("waiting", 368)
             ]
         );
         let slot = Slot::places();

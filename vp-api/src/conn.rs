@@ -229,6 +229,8 @@ pub struct QpInfo {
     pub remote: Option<SocketAddr>,
     /// TCP's view of the stream, while there is one.
     pub tcp: Option<TcpInfo>,
+    /// Round trips of a connection that is not over TCP, if the provider times them.
+    pub round_trip: Option<RoundTrip>,
     /// What carries the octets of the stream, or carried those of the last stream.
     pub carrier: Carrier,
     pub counters: QpCounters,
@@ -254,10 +256,20 @@ impl QpInfo {
             local: None,
             remote: None,
             tcp: None,
+            round_trip: None,
             carrier: Carrier::Tcp,
             counters: QpCounters::default(),
         }
     }
+}
+
+/// How long round trips take, with the time that the peer's stack takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RoundTrip {
+    /// Smoothed.
+    pub recent: Duration,
+    /// The shortest of the connection, which includes least queueing.
+    pub shortest: Duration,
 }
 
 /// TCP's view of a stream.

@@ -4,13 +4,14 @@
 //! serves a QP pushes. A poll that finds nothing receives from the sockets itself. If a peer dies, the QP's flushed
 //! completions arrive like any others. Full: the CQ stays overrun, and its QPs end.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use kal_os::{Gate, Slept, Spinner, lock};
 use vp_api::{
-    AsyncEvent, Cq, CqHandler, CqId, DatagramSource, EventSource, QpId, VpError, VpResult,
-    VpStatus, WorkCompletion, room,
+    AsyncEvent, Cq, CqHandler, CqId, DatagramSource, DeviceRef, EventSource, QpId, VpError,
+    VpResult, VpStatus, WorkCompletion, room,
 };
 use vp_soft::events::EventSink;
 use vp_soft::queue::cq_ring::{CqRing, Overrun, Put, WakeActions};
@@ -48,6 +49,8 @@ pub(crate) struct RoceCq {
     mode: EventMode,
     gate: Gate,
     spinner: Spinner,
+    /// That of its RNIC in the process's state page.
+    record: Arc<OnceLock<DeviceRef>>,
 }
 
 impl RoceCq {
@@ -57,6 +60,7 @@ impl RoceCq {
         handler: Option<Arc<dyn CqHandler>>,
         events: Arc<EventSink>,
         engine: Arc<Engine>,
+        record: Arc<OnceLock<DeviceRef>>,
     ) -> Self {
         let (members, sources, interrupts) =
             (Mutex::default(), Sources::default(), Interrupts::default());
@@ -73,6 +77,7 @@ impl RoceCq {
             mode,
             gate,
             spinner,
+            record,
         }
     }
 
@@ -198,6 +203,12 @@ impl RoceCq {
         self.progress();
         match self.pop(out, each) {
             0 if self.ring.is_overrun() => Err(VpStatus::CqOverrun),
+            0 => {
+                if let Some(record) = self.record.get() {
+                    record.count_vain_poll();
+                }
+                Ok(0)
+            }
             popped => Ok(popped),
         }
     }
@@ -255,6 +266,9 @@ impl Cq for RoceCq {
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
         self.interrupts.check_alive()?;
         self.ring.arm(solicited_only);
+        if let Some(record) = self.record.get() {
+            record.arms.fetch_add(1, Relaxed);
+        }
         if self.mode.begin(EVENT_MODE_POLLS) {
             self.engine.begin_events();
         }
@@ -267,6 +281,7 @@ impl Cq for RoceCq {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let ready = || self.ring.has_any() || self.ring.is_overrun();
         let done = || ready() || self.interrupts.interrupted_since(before);
+        let _waiting = self.record.get().map(|record| record.wait());
         let mut spins = self.spinner.begin(timeout.map_or(spin, |most| spin.min(most)));
         while !done() && spins.again() {
             self.engine.poll();

@@ -37,7 +37,7 @@ use roce_proto::wire::packet::Packet;
 use vp_api::state_page::layout::end;
 use vp_api::{
     AsyncEvent, EventSource, PathSender, PeerPath, PostFailure, QpId, QpInit, QpState, RecvWr,
-    SendWr, VpError, VpResult, VpStatus, WcStatus,
+    Role, SendWr, VpError, VpResult, VpStatus, WcStatus,
 };
 use vp_soft::events::EventSink;
 use vp_soft::memory::stag_table::StagTable;
@@ -131,6 +131,8 @@ struct Link {
     ours: bool,
     /// Our id of the exchange whose last message has not arrived. A packet of the peer counts as that message.
     unconfirmed: Option<u32>,
+    /// Of this end; `None`: neither end initiated.
+    role: Option<Role>,
     /// Whether this end probes an idle peer.
     probes: bool,
     /// When the last packet of the peer arrived.
@@ -152,6 +154,7 @@ pub(crate) struct Path {
     pub(crate) socket: Arc<Socket>,
     pub(crate) peer: IpAddr,
     pub(crate) unconfirmed: Option<u32>,
+    pub(crate) role: Option<Role>,
     pub(crate) probes: bool,
     /// Code of the acknowledge timeout.
     pub(crate) ack_timeout: u8,
@@ -298,7 +301,7 @@ impl RoceQp {
         })?;
         let now = self.engine.now();
         state.in_force = Some(path.in_force());
-        let Path { config, number, socket, peer, unconfirmed, probes, .. } = path;
+        let Path { config, number, socket, peer, unconfirmed, role, probes, .. } = path;
         let (destination, mtu) = (config.destination, config.mtu.octets());
         let (probing, timer) = (false, None);
         state.link = Some(Link {
@@ -310,6 +313,7 @@ impl RoceQp {
             peer,
             ours: false,
             unconfirmed,
+            role,
             probes,
             heard: now,
             probing,

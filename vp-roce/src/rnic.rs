@@ -39,7 +39,7 @@ pub(crate) struct RoceRnic {
     regions: Regions,
     datagrams: Arc<RoceDatagrams>,
     /// Its record in the process's state page.
-    record: OnceLock<DeviceRef>,
+    record: Arc<OnceLock<DeviceRef>>,
     pds: Arc<Objects<PdId>>,
     cqs: Arc<Objects<RoceCq>>,
     srqs: Arc<Objects<SoftSrq>>,
@@ -110,7 +110,7 @@ impl RoceRnic {
             engine,
             regions: Regions { table, services, probes: place::can_probe() },
             datagrams: Arc::new(datagrams),
-            record: OnceLock::new(),
+            record: Arc::default(),
             pds,
             cqs,
             srqs,
@@ -176,7 +176,8 @@ impl Rnic for RoceRnic {
         let ring = CqRing::new(init.depth)?;
         let cq = self.cqs.insert(|id| {
             let (handler, events) = (init.handler.clone(), self.events.clone());
-            Ok(Arc::new(RoceCq::new(CqId(id), ring, handler, events, self.engine.clone())))
+            let (engine, record) = (self.engine.clone(), self.record.clone());
+            Ok(Arc::new(RoceCq::new(CqId(id), ring, handler, events, engine, record)))
         })?;
         Ok(cq)
     }

@@ -10,8 +10,8 @@ use vp_api::{Qp, QpId, QpInfo, Rnic, TcpInfo, VpError, VpResult, VpStatus};
 
 use super::process::Process;
 use super::questions::{
-    AdapterVerbs, Capture, CaptureEnded, Counters, Question, QueuePair, QueuePairs, Refused, Tcp,
-    Verb, Verbs,
+    AdapterVerbs, Capture, CaptureEnded, Counters, Question, QueuePair, QueuePairs, Refused,
+    RoundTrip, Tcp, Verb, Verbs,
 };
 
 /// Most queue pairs in one response.
@@ -110,6 +110,10 @@ fn described(device: u32, qp: &dyn Qp) -> Option<QueuePair> {
         terminate: info.terminate.map(|terminate| terminate.to_string()),
         counters: counters(&info),
         tcp: info.tcp.as_ref().map(tcp),
+        round_trip: info.round_trip.map(|of| RoundTrip {
+            recent_us: of.recent.as_micros() as u64,
+            shortest_us: of.shortest.as_micros() as u64,
+        }),
     })
 }
 

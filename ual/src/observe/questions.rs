@@ -85,6 +85,17 @@ pub struct QueuePair {
     pub counters: Counters,
     /// Only of a connection over TCP.
     pub tcp: Option<Tcp>,
+    /// Of a connection that is not over TCP, if its provider times it.
+    #[serde(default)]
+    pub round_trip: Option<RoundTrip>,
+}
+
+/// Round trips ([`vp_api::RoundTrip`]), in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)] // As in `vp_api::RoundTrip`.
+pub struct RoundTrip {
+    pub recent_us: u64,
+    pub shortest_us: u64,
 }
 
 /// Counts of a queue pair ([`vp_api::QpCounters`]).

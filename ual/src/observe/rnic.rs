@@ -265,6 +265,7 @@ impl Rnic for ObservedRnic {
     }
 
     fn lead(&self, until: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        let _waiting = self.record.wait();
         self.inner.lead(until, timeout)
     }
 

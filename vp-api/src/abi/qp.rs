@@ -323,6 +323,7 @@ macro_rules! same_fields {
             Some(QpInfo {
                 // Not in the C interface; asynchronous events report it.
                 ended: None,
+                round_trip: None,
                 // A local stream does not cross, either. A carrier that this version does not know is another kind
                 // of TCP.
                 carrier: codes::carrier(info.carrier).unwrap_or_default(),

@@ -20,8 +20,8 @@ mod replies;
 mod request;
 mod requester;
 mod responder;
-mod round_trip;
 mod stats;
+mod timing;
 
 use self::congestion::Notifier;
 pub use self::host::{Access, AccessError, AtomicOp, Delivered, Host};
@@ -29,6 +29,7 @@ pub use self::request::{Completion, Post, PostError, SendOp, Status};
 use self::requester::Requester;
 use self::responder::Responder;
 pub use self::stats::Stats;
+pub use self::timing::RoundTrip;
 use crate::psn::Psn;
 use crate::wire::bth::{Bth, DEFAULT_PKEY, OWN_MARK, Opcode, Operation, Service};
 use crate::wire::packet::{Extended, Headers, Packet, pad};
@@ -347,6 +348,11 @@ impl Qp {
     pub fn broken(&self) -> Option<Broken> {
         let refused = self.responder.refused().map(Broken::Refused);
         refused.or(self.requester.failed().map(Broken::Failed))
+    }
+
+    /// How long its round trips take; `None`: none was timed yet.
+    pub fn round_trip(&self) -> Option<RoundTrip> {
+        self.requester.round_trip()
     }
 
     /// The request of this end that failed first.

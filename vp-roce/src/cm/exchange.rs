@@ -9,7 +9,7 @@ use roce_proto::cm::connection::{Event, State};
 use roce_proto::cm::message::{Message, Private, RejectReason, Rejected, Rep};
 use roce_proto::cm::private;
 use roce_proto::rc::Mtu;
-use vp_api::{NativeEvent, NativeParams, PathTerms, Qp, QpId};
+use vp_api::{NativeEvent, NativeParams, PathTerms, Qp, QpId, Role};
 
 use super::table::{Exchange, Told};
 use super::wire;
@@ -196,6 +196,7 @@ impl Exchange {
             socket: self.socket.clone(),
             peer: self.peer.ip(),
             unconfirmed,
+            role: Some(if unconfirmed.is_some() { Role::Responder } else { Role::Initiator }),
             probes: true,
             ack_timeout,
         }

@@ -5,7 +5,7 @@
 use std::collections::TryReserveError;
 
 use roce_proto::rc::{
-    self, Broken, Completion, Host, Post, PostError, RcConfig, Sending, Stats, Transmit,
+    self, Broken, Completion, Host, Post, PostError, RcConfig, RoundTrip, Sending, Stats, Transmit,
 };
 use roce_proto::uc::{self, UcConfig};
 use roce_proto::wire::packet::Packet;
@@ -140,6 +140,14 @@ impl Core {
         match self {
             Self::Reliable(qp) => qp.handle_timeout(now),
             Self::Unreliable(qp) => qp.handle_timeout(now),
+        }
+    }
+
+    /// `None`: none was measured, as always where nothing is acknowledged.
+    pub(super) fn round_trip(&self) -> Option<RoundTrip> {
+        match self {
+            Self::Reliable(qp) => qp.round_trip(),
+            Self::Unreliable(_) => None,
         }
     }
 

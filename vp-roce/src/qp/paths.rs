@@ -72,6 +72,7 @@ impl Paths for RocePaths {
             socket,
             peer: to,
             unconfirmed: None,
+            role: None,
             probes: false,
             ack_timeout: 0,
         };

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use roce_proto::rc::{Broken, Stats, Status};
 use rustix::time::{ClockId, clock_gettime};
 use vp_api::state_page::layout::{change, end, flag, state};
-use vp_api::{QpInit, QpState, SlotRef};
+use vp_api::{QpInit, QpState, Role, SlotRef};
 
 use super::queues::Context;
 use super::{Link, State};
@@ -76,7 +76,13 @@ impl State {
         let now = clock_gettime(ClockId::Monotonic);
         let began = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
         let (local, remote) = self.ends(link);
+        let role = match link.role {
+            Some(Role::Initiator) => flag::INITIATOR,
+            Some(Role::Responder) => flag::RESPONDER,
+            None => 0,
+        };
         change(&slot.generation, || {
+            slot.flags.store(flag::WRITTEN | flag::ROCE | role, Relaxed);
             slot.began.store(began, Relaxed);
             slot.local.set(Some(local));
             slot.remote.set(Some(remote));

@@ -1,11 +1,12 @@
 //! The verbs of a RoCE queue pair: posts, changes of its state, and what it reports. No state of its own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kal_os::lock;
 use vp_api::{
-    AsyncEvent, PostFailure, Qp, QpChange, QpId, QpInfo, QpState, RecvWr, SendWr, SlotRef, VpError,
-    VpResult, VpStatus,
+    AsyncEvent, PostFailure, Qp, QpChange, QpId, QpInfo, QpState, RecvWr, RoundTrip, SendWr,
+    SlotRef, VpError, VpResult, VpStatus,
 };
 
 use super::{GONE, RoceQp, each};
@@ -143,6 +144,11 @@ impl Qp for RoceQp {
             _ => None,
         };
         (info.local, info.remote) = (state.local, state.remote);
+        let round_trip = state.link.as_ref().and_then(|link| link.core.round_trip());
+        info.round_trip = round_trip.map(|of| RoundTrip {
+            recent: Duration::from_micros(of.recent),
+            shortest: Duration::from_micros(of.shortest),
+        });
         Ok(info)
     }
 }

@@ -44,7 +44,11 @@ fn both_ends_agree_and_counts_go_on_with_the_next_connection() {
         assert_eq!(a.flags.load(Relaxed), flag::WRITTEN | flag::ROCE);
         assert_eq!((a.state.load(Relaxed), a.send_depth.load(Relaxed)), (state::IDLE, 256));
         connect(&near, &far);
+        let roles = [&a, &b].map(|of| of.flags.load(Relaxed) & (flag::INITIATOR | flag::RESPONDER));
+        assert_eq!(roles, [flag::INITIATOR, flag::RESPONDER]);
         sends(&near, &far, 5);
+        let round_trip = near.qp.query().unwrap().round_trip.unwrap();
+        assert!(round_trip.shortest <= round_trip.recent && !round_trip.shortest.is_zero());
         assert_eq!([a.state.load(Relaxed), b.state.load(Relaxed)], [state::RTS; 2]);
         // The thread that pushes a completion publishes afterwards.
         until("counts", || (messages(&a), messages(&b)) == ([5, 0], [0, 5]));

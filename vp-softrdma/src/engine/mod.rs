@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
+use vp_api::state_page::layout::Waiting;
 use vp_api::{DeviceRef, LogLevel, Services, VpError, VpResult};
 
 use crate::fork::Ours;
@@ -189,6 +190,25 @@ impl Engine {
         if let Some(record) = self.record.get() {
             record.sleeps.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// A poll found no completion.
+    pub(crate) fn count_vain_poll(&self) {
+        if let Some(record) = self.record.get() {
+            record.count_vain_poll();
+        }
+    }
+
+    /// A thread of the consumer's asks to be notified.
+    pub(crate) fn count_arm(&self) {
+        if let Some(record) = self.record.get() {
+            record.arms.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A thread of the consumer's waits for completions, until the result is dropped.
+    pub(crate) fn count_waiting(&self) -> Option<Waiting<'_>> {
+        self.record.get().map(|record| record.wait())
     }
 
     /// The engine's own thread served so many streams.

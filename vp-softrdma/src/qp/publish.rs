@@ -37,6 +37,7 @@ impl Inner {
             (params.markers_tx, flag::MARKERS_SENT),
             (params.markers_rx, flag::MARKERS_RECEIVED),
             (params.role == Role::Initiator, flag::INITIATOR),
+            (params.role != Role::Initiator, flag::RESPONDER),
             (self.record.carrier == Carrier::Local, flag::LOCAL_STREAM),
         ];
         let flags = flags.iter().filter(|(has, _)| *has).fold(0, |all, (_, flag)| all | flag);

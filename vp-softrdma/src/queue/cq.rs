@@ -303,6 +303,10 @@ impl SoftCq {
         let popped = if found { self.pop(&mut out[passed..]) } else { 0 };
         match passed + popped {
             0 if self.ring.is_overrun() => Err(VpStatus::CqOverrun),
+            0 => {
+                self.engine.count_vain_poll();
+                Ok(0)
+            }
             all => Ok(all),
         }
     }
@@ -509,6 +513,7 @@ impl Cq for SoftCq {
         self.interrupts.check_alive()?;
         self.ring.arm(solicited_only);
         self.flush_all();
+        self.engine.count_arm();
         if self.handler.is_some() {
             self.engine.count_sleep();
             self.begin_events();
@@ -522,6 +527,7 @@ impl Cq for SoftCq {
         let ready = || self.ring.has_any() || self.ring.is_overrun();
         let done = || ready() || self.interrupts.interrupted_since(before);
         let mut slept = Slept::Woken;
+        let _waiting = self.engine.count_waiting();
         if !self.spin_before_sleep(spin, deadline, done) {
             // Waking a thread costs the sender time, so a thread that was woken spins before it sleeps
             // again: a peer's Reads and Writes complete nothing here, and each would cost a sleep.

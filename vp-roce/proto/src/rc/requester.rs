@@ -13,7 +13,7 @@ use super::congestion::Window;
 use super::host::{AtomicOp, Host};
 use super::outstanding::Outstanding;
 use super::request::{Completion, Post, PostError, Request, SendOp, Status};
-use super::round_trip::RoundTrip;
+use super::timing::{RoundTrip, Timing};
 use super::{RcConfig, Source, Stats, Transmit, packet};
 use crate::psn::Psn;
 use crate::wire::aeth::{Nak, Syndrome, rnr_time};
@@ -58,7 +58,6 @@ pub(super) struct Requester {
     went_back: Option<Psn>,
     /// When outstanding packets count as lost.
     lost_at: Option<u64>,
-    round_trip: RoundTrip,
     /// The peer had no receive: send nothing until then.
     paused_until: Option<u64>,
     failed: Option<Status>,
@@ -66,6 +65,7 @@ pub(super) struct Requester {
     failed_post: Option<Post>,
     /// A Read or an atomic waits for an earlier one.
     waits_for_reads: bool,
+    timing: Timing,
     pub(super) stats: Stats,
 }
 
@@ -91,11 +91,11 @@ impl Requester {
             unready_since: None,
             went_back: None,
             lost_at: None,
-            round_trip: RoundTrip::default(),
             paused_until: None,
             failed: None,
             failed_post: None,
             waits_for_reads: false,
+            timing: Timing::default(),
             stats: Stats::default(),
         })
     }
@@ -122,6 +122,10 @@ impl Requester {
 
     pub(super) const fn failed_post(&self) -> Option<Post> {
         self.failed_post
+    }
+
+    pub(super) const fn round_trip(&self) -> Option<RoundTrip> {
+        self.timing.known()
     }
 
     pub(super) fn deadline(&self) -> Option<u64> {
@@ -178,7 +182,8 @@ impl Requester {
         self.beyond += cost - unit;
         self.advance(&request, count);
         let last = psn.plus(count - 1);
-        if last.next().ahead_of(self.end) > 0 {
+        let is_new = last.next().ahead_of(self.end) > 0;
+        if is_new {
             self.end = last.next();
         }
         if request.wants_response() {
@@ -194,7 +199,9 @@ impl Requester {
         bth.ack_request = ends || packets <= 1 || self.unasked > window / 4;
         if bth.ack_request {
             self.unasked = 0;
-            self.round_trip.begin(psn, now);
+            if is_new {
+                self.timing.sent(psn, now);
+            }
         }
         Some(transmit)
     }
@@ -230,9 +237,11 @@ impl Requester {
                 self.acknowledgement(config, now, psn, syndrome);
             }
             (Operation::ReadResponse(_), _) => {
+                self.timing.replied(psn, now);
                 self.response(config, now, psn, packet.payload, host);
             }
             (Operation::AtomicAcknowledge, _) => {
+                self.timing.replied(psn, now);
                 let original = packet.headers.extended.original.unwrap_or_default();
                 self.response(config, now, psn, &original.to_ne_bytes(), host);
             }
@@ -242,7 +251,10 @@ impl Requester {
 
     fn acknowledgement(&mut self, config: &RcConfig, now: u64, psn: Psn, syndrome: Syndrome) {
         match syndrome {
-            Syndrome::Ack { .. } => self.acknowledge(config, now, psn.next()),
+            Syndrome::Ack { .. } => {
+                self.timing.replied(psn, now);
+                self.acknowledge(config, now, psn.next());
+            }
             Syndrome::Reserved(_) => {}
             refusal => {
                 self.acknowledge(config, now, psn);
@@ -364,7 +376,7 @@ impl Requester {
         (self.retries, self.rnr_retries, self.went_back) = (0, 0, None);
         (self.paused_until, self.unready_since) = (None, None);
         let unacknowledged = self.unacknowledged();
-        self.round_trip.progress(unacknowledged, now);
+        self.timing.progress();
         let under_way = self.end.ahead_of(unacknowledged) > 0;
         self.lost_at = self.next_time_out(config, now).filter(|_| under_way);
     }
@@ -394,14 +406,14 @@ impl Requester {
     }
 
     fn next_time_out(&self, config: &RcConfig, now: u64) -> Option<u64> {
-        self.round_trip.time_out(config).map(|after| now.saturating_add(after))
+        self.timing.time_out(config).map(|after| now.saturating_add(after))
     }
 
     fn go_back(&mut self) {
         let packet = self.queue.front().map_or(0, |head| head.done);
         self.cursor = Cursor { request: 0, packet };
         self.beyond = 0;
-        self.round_trip.repeat();
+        self.timing.repeats();
         self.reads.go_back();
     }
 
@@ -412,7 +424,7 @@ impl Requester {
             }
         } else if self.lost_at.is_some_and(|at| at <= now) {
             self.went_back = None;
-            match self.round_trip.expire(config) {
+            match self.timing.expire(config) {
                 true => self.repeat(config, now),
                 false => self.send_again(config, now),
             }
