@@ -377,7 +377,6 @@ fn refusal(operation: Operation, status: VpStatus, poster: &impl Poster) -> Erro
 #[cold]
 fn refusal_of(work: &Work<'_>, status: VpStatus, poster: &impl Poster) -> Error {
     match &work.kind {
-        // iWARP's peer refuses it, RoCE this end.
         Kind::Atomic { remote, .. } if status == VpStatus::InvalidWr && remote.addr % 8 != 0 => {
             let addr = remote.addr;
             Error::Argument(format!("an atomic at {addr:#x}, which is no multiple of 8 octets"))

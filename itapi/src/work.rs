@@ -250,15 +250,16 @@ impl<'a> Work<'a> {
         Self::new(Kind::Immediate { data, solicited: false }, Local::default())
     }
 
-    /// Fetch and add (`it_post_atomic`): adds to the 8 octets at `remote`, which are aligned to 8, else the peer ends the
-    /// connection; the original value arrives in `sink`, in this machine's octet order.
+    /// Fetch and add (`it_post_atomic`): adds to the 8 octets at `remote`, which begin at a multiple of 8, else
+    /// the post is refused; the original value arrives in `sink`, in this machine's octet order. With zero-based addresses
+    /// the offset is a multiple of 8, and the memory begins at one, else the peer ends the connection.
     pub fn fetch_add(remote: RemoteRange, add: u64, sink: impl Into<Local>) -> Self {
         let op = AtomicOp::FetchAdd { add, mask: 0 };
         Self::new(Kind::Atomic { remote, op }, Payload::Memory(sink.into()))
     }
 
-    /// Compare and swap (`it_post_atomic`) of the 8 octets at `remote`, which are aligned to 8; the original value
-    /// arrives in `sink`.
+    /// Compare and swap (`it_post_atomic`) of the 8 octets at `remote`, which begin at a multiple of 8 as those of
+    /// [`Work::fetch_add`]; the original value arrives in `sink`.
     pub fn compare_swap(
         remote: RemoteRange,
         compare: u64,

@@ -208,6 +208,10 @@ pub(crate) fn send(memory: &Memory, wr: &SendWr<'_>) -> Result<ibv_send_wr, VpSt
             rdma(remote.to, remote.stag);
             IBV_WR_RDMA_READ
         }
+        // Devices end the connection for it (InfiniBand volume 1, 9.4.5).
+        SendOp::Atomic { remote, .. } if !remote.to.is_multiple_of(8) => {
+            return Err(VpStatus::InvalidWr);
+        }
         SendOp::Atomic { remote, op } => {
             let (opcode, compare_add, swap) = atomic(op)?;
             out.wr = wr_union {

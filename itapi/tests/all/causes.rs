@@ -82,26 +82,37 @@ fn a_read_without_the_right_is_described_at_both_ends() {
     );
 }
 
+/// Memory that begins four octets behind a multiple of 8.
+#[derive(Debug)]
+struct Unaligned(Vec<u8>);
+
+impl AsMut<[u8]> for Unaligned {
+    fn as_mut(&mut self) -> &mut [u8] {
+        let begin = self.0.as_ptr().align_offset(8) + 4;
+        &mut self.0[begin..begin + 64]
+    }
+}
+
 // RFC 7306 8.2 [EXT-08]
 #[test]
 fn an_atomic_that_is_not_aligned_or_not_granted_is_described_at_both_ends() {
-    let add = |offset: u64| {
-        move |client: &Side, board: &Lmr| {
-            let mut remote = board.remote();
-            (remote.addr, remote.len) = (remote.addr + offset, 8);
-            client.ep.post(Work::fetch_add(remote, 2, client.pz.buffer(8).unwrap())).unwrap();
-        }
+    let add = |client: &Side, board: &Lmr| {
+        let mut remote = board.remote();
+        remote.len = 8;
+        client.ep.post(Work::fetch_add(remote, 2, client.pz.buffer(8).unwrap())).unwrap();
     };
+    // The offset is a multiple of 8, and the memory begins at none, which only the peer knows.
     let sides = pair();
-    let board = sides.1.pz.lmr(64).remote_atomic().register().unwrap();
+    let memory = Unaligned(vec![0; 80]);
+    let board = sides.1.pz.adopt(memory).remote_atomic().zero_based().register().unwrap();
     refused_by(
         sides,
         &board,
-        add(4),
+        add,
         "this end's atomic operation of 8 octets does not address a multiple of 8 octets",
         "the peer's atomic operation of 8 octets does not address a multiple of 8 octets",
     );
-    refused(add(0), "needs the right REMOTE_ATOMIC", "needs the right REMOTE_ATOMIC");
+    refused(add, "needs the right REMOTE_ATOMIC", "needs the right REMOTE_ATOMIC");
 }
 
 #[test]
@@ -261,16 +272,24 @@ fn a_post_that_the_state_forbids_names_the_state() {
     assert!(early.contains("the endpoint is connecting; wait until it is connected"), "{early}");
 }
 
-/// RoCE refuses it as it is posted.
+/// It is refused as it is posted, and the connection goes on.
 #[test]
-fn an_atomic_on_roce_that_is_not_aligned_is_called_so() {
-    let ia = Ia::builder().config(itapi::Config::default()).device("vp_roce").open().unwrap();
-    let (client, server) = (Side::new(&ia, |ep| ep), Side::new(&ia, |ep| ep));
-    connect(&ia, &client, &server);
-    let board = server.pz.lmr(64).remote_atomic().register().unwrap();
-    let mut remote = board.remote();
-    (remote.addr, remote.len) = (remote.addr + 4, 8);
-    let add = Work::fetch_add(remote, 2, client.pz.buffer(8).unwrap());
-    let error = client.ep.post(add).unwrap_err().to_string();
-    assert!(error.contains("which is no multiple of 8 octets"), "{error}");
+fn an_atomic_that_is_not_aligned_is_called_so_by_the_post() {
+    for device in ["vp_softrdma", "vp_roce"] {
+        let ia = Ia::builder().config(itapi::Config::default()).device(device).open().unwrap();
+        let (client, server) = (Side::new(&ia, |ep| ep), Side::new(&ia, |ep| ep));
+        connect(&ia, &client, &server);
+        let board = server.pz.lmr(64).remote_atomic().register().unwrap();
+        let add = |offset: u64| {
+            let mut remote = board.remote();
+            (remote.addr, remote.len) = (remote.addr + offset, 8);
+            client.ep.post(Work::fetch_add(remote, 2, client.pz.buffer(8).unwrap()))
+        };
+        for offset in [1, 4, 7] {
+            let error = add(offset).unwrap_err().to_string();
+            assert!(error.contains("which is no multiple of 8 octets"), "{device}: {error}");
+        }
+        add(8).unwrap();
+        client.evd.wait_success(HANG).unwrap();
+    }
 }

@@ -138,6 +138,12 @@ impl Host for View<'_> {
         allowed
     }
 
+    fn refuse_unaligned(&mut self, place: &Reth) {
+        let Reth { rkey, address, length: len } = *place;
+        let asked = Asked { access: Access::Atomic, rkey, address, len };
+        self.refuse(&asked, memory::AccessError::Unaligned);
+    }
+
     fn check(
         &mut self,
         rkey: u32,

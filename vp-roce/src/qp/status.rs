@@ -103,16 +103,17 @@ pub(crate) fn segment(
 
 /// Why this end refuses a request for its memory: the codes of RFC 5040 4.8.
 pub(crate) fn refusal(why: AccessError, refused: RefusedSegment) -> Terminate {
-    let code = match why {
-        AccessError::InvalidStag => 0,
-        AccessError::Bounds => 1,
-        AccessError::Access => 2,
-        AccessError::NotAssociated => 3,
-        AccessError::Wrap => 4,
-        AccessError::CannotInvalidate => 9,
-        AccessError::Unaligned => UNSPECIFIED,
+    let (etype, code) = match why {
+        AccessError::InvalidStag => (PROTECTION, 0),
+        AccessError::Bounds => (PROTECTION, 1),
+        AccessError::Access => (PROTECTION, 2),
+        AccessError::NotAssociated => (PROTECTION, 3),
+        AccessError::Wrap => (PROTECTION, 4),
+        AccessError::CannotInvalidate => (PROTECTION, 9),
+        // RFC 7306 8.2
+        AccessError::Unaligned => (OPERATION, 7),
     };
-    let mut terminate = Terminate::new(true, 0, PROTECTION, code);
+    let mut terminate = Terminate::new(true, 0, etype, code);
     terminate.refused = Some(refused);
     terminate
 }

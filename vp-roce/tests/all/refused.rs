@@ -1,10 +1,14 @@
 //! Requests for memory that this end refuses: both ends say which right is missing, and what grants it.
 
+use std::net::Ipv4Addr;
+
+use roce_proto::rc::{AtomicOp as Core, Post, SendOp as Request};
 use vp_api::*;
 use warpline_patience::until;
 
 use crate::alone::alone;
 use crate::end::{End, open};
+use crate::peer::{OURS, Peer};
 
 type Op = fn(Remote) -> SendOp;
 
@@ -71,5 +75,38 @@ fn memory_beyond_the_region_is_named() {
         let [here, there] = ends(Access::LOCAL | Access::REMOTE, beyond);
         assert!(there.contains("is beyond the region (registered 4,096 octets"), "{there}");
         assert!(here.contains("names memory that is not registered there"), "{here}");
+    });
+}
+
+// [IBRC-16]
+#[test]
+fn an_atomic_of_a_foreign_peer_that_is_not_aligned_is_called_so() {
+    alone("refused::an_atomic_of_a_foreign_peer_that_is_not_aligned_is_called_so", || {
+        let end = End::on(open(), 4096);
+        let to = end.listen("127.0.0.1:0");
+        let mut peer = Peer::new(Ipv4Addr::new(127, 0, 0, 3), to.ip());
+        let private = std::thread::scope(|scope| {
+            scope.spawn(|| end.accept());
+            peer.connect(to, OURS)
+        });
+        let rkey = u32::from_be_bytes(*private.first_chunk().unwrap());
+        let address = u64::from_be_bytes(*private[4..].first_chunk().unwrap());
+        // Our own core refuses another address.
+        let op = Request::Atomic { address, rkey, op: Core::FetchAdd { add: 1 } };
+        let now = peer.now();
+        let qp = peer.qp.as_mut().unwrap();
+        qp.post(Post { slot: 0, op, len: 8, solicited: false }).unwrap();
+        let mut transmit = qp.poll_transmit(now).unwrap();
+        transmit.headers.extended.atomic.as_mut().unwrap().address += 4;
+        let mut datagram = transmit.headers.emit().as_slice().to_vec();
+        peer.seal(&mut datagram);
+        peer.raw(&datagram);
+        until("the event of the end", || !end.events().is_empty());
+        let [AsyncEvent::TerminateSent(why)] = end.events()[..] else {
+            panic!("{:?}", end.events())
+        };
+        let text = why.to_string();
+        let says = "the peer's atomic operation of 8 octets at STag";
+        assert!(text.contains(says) && text.contains("does not address a multiple of 8"), "{text}");
     });
 }

@@ -144,7 +144,10 @@ impl SendRing {
                 self.make_room_for_locals()
             }
             // RDMAC 8.1.3.2: exactly one local buffer for Reads. [VERBS-19]
-            Data::Sgl(sgl) if single_sink => check(sgl.len() == 1, VpStatus::InvalidSgl),
+            Data::Sgl(sgl) if single_sink => {
+                check(sgl.len() == 1, VpStatus::InvalidSgl)?;
+                check(is_aligned(&wr.op), VpStatus::InvalidWr)
+            }
             Data::Sgl(sgl) => {
                 check_sgl(sgl, self.sges.max)?;
                 self.sges.make_room(sgl.len())
@@ -368,6 +371,13 @@ impl RecvRing {
         *self = new;
         Ok(())
     }
+}
+
+/// Whether the peer can execute it, if it is an atomic: the peer would end the connection (RFC 7306 5.1, InfiniBand
+/// volume 1, 9.4.5). Of zero-based memory this end knows only the offset. [EXT-08]
+#[inline]
+fn is_aligned(op: &SendOp) -> bool {
+    !matches!(op, SendOp::Atomic { remote, .. } if !remote.to.is_multiple_of(8))
 }
 
 #[inline]

@@ -61,6 +61,8 @@ pub trait Host {
     fn fail_receive(&mut self);
     /// Whether the peer may use this access, here to the memory that `place` names, through the queue pair at all.
     fn allows(&mut self, access: Access, place: &Reth) -> bool;
+    /// An atomic is refused because its address is no multiple of 8.
+    fn refuse_unaligned(&mut self, _place: &Reth) {}
     /// Whether `rkey` grants `access` to `len` octets at `address`. Not asked for 0 octets.
     fn check(
         &mut self,

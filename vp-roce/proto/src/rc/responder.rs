@@ -395,9 +395,11 @@ fn check_read(reth: &Reth, host: &mut impl Host) -> Result<(), Refusal> {
 fn atomic(operation: Operation, extended: &Extended, host: &mut impl Host) -> Result<u64, Refusal> {
     let request = extended.atomic.ok_or(INVALID)?;
     let (rkey, address) = (request.rkey, request.address);
-    check_allowed(Access::Atomic, &Reth { rkey, address, length: 8 }, host)?;
+    let place = Reth { rkey, address, length: 8 };
+    check_allowed(Access::Atomic, &place, host)?;
     // [IBRC-16]
     if address % 8 != 0 {
+        host.refuse_unaligned(&place);
         return Err(INVALID);
     }
     let op = match operation {
