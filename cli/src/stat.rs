@@ -144,7 +144,7 @@ fn connection(qp: &QueuePair) -> Value {
         "crc": qp.has(flag::CRC),
         "markers_sent": qp.has(flag::MARKERS_SENT),
         "markers_received": qp.has(flag::MARKERS_RECEIVED),
-        "initiator": qp.has(flag::INITIATOR),
+        "initiator": initiator(qp),
         "local_stream": qp.has(flag::LOCAL_STREAM),
         "why_tcp": qp.why_tcp,
         "qpn": qp.is_roce().then_some(qp.numbers().0),
@@ -169,6 +169,23 @@ fn connection(qp: &QueuePair) -> Value {
         "waited_for_receive": qp.waited_for_receive,
         "visits": qp.visits,
     })
+}
+
+/// Whether this end initiated the connection; `None`: it is not known, or neither end did, as with bring-up by path.
+fn initiator(qp: &QueuePair) -> Option<bool> {
+    match (qp.has(flag::INITIATOR), qp.has(flag::RESPONDER)) {
+        (false, false) => None,
+        (is, _) => Some(is),
+    }
+}
+
+/// Its name for people.
+pub(crate) fn role(qp: &QueuePair) -> &'static str {
+    match initiator(qp) {
+        Some(true) => "client",
+        Some(false) => "server",
+        None => "-",
+    }
 }
 
 /// `None`: the provider does not publish it.

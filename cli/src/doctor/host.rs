@@ -1,6 +1,7 @@
 //! Checks of this machine and this user: limits, kernel settings, configuration, devices. Only reads, and pings
 //! itself.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -61,11 +62,26 @@ fn page_directory() -> Finding {
         Err(why) => {
             let remedy = match &why {
                 place::Unusable::Mode(_) => format!("chmod 700 {shown}"),
-                place::Unusable::NoDirectory => format!("rm {shown}"),
-                _ => format!("remove {shown}, or set XDG_RUNTIME_DIR to another directory"),
+                // What another user owns is not ours to remove.
+                place::Unusable::NoDirectory if is_own(&path) => format!("rm {shown}"),
+                _ => another_directory(),
             };
             Finding::fail(check, format!("{shown} is not used: {why}"), remedy)
         }
+    }
+}
+
+/// Whether this user owns the file, or the link.
+pub(super) fn is_own(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|about| about.uid() == uid())
+}
+
+/// What to do where the directory is another user's: it may be in use, as after su(1), which keeps XDG_RUNTIME_DIR.
+fn another_directory() -> String {
+    let usual = format!("/run/user/{}", uid());
+    match Path::new(&usual).is_dir() {
+        true => format!("export XDG_RUNTIME_DIR={usual}"),
+        false => "unset XDG_RUNTIME_DIR, or set it to a directory of your own".to_owned(),
     }
 }
 

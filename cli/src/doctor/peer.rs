@@ -55,14 +55,29 @@ pub(super) fn findings(peer: &str, limit: Duration) -> CliResult<Vec<Finding>> {
         return Ok(vec![Finding::fail("reach", format!("{address}: {error}"), remedy)]);
     }
     let took = begin.elapsed().as_micros();
-    let mut all =
-        vec![Finding::ok("reach", format!("{address} accepts TCP connections, in {took} us"))];
-    let mut works = false;
+    let reach = format!("{address} accepts TCP connections, in {took} us");
+    let (mut all, mut works, mut silent) = (Vec::new(), false, 0);
     for way in WAYS {
-        let finding = start_up(address, way, limit);
+        let finding = match ask(address, way, limit) {
+            Ok(reply) => describe(way, reply),
+            Err(Unusable::Silent) => {
+                silent += 1;
+                avoid(way, Unusable::Silent.says(limit))
+            }
+            Err(why) => avoid(way, why.says(limit)),
+        };
         works |= finding.state == super::State::Ok;
         all.push(finding);
+        // Its system accepts connections, but its process does not run.
+        if silent == ENOUGH && all.len() == ENOUGH {
+            let says =
+                format!("{reach}, but replies to no start-up within {} s", limit.as_secs_f64());
+            let remedy = "at the peer, see whether the process is stopped or hangs: `warpline doctor` there names stopped \
+                          processes, `kill -CONT PID` continues one";
+            return Ok(vec![Finding::fail("peer", says, remedy)]);
+        }
     }
+    all.insert(0, Finding::ok("reach", reach));
     if !works {
         all.push(Finding::fail(
             "peer",
@@ -73,23 +88,37 @@ pub(super) fn findings(peer: &str, limit: Duration) -> CliResult<Vec<Finding>> {
     Ok(all)
 }
 
-fn start_up(address: SocketAddr, way: &Way, limit: Duration) -> Finding {
-    match ask(address, way, limit) {
-        Ok(reply) => describe(way, reply),
-        Err(why) => Finding::warn(way.name, why, "avoid it: `[policy.peers]` of the configuration"),
+/// So many first start-ups without a reply show that there is no reply to any.
+const ENOUGH: usize = 3;
+
+/// Why a start-up failed.
+enum Unusable {
+    /// There is no reply in time.
+    Silent,
+    Other(String),
+}
+
+impl Unusable {
+    fn says(self, limit: Duration) -> String {
+        match self {
+            Self::Silent => format!("no reply within {} s", limit.as_secs_f64()),
+            Self::Other(why) => why,
+        }
     }
 }
 
+fn avoid(way: &Way, why: String) -> Finding {
+    Finding::warn(way.name, why, "avoid it: `[policy.peers]` of the configuration")
+}
+
 /// Flags and revision of the reply.
-fn ask(address: SocketAddr, way: &Way, limit: Duration) -> Result<(u8, u8), String> {
+fn ask(address: SocketAddr, way: &Way, limit: Duration) -> Result<(u8, u8), Unusable> {
     let failure = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-            format!("no answer within {} s", limit.as_secs_f64())
-        }
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => Unusable::Silent,
         std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset => {
-            "the peer closes the connection".to_owned()
+            Unusable::Other("the peer closes the connection".to_owned())
         }
-        _ => error.to_string(),
+        _ => Unusable::Other(error.to_string()),
     };
     let mut stream = TcpStream::connect_timeout(&address, limit).map_err(failure)?;
     stream.set_read_timeout(Some(limit)).map_err(failure)?;
@@ -103,7 +132,7 @@ fn ask(address: SocketAddr, way: &Way, limit: Duration) -> Result<(u8, u8), Stri
     let mut reply = [0; 20];
     stream.read_exact(&mut reply).map_err(failure)?;
     if &reply[..16] != b"MPA ID Rep Frame" {
-        return Err("what answers there does not speak MPA".into());
+        return Err(Unusable::Other("what replies there does not speak MPA".into()));
     }
     Ok((reply[16], reply[17]))
 }

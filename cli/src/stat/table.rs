@@ -6,6 +6,7 @@ use state_page::read::QueuePair;
 use super::pages::{Seen, Snapshot};
 use super::program::called;
 use super::rates::{Earlier, Rate};
+use super::role;
 use crate::output::{count, table};
 
 /// Most connections that are printed of one process; there may be thousands.
@@ -56,10 +57,22 @@ fn process(seen: &Seen, earlier: &Earlier<'_>) -> Vec<String> {
 
 fn connections(seen: &Seen, earlier: &Earlier<'_>) -> String {
     let (of, page) = (&seen.page.process, &seen.page);
-    let mut rows =
-        vec![cells(["peer", "QP", "state", "in", "out", "messages/s", "SQ", "RQ", "stalls/s"])];
+    let mut rows = vec![cells([
+        "peer",
+        "QP",
+        "state",
+        "in",
+        "out",
+        "messages/s",
+        "SQ",
+        "RQ",
+        "stalls/s",
+        "role",
+    ])];
     for qp in page.queue_pairs.iter().take(MOST) {
-        rows.push(connection(qp, earlier.rate(seen, qp)));
+        let mut row = connection(qp, earlier.rate(seen, qp));
+        row.push(role(qp).to_owned());
+        rows.push(row);
     }
     let name = called(format!("{} {}", of.pid, of.exe), &seen.arguments, LINE);
     let mut out = format!("\n{name}\n{}", table(&rows));

@@ -122,6 +122,51 @@ fn a_server_is_told_from_its_client_by_arguments() {
 }
 
 #[test]
+fn a_server_is_told_from_its_client_by_its_role() {
+    let runtime = Runtime::new();
+    for (device, address) in [("vp_softrdma", "127.0.0.1:0"), ("vp_roce", "127.0.0.77:0")] {
+        let serving = format!("--serve={address}");
+        let mut server = runtime.start(&["ping", &serving, "--device", device]);
+        let line = line_with(&mut server.stdout(), |line| line.contains(" at "));
+        let address = line.rsplit(' ').next().unwrap();
+        let mut client =
+            runtime.start(&["ping", address, "-i", "3600", "-c", "2", "--device", device]);
+        line_with(&mut client.stdout(), |line| line.contains("time="));
+        let all = runtime.json(&["stat", "--json"]);
+        let initiator = |pid| &connection(&all, pid)["initiator"];
+        assert_eq!((initiator(client.id()), initiator(server.id())), (&json!(true), &json!(false)));
+        for (pid, role) in [(client.id(), "client"), (server.id(), "server")] {
+            let (_, out, _) = runtime.run(&["stat", &pid.to_string()]);
+            let row = out.lines().last().unwrap();
+            assert!(row.contains("RTS") && row.ends_with(role), "{out}");
+        }
+    }
+}
+
+#[test]
+fn the_doctor_names_stopped_processes_and_what_continues_them() {
+    let runtime = Runtime::new();
+    let (server, _client, address) = runtime.pair();
+    let finding = || {
+        let (_, out, _) = runtime.run(&["doctor", "--json"]);
+        let all: Value = serde_json::from_str(&out).unwrap();
+        let found = all["findings"].as_array().unwrap().iter();
+        found.filter(|of| of["check"] == "processes").cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(finding()[0]["state"], "ok");
+    let pid = rustix::process::Pid::from_raw(server.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let found = finding();
+    assert_eq!((found.len(), &found[0]["state"]), (1, &json!("warn")), "{found:?}");
+    assert_eq!(found[0]["remedy"], format!("kill -CONT {}", server.id()));
+    // Its system accepts connections.
+    let (status, out, _) = runtime.run(&["doctor", &address, "--limit", "0.2"]);
+    assert_eq!(status, Some(1), "{out}");
+    assert!(out.contains("fail  peer") && out.contains("kill -CONT"), "{out}");
+    assert!(!out.contains("ok ") && !out.contains("avoid it"), "{out}");
+}
+
+#[test]
 fn a_stopped_process_that_is_asked_is_named() {
     let runtime = Runtime::new();
     let (server, _client, _) = runtime.pair();

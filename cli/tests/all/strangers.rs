@@ -203,3 +203,42 @@ fn a_response_that_trickles_ends_the_wait() {
     assert!(status == Some(1) && error.contains("does not respond"), "{error}");
     trickles.join().unwrap();
 }
+
+/// As after su(1): root's XDG_RUNTIME_DIR is that of another user, whose processes run.
+#[test]
+fn the_doctor_does_not_advise_to_remove_what_another_user_owns() {
+    let Some(host) = Host::new("doctor in another user's runtime directory") else { return };
+    let server = host.server();
+    let user = host.open.join("user");
+    fs::create_dir(&user).unwrap();
+    fs::rename(&host.pages, user.join("warpline")).unwrap();
+    chown(&user, Some(NOBODY), None).unwrap();
+    let mut doctor = host.command(0, &["doctor", "--json"]);
+    let output = doctor.env("XDG_RUNTIME_DIR", &user).output().unwrap();
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = all["findings"].as_array().unwrap().iter();
+    let found: Vec<_> = found.filter(|of| of["state"] != "ok").collect();
+    let pages = found.iter().find(|of| of["check"] == "state pages").unwrap();
+    assert!(pages["remedy"].as_str().unwrap().contains("XDG_RUNTIME_DIR"), "{found:#?}");
+    for one in found {
+        let remedy = one["remedy"].as_str().unwrap();
+        assert!(!remedy.starts_with("rm") && !remedy.contains("remove"), "{one:#}");
+    }
+    // A link in a directory of ours, and what it leads to is theirs.
+    let own = host.open.join("own");
+    fs::create_dir(&own).unwrap();
+    symlink(user.join("warpline"), own.join("warpline")).unwrap();
+    rustix::fs::chownat(
+        CWD,
+        own.join("warpline"),
+        Some(rustix::fs::Uid::from_raw(NOBODY)),
+        None,
+        rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+    )
+    .unwrap();
+    let mut doctor = host.command(0, &["doctor"]);
+    let output = doctor.env("XDG_RUNTIME_DIR", &own).output().unwrap();
+    let out = text(&output.stdout);
+    assert!(out.contains("fail  state pages") && !out.contains("try rm"), "{out}");
+    drop(server);
+}
