@@ -7,6 +7,8 @@ mod ask;
 mod causes;
 mod evidence;
 mod find;
+mod glance;
+mod peer;
 mod processor;
 mod watch;
 
@@ -21,7 +23,7 @@ pub(crate) use args::ExplainArgs;
 use crate::error::CliResult;
 use crate::signals;
 use crate::stat::pages::Seen;
-use causes::{LEAST, Verdict, verdicts};
+use causes::{LEAST, Verdict, unknown, verdicts};
 use evidence::Evidence;
 
 /// Samples, and prints the causes.
@@ -63,8 +65,14 @@ fn json(of: &Evidence, verdicts: &[Verdict]) -> Value {
         "without_processor": of.starved,
         "causes": verdicts.iter().map(cause).collect::<Vec<_>>(),
         "figures": figures.collect::<Map<String, Value>>(),
-        "notes": of.notes,
+        "peer": of.peer.as_ref().map(|peer| peer.pid),
+        "notes": notes(of),
     })
+}
+
+/// What the reader should know besides.
+fn notes(of: &Evidence) -> Vec<String> {
+    of.notes.iter().cloned().chain(unknown(of)).collect()
 }
 
 /// For people: the connection, then what was found.
@@ -86,6 +94,27 @@ fn findings(of: &Evidence, verdicts: &[Verdict]) -> String {
             text += &format!("   {name:<22} {value}\n");
         }
     }
-    of.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
+    notes(of).iter().for_each(|note| text += &format!("note: {note}\n"));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_cause_the_figures_are_listed_and_what_is_not_known_is_said() {
+        let samples = evidence::Samples { taken: 10, sq_empty: 10, ..Default::default() };
+        let of =
+            Evidence { connected: true, seconds: 1.0, samples, arms: 1, ..Evidence::default() };
+        let verdicts = verdicts(&of);
+        let text = findings(&of, &verdicts);
+        assert!(verdicts.is_empty(), "{text}");
+        assert!(text.contains("no cause has 20 % of the time; the figures:"), "{text}");
+        assert!(text.contains("send queue empty"), "{text}");
+        assert!(text.contains("or waits for its peer is not known here"), "{text}");
+        let seen = peer::Peer { pid: 7, stopped: 1.0, ..peer::Peer::default() };
+        let of = Evidence { peer: Some(seen), ..of };
+        assert!(unknown(&of).is_none());
+    }
 }

@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
-use ual::observe::questions::{Question, QueuePairs, Tcp, Verbs};
+use ual::observe::questions::{Question, QueuePairs, RoundTrip, Tcp, Verbs};
 
 use crate::stat::pages::Seen;
 
 /// The response, or the reason why there is none.
 fn ask<T: DeserializeOwned>(seen: &Seen, question: &Question) -> Result<T, String> {
-    crate::ask::ask(seen, question, None).map_err(|why| format!("{why}; TCP is not judged"))
+    crate::ask::ask(seen, question, None).map_err(|why| format!("{why}; the path is not judged"))
 }
 
-/// What TCP reports of the connection of a queue pair; `None`: nothing, as it is none over TCP.
-pub(super) fn tcp(seen: &Seen, device: u32, qp: u32) -> Result<Option<Tcp>, String> {
+/// What TCP reports of the connection of a queue pair, or round trips of one that is not over TCP.
+pub(super) fn path(
+    seen: &Seen,
+    device: u32,
+    qp: u32,
+) -> Result<(Option<Tcp>, Option<RoundTrip>), String> {
     let of: QueuePairs = ask(seen, &Question::QueuePair { device, qp })?;
-    Ok(of.queue_pairs.first().and_then(|of| of.tcp))
+    Ok(of.queue_pairs.first().map_or((None, None), |of| (of.tcp, of.round_trip)))
 }
 
 /// What a `stats` wrapper has counted of each verb so far, over all adapters.

@@ -6,6 +6,9 @@ mod local;
 mod peer;
 mod queue;
 mod roce;
+mod waits;
+
+pub(super) use waits::unknown;
 
 use super::evidence::Evidence;
 
@@ -15,6 +18,8 @@ pub(super) const LEAST: f64 = 0.2;
 /// Why a connection is not faster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
+    Stopped,
+    WaitsForPeer,
     NothingToSend,
     Depth,
     SmallMessages,
@@ -23,6 +28,7 @@ pub(crate) enum Cause {
     ReceiverProcessor,
     Socket,
     Network,
+    FullPath,
     PeerSilent,
     Refused,
     Framing,
@@ -30,12 +36,15 @@ pub(crate) enum Cause {
     EngineOnly,
     SameHostOverTcp,
     Program,
+    Limit,
 }
 
 impl Cause {
     /// Its name; part of the contract of `--json`.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Stopped => "stopped process",
+            Self::WaitsForPeer => "waits for its peer",
             Self::NothingToSend => "nothing to send",
             Self::Depth => "depth",
             Self::SmallMessages => "small messages",
@@ -44,6 +53,7 @@ impl Cause {
             Self::ReceiverProcessor => "receiver's processor",
             Self::Socket => "socket",
             Self::Network => "network",
+            Self::FullPath => "full path",
             Self::PeerSilent => "silent peer",
             Self::Refused => "refused request",
             Self::Framing => "CRC or FPDU size",
@@ -51,6 +61,7 @@ impl Cause {
             Self::EngineOnly => "engine only",
             Self::SameHostOverTcp => "same host over TCP",
             Self::Program => "the program",
+            Self::Limit => "processor's limit",
         }
     }
 }
@@ -74,9 +85,12 @@ type Judge = (Cause, fn(&Evidence) -> Shown);
 
 /// The most certain ones first: of equal shares these are named first.
 const CAUSES: &[Judge] = &[
+    (Cause::Stopped, waits::stopped),
     (Cause::ReceiverApplication, peer::application),
     (Cause::ReceiverProcessor, peer::processor),
     (Cause::Network, peer::network),
+    (Cause::FullPath, peer::full),
+    (Cause::WaitsForPeer, waits::peer),
     (Cause::Socket, peer::socket),
     (Cause::Ord, queue::ord),
     (Cause::Depth, queue::depth),
@@ -86,17 +100,22 @@ const CAUSES: &[Judge] = &[
     (Cause::SameHostOverTcp, local::same_host),
     (Cause::SmallMessages, local::small_messages),
     (Cause::Framing, local::framing),
+    (Cause::Limit, waits::limit),
     (Cause::NothingToSend, queue::nothing_to_send),
 ];
 
 /// Those that are judged on RoCE: not those of TCP and FPDUs, nor those whose figures are only counted for iWARP.
 const ON_ROCE: &[Judge] = &[
+    (Cause::Stopped, waits::stopped),
     (Cause::Refused, roce::refused),
     (Cause::ReceiverApplication, roce::application),
     (Cause::PeerSilent, roce::silent),
     (Cause::Network, roce::network),
+    (Cause::FullPath, roce::full),
+    (Cause::WaitsForPeer, waits::peer),
     (Cause::Ord, queue::ord),
     (Cause::Program, queue::program),
+    (Cause::Limit, waits::limit),
     (Cause::NothingToSend, queue::nothing_to_send),
 ];
 

@@ -2,8 +2,10 @@
 
 use state_page::layout::{flag, state};
 use state_page::read::QueuePair;
-use ual::observe::questions::Tcp;
+use ual::observe::questions::{RoundTrip, Tcp};
 
+use super::glance::Glance;
+use super::peer::Peer;
 use super::processor::Processor;
 use super::watch::Moment;
 
@@ -48,17 +50,28 @@ pub(crate) struct Samples {
     pub(crate) moved: u64,
     /// Requests were outstanding, and none was completed since the sample before.
     pub(crate) stuck: u64,
+    /// Requests were outstanding, and nothing had moved.
+    pub(crate) frozen: u64,
+    /// None was outstanding, and a thread waited for completions, or polled and found none.
+    pub(crate) looking: u64,
+    /// The process was stopped.
+    pub(crate) stopped: u64,
 }
 
 impl Samples {
-    pub(super) fn add(&mut self, before: &QueuePair, now: &QueuePair) {
+    pub(super) fn add(&mut self, before: &QueuePair, now: &QueuePair, glance: Glance) {
         self.taken += 1;
         self.sq_empty += u64::from(now.sends_outstanding == 0);
         self.sq_full += u64::from(now.sends_outstanding >= now.send_depth.max(1));
         self.rq_empty += u64::from(now.recv_depth > 0 && now.recvs_posted == 0);
         self.moved += u64::from(now.visits != before.visits);
         let completed = now.messages_sent != before.messages_sent;
-        self.stuck += u64::from(now.sends_outstanding > 0 && !completed);
+        let outstanding = now.sends_outstanding > 0;
+        self.stuck += u64::from(outstanding && !completed);
+        let frozen = outstanding && now.visits == before.visits && !glance.stopped;
+        self.frozen += u64::from(frozen);
+        self.looking += u64::from(!outstanding && glance.looking);
+        self.stopped += u64::from(glance.stopped);
     }
 }
 
@@ -90,6 +103,10 @@ pub(crate) struct Evidence {
     pub(crate) sleeps: u64,
     /// Likewise.
     pub(crate) engine_served: u64,
+    /// Likewise: polls that found no completion.
+    pub(crate) vain_polls: u64,
+    /// Times that the program asked to be notified of completions, since its adapter was opened.
+    pub(crate) arms: u64,
     pub(crate) send_depth: u32,
     pub(crate) recv_depth: u32,
     pub(crate) ord: u32,
@@ -111,6 +128,9 @@ pub(crate) struct Evidence {
     pub(crate) terminate: Option<(bool, u8, u8, u8)>,
     pub(crate) connected: bool,
     pub(crate) tcp: Option<Tcp>,
+    pub(crate) round_trip: Option<RoundTrip>,
+    /// The process at the other end.
+    pub(crate) peer: Option<Peer>,
     pub(crate) verbs: Option<Verbs>,
     pub(crate) processor: Option<Processor>,
     /// The share of the time in which the busiest thread was ready to run and had no processor.
@@ -173,6 +193,8 @@ impl Evidence {
             visits,
             sleeps: of_adapter(begin.sleeps, end.sleeps),
             engine_served: of_adapter(begin.engine_served, end.engine_served),
+            vain_polls: of_adapter(begin.vain_polls, end.vain_polls),
+            arms: end.arms,
             send_depth: b.send_depth,
             recv_depth: b.recv_depth,
             ord: b.ord(),
@@ -189,6 +211,8 @@ impl Evidence {
             terminate: if b.is_roce() { None } else { terminate(b.terminate) },
             connected: b.state == state::RTS,
             tcp: end.tcp.zip(begin.tcp).map(|(end, begin)| between(begin, end)),
+            round_trip: end.round_trip,
+            peer: None,
             verbs,
             processor,
             starved,
@@ -228,12 +252,18 @@ impl Evidence {
             all.push(("visits", per_second(self.visits)));
             all.push(("visits by the engine", per_second(self.engine_served)));
         }
+        all.push(("polls in vain", per_second(self.vain_polls)));
+        all.push(("waits for messages", samples(self.samples.looking)));
         all.push(("send queue empty", samples(self.samples.sq_empty)));
         all.push(("send queue full", samples(self.samples.sq_full)));
         all.push(("depths", format!("{} and {}", self.send_depth, self.recv_depth)));
         if let Some(of) = &self.processor {
             all.push(("busiest thread ran", share(of.ran)));
             all.push(("and was ready to run", share(of.waited)));
+        }
+        if let Some(of) = &self.round_trip {
+            all.push(("round trip", format!("{} us", of.recent_us)));
+            all.push(("shortest round trip", format!("{} us", of.shortest_us)));
         }
         if let Some(tcp) = &self.tcp {
             let time = |us: u64| share(us as f64 / 1e6);

@@ -8,7 +8,12 @@ use super::args::Which;
 use crate::error::{CliError, CliResult, Exit};
 use crate::stat::absent;
 use crate::stat::id::Id;
-use crate::stat::pages::{Seen, Snapshot, directory};
+use crate::stat::pages::{Seen, Snapshot, directory, uid};
+
+/// Whether this user sees the pages of all users.
+pub(super) fn sees_all() -> bool {
+    uid() == 0
+}
 
 /// The pages of the process; it has several if it has several copies of the library.
 pub(super) fn pages(which: Which) -> CliResult<Vec<Seen>> {

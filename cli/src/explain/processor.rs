@@ -10,7 +10,9 @@ pub(super) struct Threads(BTreeMap<u32, (u64, u64)>);
 /// Processor time between two moments, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Processor {
-    /// What the busiest thread ran.
+    /// The busiest thread.
+    pub(crate) thread: u32,
+    /// What it ran.
     pub(crate) ran: f64,
     /// How long that thread was ready to run and waited for a processor.
     pub(crate) waited: f64,
@@ -38,7 +40,8 @@ impl Threads {
         let since = |(id, (ran, waited)): (&u32, &(u64, u64))| {
             let (ran_before, waited_before) = before.0.get(id).copied().unwrap_or_default();
             let seconds = |now: u64, before: u64| now.saturating_sub(before) as f64 / 1e9;
-            Processor { ran: seconds(*ran, ran_before), waited: seconds(*waited, waited_before) }
+            let (ran, waited) = (seconds(*ran, ran_before), seconds(*waited, waited_before));
+            Processor { thread: *id, ran, waited }
         };
         let busy = |of: &Processor| of.ran + of.waited;
         let all = self.0.iter().map(since);

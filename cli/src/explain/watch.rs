@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use state_page::layout::state;
 use state_page::read::QueuePair;
-use ual::observe::questions::Tcp;
+use ual::observe::questions::{RoundTrip, Tcp};
 
 use super::args::{ExplainArgs, Which};
 use super::ask::{self, VerbCounts};
 use super::evidence::{Evidence, Samples};
 use super::find::{self, Chosen};
+use super::glance::Glance;
+use super::peer::Watched;
 use super::processor::Threads;
 use crate::error::CliResult;
 use crate::signals;
@@ -37,6 +39,7 @@ pub(super) fn watch_one(which: Which, seen: Seen, qp: QueuePair, seconds: Durati
     let mut samples = Samples::default();
     let mut last = begin.clone();
     last.notes.clear();
+    let (mut glance, mut peer) = (Glance::default(), Watched::find(&last.queue_pair));
     let (began, mut pause) = (Instant::now(), STEP);
     while began.elapsed() < seconds && !signals::caught() {
         std::thread::sleep(pause);
@@ -47,7 +50,11 @@ pub(super) fn watch_one(which: Which, seen: Seen, qp: QueuePair, seconds: Durati
             last.notes.push("the connection or its process has ended meanwhile".to_owned());
             break;
         };
-        samples.add(&last.queue_pair, &now);
+        glance = Glance::take(glance, &seen, &now, || chosen.again(which));
+        if let Some(peer) = &mut peer {
+            peer.sample();
+        }
+        samples.add(&last.queue_pair, &now, glance);
         let ended = now.state != state::RTS;
         last.sample(&seen, now);
         // What has ended does not change any more.
@@ -56,7 +63,7 @@ pub(super) fn watch_one(which: Which, seen: Seen, qp: QueuePair, seconds: Durati
         }
     }
     last.ask(&seen);
-    Evidence::between(&begin, &last, samples)
+    Evidence { peer: peer.map(Watched::end), ..Evidence::between(&begin, &last, samples) }
 }
 
 /// One moment of a connection.
@@ -71,7 +78,10 @@ pub(super) struct Moment {
     /// Of its adapter.
     pub(super) sleeps: u64,
     pub(super) engine_served: u64,
+    pub(super) vain_polls: u64,
+    pub(super) arms: u64,
     pub(super) tcp: Option<Tcp>,
+    pub(super) round_trip: Option<RoundTrip>,
     pub(super) verbs: Option<VerbCounts>,
     pub(super) threads: Option<Threads>,
     pub(super) notes: Vec<String>,
@@ -87,7 +97,10 @@ impl Moment {
             visits: 0,
             sleeps: 0,
             engine_served: 0,
+            vain_polls: 0,
+            arms: 0,
             tcp: None,
+            round_trip: None,
             verbs: None,
             threads: None,
             notes: Vec::new(),
@@ -105,20 +118,16 @@ impl Moment {
         let mut devices = seen.page.devices.iter();
         if let Some((_, device)) = devices.find(|(index, _)| *index == queue_pair.device) {
             (self.sleeps, self.engine_served) = (device.sleeps, device.engine_served);
+            (self.vain_polls, self.arms) = (device.vain_polls, device.arms);
         }
         self.queue_pair = queue_pair;
         self.at = Instant::now();
     }
 
     fn ask(&mut self, seen: &Seen) {
-        // Only SoftRDMA's have figures of TCP.
-        let tcp = match self.queue_pair.is_roce() {
-            true => Ok(None),
-            false => ask::tcp(seen, self.queue_pair.device, self.queue_pair.qp),
-        };
-        match tcp {
-            Ok(tcp) => {
-                self.tcp = tcp;
+        match ask::path(seen, self.queue_pair.device, self.queue_pair.qp) {
+            Ok((tcp, round_trip)) => {
+                (self.tcp, self.round_trip) = (tcp, round_trip);
                 self.verbs = ask::verbs(seen);
             }
             Err(why) => self.notes.push(why),

@@ -3,8 +3,9 @@
 
 mod ends;
 pub(crate) mod load;
+mod operator;
+mod peers;
 
-use crate::support::Running;
 use ends::{Ends, Net, Path};
 use load::{Load, Manner, Op, STREAM, Serve};
 
@@ -26,11 +27,6 @@ fn both(cause: &str, makes: impl FnOnce() -> Option<Ends>, control: impl FnOnce(
 fn ends(test: &str, path: Path, config: &str, serve: Serve, load: Load) -> Option<Ends> {
     let net = Net::two(test, 9000, path)?;
     Some(Ends::start(net, config, &[], serve, load))
-}
-
-fn stop(process: &Running) {
-    let pid = rustix::process::Pid::from_raw(process.id() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
 }
 
 #[test]
@@ -94,7 +90,7 @@ fn a_stopped_receiver() {
     let test = "explain receiver's processor";
     let stopped = || {
         let ends = ends(test, Path::Plain, "", PARKS, STREAM)?;
-        stop(&ends.server);
+        Ends::stop(&ends.server);
         Some(ends)
     };
     both("receiver's processor", stopped, || ends(test, Path::Narrow, "", PARKS, STREAM));
@@ -175,17 +171,14 @@ fn the_program_and_not_the_library() {
 }
 
 #[test]
-fn figures_without_a_cause_and_the_other_end() {
-    let test = "explain without a cause";
+fn figures_are_beside_the_causes() {
+    let test = "explain with its figures";
     let reads = Load { op: Op::Read, ..STREAM };
     let Some(ends) = ends(test, Path::Narrow, "", PARKS, reads) else { return };
-    let (causes, all) = ends.explain(ends.client.id());
-    assert!(causes.is_empty() && all["figures"]["round trip"].is_string(), "{all:#}");
-    let (status, out, error) =
-        ends.run(&["explain", &ends.client.id().to_string(), "--seconds", "0.2"]);
-    assert_eq!(status, Some(0), "{error}");
-    assert!(out.contains("no cause has 20 % of the time; the figures:"), "{out}");
-    assert!(out.contains("send queue empty"), "{out}");
+    let (_, all) = ends.explain(ends.client.id());
+    assert!(all["figures"]["round trip"].is_string(), "{all:#}");
+    assert!(all["figures"]["polls in vain"].is_string(), "{all:#}");
+    assert_eq!(all["peer"], ends.server.id(), "{all:#}");
 }
 
 #[test]
@@ -206,7 +199,7 @@ fn wrong_calls_are_explained() {
     let page = |pid: u32| ends.directory().join(format!("{pid}.state"));
     let (server, client) = (page(ends.server.id()), page(pid));
     // Stopped, because its next access to the page would end it.
-    stop(&ends.server);
+    Ends::stop(&ends.server);
     std::fs::write(&server, "").unwrap();
     let (_, _, error) = ends.run(&["explain", &ends.server.id().to_string()]);
     assert!(error.contains("cannot be used") && error.contains("state page"), "{error}");

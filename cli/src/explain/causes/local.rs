@@ -116,6 +116,8 @@ mod tests {
             octets_sent: 1442 * fpdus_sent,
             messages_sent: fpdus_sent / 45,
             send_calls: fpdus_sent / 40,
+            visits: fpdus_sent / 40,
+            vain_polls: 1_000_000,
             tcp: Some(tcp),
             processor: Some(Processor { ran: 1.0, ..Processor::default() }),
             ..Evidence::default()

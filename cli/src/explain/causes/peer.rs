@@ -1,5 +1,6 @@
 //! Causes at the peer, on the path to it, and in the socket between: what TCP and the Terminate report. Pure.
 
+use super::waits::MANY;
 use super::{Shown, part, percent};
 use crate::explain::evidence::Evidence;
 
@@ -26,13 +27,59 @@ pub(super) fn processor(of: &Evidence) -> Shown {
     let tcp = of.tcp?;
     let share = tcp.rwnd_limited_us as f64 / 1e6 / of.seconds;
     let shows = format!("the peer's TCP window was closed for {} of the time", percent(share));
+    if is_queued(of) {
+        return None;
+    }
+    if let Some((fault, remedy)) = of.peer.as_ref().and_then(|peer| peer.fault(of.seconds)) {
+        return Some((share, format!("{shows}; {fault}"), remedy));
+    }
     let remedy = "see `warpline explain` at the peer; it should poll more often, or on another processor; \
                   a stopped process reads nothing";
     Some((share, shows, remedy.into()))
 }
 
+/// By how much a round trip on a full path exceeds the shortest one: as a multiple, and in seconds.
+const TIMES: f64 = 4.0;
+const QUEUED: f64 = 1e-3;
+
+/// The share of a round trip that packets wait in queues on the path, if it is far above the shortest.
+pub(super) fn queued(of: &Evidence) -> Option<(f64, f64, f64)> {
+    let (recent, shortest) = of.trips()?;
+    let is_far = recent > TIMES * shortest && recent > shortest + QUEUED;
+    let is_far = is_far && of.on_path() > MANY;
+    is_far.then(|| (1.0 - shortest / recent, recent, shortest))
+}
+
+/// Most of the time octets wait on the path: then a window or a buffer that is used up is no cause.
+fn is_queued(of: &Evidence) -> bool {
+    full(of).is_some_and(|(share, ..)| share > 0.5)
+}
+
+pub(super) fn full(of: &Evidence) -> Shown {
+    let tcp = of.tcp.filter(|tcp| 2 * tcp.rtt_variation_us < tcp.rtt_us)?;
+    let (queued, recent, shortest) = queued(of)?;
+    let busy = (tcp.busy_us as f64 / 1e6 / of.seconds).min(1.0);
+    Some((busy * queued, path_is_full(of, recent, shortest, busy), FULL.into()))
+}
+
+/// What to do about a full path.
+pub(super) const FULL: &str =
+    "a faster path; see what else uses it (ip -s link, tc -s qdisc at each hop)";
+
+/// The figures.
+pub(super) fn path_is_full(of: &Evidence, recent: f64, shortest: f64, busy: f64) -> String {
+    let octets = of.octets_sent.max(of.octets_received) as f64 / of.seconds;
+    format!(
+        "the path carries {octets:.0} B/s: octets were under way for {} of the time, and a round trip takes {:.0} us, the \
+         shortest {:.0} us",
+        percent(busy),
+        1e6 * recent,
+        1e6 * shortest
+    )
+}
+
 pub(super) fn socket(of: &Evidence) -> Shown {
-    let tcp = of.tcp?;
+    let tcp = of.tcp.filter(|_| !is_queued(of))?;
     let share = tcp.sndbuf_limited_us as f64 / 1e6 / of.seconds;
     let shows = format!(
         "TCP waited for this end's send buffer for {} of the time; the socket was full {} times",

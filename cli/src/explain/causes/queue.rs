@@ -2,14 +2,14 @@
 
 use ual::observe::questions::Tcp;
 
-use super::{Shown, part, percent};
+use super::{Shown, part, percent, waits};
 use crate::explain::evidence::Evidence;
 use crate::output::count;
 
 /// By how much a round trip may exceed the shortest one without a queue on the path, in seconds.
 const QUEUED: f64 = 1e-3;
 /// The time that it may take to post and send a message, in seconds.
-const POSTING: f64 = 200e-6;
+pub(super) const POSTING: f64 = 200e-6;
 
 impl Evidence {
     /// The share of the samples in which the send queue was empty.
@@ -18,12 +18,15 @@ impl Evidence {
     }
 
     /// The share of the time in which this end had nothing under way.
-    fn idle(&self) -> f64 {
-        self.empty().min(1.0 - self.busy())
+    pub(super) fn idle(&self) -> f64 {
+        // Without TCP a request leaves the queue when the peer, or its ring, has it.
+        let over_tcp = self.tcp.is_some() && !self.local_stream;
+        let carries = self.is_passive() || over_tcp && self.on_path() > waits::MANY;
+        self.empty().min(1.0 - if carries { self.busy() } else { 0.0 })
     }
 
     /// This end only receives, or responds to the peer's RDMA Reads.
-    fn is_passive(&self) -> bool {
+    pub(super) fn is_passive(&self) -> bool {
         self.messages_sent < self.messages_received / 4
             || self.messages_sent == 0 && self.responses_sent > 0
     }
@@ -37,11 +40,13 @@ impl Evidence {
 }
 
 pub(super) fn nothing_to_send(of: &Evidence) -> Shown {
-    if !of.connected || of.is_passive() || of.waited_for_receive > 0 {
+    let other = of.waited_for_receive > 0 || of.computes() || of.is_unknown();
+    if !of.connected || of.is_passive() || other {
         return None;
     }
     // Other causes of the same idle time are subtracted.
-    let idle = of.idle() - of.asleep() - of.outside().unwrap_or(0.0);
+    let others = of.asleep() + of.outside().unwrap_or(0.0) + of.waiting() + of.stopped();
+    let idle = of.idle() - others;
     // A short gap before each message is the time that posting takes.
     let gap = idle.max(0.0) * of.served() / of.messages_sent.max(1) as f64;
     let share = idle * gap / (gap + POSTING);
@@ -53,6 +58,13 @@ pub(super) fn nothing_to_send(of: &Evidence) -> Shown {
         percent(of.idle()),
         of.messages_sent
     );
+    let waits = of.peer.as_ref().filter(|peer| peer.looks());
+    let shows = match waits {
+        Some(peer) => {
+            format!("{shows}; process {} at the other end waits for messages, too", peer.pid)
+        }
+        None => shows,
+    };
     Some((share, shows, "post more requests before the first completes, and in lists".into()))
 }
 

@@ -2,7 +2,7 @@
 
 use state_page::layout::end;
 
-use super::{Shown, part};
+use super::{Shown, part, peer};
 use crate::explain::evidence::Evidence;
 
 impl Evidence {
@@ -40,15 +40,34 @@ pub(super) fn application(of: &Evidence) -> Shown {
 pub(super) fn silent(of: &Evidence) -> Shown {
     let remedy = "check that the peer's process runs and serves its connections, and that UDP port 4791 is open on \
                   the path";
+    let with_fault = |shows: String| match of.peer.as_ref().and_then(|peer| peer.fault(of.seconds))
+    {
+        Some((fault, remedy)) => (format!("{shows}; {fault}"), remedy),
+        None => (shows, remedy.to_owned()),
+    };
     if of.ended == end::NO_REPLY {
         let shows = "the connection has ended: the peer acknowledged no repetition of a request";
-        return Some((1.0, shows.into(), remedy.into()));
+        let (shows, remedy) = with_fault(shows.to_owned());
+        return Some((1.0, shows, remedy));
     }
     let shows = format!(
         "no packet of the peer arrived, and {} packets were sent; requests were sent again {} times",
         of.fpdus_sent, of.repeats
     );
-    (of.fpdus_received == 0 && of.repeats > 0).then(|| (of.stuck(), shows, remedy.into()))
+    let (shows, remedy) = with_fault(shows);
+    (of.fpdus_received == 0 && of.repeats > 0).then(|| (of.stuck(), shows, remedy))
+}
+
+pub(super) fn full(of: &Evidence) -> Shown {
+    // Requests wait for something else. Threads of both ends take part in each round trip: without a processor they are late.
+    let starved = of.peer.as_ref().map_or(0.0, |peer| peer.waited / of.seconds).max(of.starved);
+    if starved > 0.2 || of.repeats > 0 || of.rnr_naks > 0 || of.ord_stalls > of.messages_sent / 4 {
+        return None;
+    }
+    let (queued, recent, shortest) = peer::queued(of)?;
+    let busy = 1.0 - part(of.samples.sq_empty, of.samples.taken);
+    let shows = peer::path_is_full(of, recent, shortest, busy);
+    Some((busy * queued, shows, peer::FULL.into()))
 }
 
 pub(super) fn network(of: &Evidence) -> Shown {

@@ -22,11 +22,17 @@ pub(super) enum Path {
     Lossy,
     /// A packet takes 20 ms; the MTU is 1500.
     Long,
+    /// A router between them sends 20 Mbit/s to the server, and loses nothing.
+    Routed,
 }
 
 const NARROW: [&str; 13] = [
     "tc", "qdisc", "add", "dev", "veth", "root", "tbf", "rate", "100mbit", "burst", "128kb",
     "limit", "16mb",
+];
+const SLOW: [&str; 13] = [
+    "tc", "qdisc", "add", "dev", "s", "root", "tbf", "rate", "20mbit", "burst", "32kb", "limit",
+    "4mb",
 ];
 const LOSSY: [&str; 3] = [
     "add table ip lossy",
@@ -42,14 +48,14 @@ pub(super) enum Net {
     /// On one host, on loopback.
     Host,
     /// In two namespaces.
-    Two { client: Netns, server: Netns, _path: Option<DelayedPath> },
+    Two { client: Netns, server: Netns, _path: Option<DelayedPath>, _router: Option<Netns> },
 }
 
 impl Net {
     /// Two hosts; `None`: the test is skipped.
     pub(super) fn two(test: &str, mtu: u32, path: Path) -> Option<Self> {
         let joined = match path {
-            Path::Long => Netns::new().and_then(|a| Ok((a, Netns::new()?))),
+            Path::Long | Path::Routed => Netns::new().and_then(|a| Ok((a, Netns::new()?))),
             _ => Netns::pair(mtu),
         };
         let made = joined.and_then(|(a, b)| {
@@ -57,7 +63,12 @@ impl Net {
                 Path::Plain => {}
                 Path::Long => {
                     let delayed = DelayedPath::join(&a, &b, Duration::from_millis(20))?;
-                    return Ok(Self::Two { client: a, server: b, _path: Some(delayed) });
+                    let (_path, _router) = (Some(delayed), None);
+                    return Ok(Self::Two { client: a, server: b, _path, _router });
+                }
+                Path::Routed => {
+                    let _router = Some(route(&a, &b, mtu)?);
+                    return Ok(Self::Two { client: a, server: b, _path: None, _router });
                 }
                 Path::Narrow => {
                     for host in [&a, &b] {
@@ -66,7 +77,7 @@ impl Net {
                 }
                 Path::Lossy => LOSSY.iter().try_for_each(|rule| b.exec(&["nft", rule]))?,
             }
-            Ok(Self::Two { client: a, server: b, _path: None })
+            Ok(Self::Two { client: a, server: b, _path: None, _router: None })
         });
         made.inspect_err(|why| {
             eprintln!("{why}");
@@ -78,14 +89,25 @@ impl Net {
     /// This program on one of the hosts, with a higher priority than other processes where that is allowed: the command
     /// is to find what the ends do, not the load of the machine.
     fn command(&self, is_server: bool) -> Command {
-        let mut command = match self {
-            Self::Host => Command::new("nice"),
-            Self::Two { client, server, .. } => {
-                (if is_server { server } else { client }).command("nice")
-            }
-        };
+        let mut command = self.on(is_server, "nice");
         command.args(["-n", "-15"]).arg(std::env::current_exe().unwrap());
         command
+    }
+
+    /// The command on one of them.
+    pub(super) fn warpline(&self, is_server: bool) -> Command {
+        let mut command = self.on(is_server, "nice");
+        command.args(["-n", "-15", env!("CARGO_BIN_EXE_warpline")]);
+        command
+    }
+
+    fn on(&self, is_server: bool, program: &str) -> Command {
+        match self {
+            Self::Host => Command::new(program),
+            Self::Two { client, server, .. } => {
+                (if is_server { server } else { client }).command(program)
+            }
+        }
     }
 
     fn address(&self) -> &'static str {
@@ -94,6 +116,28 @@ impl Net {
             Self::Two { .. } => "10.77.0.2:0",
         }
     }
+}
+
+/// A third host, which forwards between the two; what it sends to `server` is slow.
+fn route(client: &Netns, server: &Netns, mtu: u32) -> Result<Netns, String> {
+    let router = Netns::new()?;
+    let mtu = &mtu.to_string();
+    for (host, device, address) in [(client, "c", "10.77.0.1"), (server, "s", "10.77.0.2")] {
+        let name = router.name();
+        host.exec(&[
+            "ip", "link", "add", "veth", "type", "veth", "peer", "name", device, "netns", name,
+        ])?;
+        host.exec(&["ip", "addr", "add", &format!("{address}/24"), "dev", "veth"])?;
+        host.exec(&["ip", "link", "set", "veth", "mtu", mtu, "up"])?;
+        router.exec(&["ip", "link", "set", device, "mtu", mtu, "up"])?;
+        router.exec(&["ip", "route", "add", &format!("{address}/32"), "dev", device])?;
+        // It replies for the other host, whose network seems to be the same.
+        router.exec(&["sysctl", "-qw", &format!("net.ipv4.conf.{device}.proxy_arp=1")])?;
+        router.exec(&["sysctl", "-qw", &format!("net.ipv4.neigh.{device}.proxy_delay=0")])?;
+    }
+    router.exec(&["sysctl", "-qw", "net.ipv4.ip_forward=1"])?;
+    router.exec(&SLOW)?;
+    Ok(router)
 }
 
 /// Two ends that are connected.
@@ -171,6 +215,12 @@ impl Ends {
             return (causes.map(|of| of["cause"].as_str().unwrap().to_owned()).collect(), all);
         }
         unreachable!("the last look returns");
+    }
+
+    /// Stops a process.
+    pub(super) fn stop(process: &Running) {
+        let pid = rustix::process::Pid::from_raw(process.id() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     }
 
     /// Asserts that this is the first cause of the client in one of [`LOOKS`] runs: other load of the machine may be

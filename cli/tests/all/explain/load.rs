@@ -9,10 +9,14 @@ use serde::{Deserialize, Serialize};
 
 /// Variable with the [`Role`]s of the process of an end, each of which has a thread and an adapter of its own.
 pub(crate) const ROLES: &str = "WARPLINE_EXPLAINED";
+/// Variable with the device of an end.
+pub(crate) const DEVICE: &str = "WARPLINE_EXPLAINED_DEVICE";
 /// The test that is the end.
 pub(crate) const TEST: &str = "explain::load::end";
 /// Octets that the peer may read and write.
 const REGION: usize = 1 << 20;
+/// How late a late reply is.
+const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) enum Role {
@@ -36,6 +40,8 @@ pub(crate) enum Manner {
     Park,
     /// It polls and sends each message back.
     Echo,
+    /// It waits and sends each message back, some milliseconds late, in which it does not look at the connection.
+    Late,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,8 +115,15 @@ fn keep() -> ! {
     }
 }
 
+fn open() -> Result<Ia> {
+    match std::env::var(DEVICE) {
+        Ok(device) => Ia::builder().device(&device).open(),
+        Err(_) => Ia::open(),
+    }
+}
+
 fn serve(address: &str, with: Serve) -> Result<()> {
-    let ia = Ia::open()?;
+    let ia = open()?;
     let (pz, evd) = (ia.pz()?, ia.evd(4096)?);
     let region = pz.lmr(REGION).remote_read().remote_write().register()?;
     let listen = ia.listen(address)?;
@@ -126,7 +139,7 @@ fn serve(address: &str, with: Serve) -> Result<()> {
                 std::thread::park();
                 continue;
             }
-            Manner::Wait => evd.wait(Duration::from_secs(1))?,
+            Manner::Wait | Manner::Late => evd.wait(Duration::from_secs(1))?,
             Manner::Poll | Manner::Echo => evd.poll()?,
         };
         let Some(completion) = completion else { continue };
@@ -135,14 +148,17 @@ fn serve(address: &str, with: Serve) -> Result<()> {
         }
         let Some(buffer) = completion.into_buffer() else { continue };
         ep.post_recv(buffer)?;
-        if with.manner == Manner::Echo {
+        if with.manner == Manner::Late {
+            std::thread::sleep(LATE);
+        }
+        if matches!(with.manner, Manner::Echo | Manner::Late) {
             ep.post(Work::send(&[0; 8]))?;
         }
     }
 }
 
 fn connect(address: &str, with: Load) -> Result<()> {
-    let ia = Ia::open()?;
+    let ia = open()?;
     let (pz, evd) = (ia.pz()?, ia.evd(4096)?);
     let ep = pz.ep(&evd).depth(with.depth, 4).reads(16, with.ord).build()?;
     let remote = RemoteRange::from_octets(&ep.connect(address, b"")?.private_data);
