@@ -4,6 +4,7 @@
 
 mod args;
 mod child;
+mod journal;
 mod report;
 
 use std::ffi::OsString;
@@ -16,14 +17,18 @@ use crate::second::{self, Bounds};
 use crate::signals;
 pub(crate) use args::ProviderArgs;
 use args::{CheckArgs, ProviderCommand};
+use journal::Journal;
 use report::Report;
 
 /// A step of the child, as the report names it.
 const LOADING: &str = "loading the library";
 /// The next step.
 const STARTING: &str = "making the provider";
-/// A child without output for this long hangs: every wait of the suite is shorter.
-const HANG: Duration = Duration::from_secs(90);
+/// How much longer than a wait a case may take, as a multiple of it, until its process hangs: the suite gives a case up
+/// after four.
+const HANG: u32 = 6;
+/// The least of such times.
+const LEAST: Duration = Duration::from_secs(20);
 /// The same while loading; shorter, because a user waits for the listing.
 pub(crate) const LOAD: Duration = Duration::from_secs(20);
 
@@ -35,7 +40,7 @@ pub(crate) fn run(args: &ProviderArgs, out: &mut dyn Write) -> CliResult<()> {
 }
 
 fn check(args: &CheckArgs, out: &mut dyn Write) -> CliResult<()> {
-    let CheckArgs { library, device, over, case, limit, json } = args;
+    let CheckArgs { library, device, over, case, wait, limit, json } = args;
     let missing = |e| CliError::input(format!("cannot read {}: {e}", library.display()));
     let library = library.canonicalize().map_err(missing)?;
     let mut words: Vec<OsString> = Vec::new();
@@ -43,10 +48,12 @@ fn check(args: &CheckArgs, out: &mut dyn Write) -> CliResult<()> {
         words.extend(value.iter().flat_map(|value| [option.into(), value.into()]));
     }
     words.extend(case.iter().flat_map(|text| ["--case".into(), text.into()]));
+    words.extend(["--wait".into(), wait.as_secs_f64().to_string().into()]);
     signals::catch()?;
     let mut report = Report::new(&library);
     show(out, *json, &report.head())?;
-    play(&library, words, HANG, Some(*limit), &mut report, &mut |text| show(out, *json, text))?;
+    let silence = wait.saturating_mul(HANG).max(LEAST);
+    play(&library, words, silence, Some(*limit), &mut report, &mut |text| show(out, *json, text))?;
     show(out, *json, &report.foot())?;
     if *json {
         out.write_all(report.json().as_bytes())?;
@@ -88,9 +95,14 @@ fn play(
     let first = ["provider".into(), "play".into(), library.into()];
     let step = |step: &str| if step == LOADING { LOAD.min(silence) } else { silence };
     let bounds = Bounds { step: &step, whole, shows_stderr: false };
+    // Without it the report lacks the verb of a crash.
+    let journal = Journal::new().ok();
+    let words = words.into_iter();
+    let words = words.chain(journal.iter().flat_map(|of| ["--journal".into(), of.path().into()]));
     let mut render = |line: &serde_json::Value| show(&report.render(line));
     if let Some(broken) = second::run(first.into_iter().chain(words), &bounds, &mut render)? {
-        show(&report.breaks(broken))?;
+        let verbs = journal.map(|journal| journal.verbs()).unwrap_or_default();
+        show(&report.breaks(broken, &verbs))?;
     }
     Ok(())
 }

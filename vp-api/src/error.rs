@@ -147,6 +147,19 @@ pub struct Unavailable {
     pub remedy: String,
 }
 
+impl Unavailable {
+    /// The remedy if a provider gives none.
+    pub(crate) const UNKNOWN: &str = "see the provider's documentation";
+    /// The remedy if what a provider returns breaks the interface.
+    pub(crate) const DEFECT: &str = "ask the provider's vendor";
+
+    /// Whether the provider itself says what would make it work.
+    pub fn is_explained(&self) -> bool {
+        !self.reason.is_empty()
+            && !["", Self::UNKNOWN, Self::DEFECT].contains(&self.remedy.as_str())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

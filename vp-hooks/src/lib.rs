@@ -6,6 +6,7 @@
 //! | [`stats`] | counts and times verbs, per object |
 //! | [`fault`] | fault injection: refuses calls, loses, repeats or delays completions, makes resources scarce |
 //! | [`layer`] | a wrapper in a library of its own |
+//! | [`watch`] | reports each verb as it begins and as it ends, to code of the host only |
 //!
 //! [`wrap`] makes any of them from a line of text, as in a configuration file. A wrapper has the name of the
 //! provider that it wraps. The wrappers of this crate pass every id through. They own only their counters and the
@@ -37,6 +38,7 @@ pub mod stats;
 pub mod trace;
 mod value;
 mod verb;
+pub mod watch;
 
 use std::fmt;
 use std::str::FromStr;

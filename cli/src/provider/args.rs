@@ -36,6 +36,9 @@ pub(crate) struct CheckArgs {
     /// Run only the cases whose names contain this text; may be given several times
     #[arg(long, value_name = "TEXT")]
     pub(crate) case: Vec<String>,
+    /// Seconds that each wait of a case may take; less once two cases have waited in vain
+    #[arg(long, default_value = "4", value_parser = parse_bound)]
+    pub(crate) wait: Duration,
     /// Seconds that the whole check may take
     #[arg(long, default_value = "120", value_parser = parse_bound)]
     pub(crate) limit: Duration,
@@ -57,6 +60,12 @@ pub(crate) struct PlayArgs {
     /// Run only the cases whose names contain this text
     #[arg(long)]
     pub(crate) case: Vec<String>,
+    /// Seconds that each wait of a case may take
+    #[arg(long, default_value = "4", value_parser = parse_bound)]
+    pub(crate) wait: Duration,
+    /// The file for the verbs that are under way
+    #[arg(long)]
+    pub(crate) journal: Option<String>,
     /// Only load the library
     #[arg(long)]
     pub(crate) load_only: bool,

@@ -9,16 +9,18 @@ use serde_json::{Value, json};
 use ual::Ual;
 use ual::vp_api::Provider;
 use ual::vp_api::import::{self, Fault, Layer, LoadError};
+use ual::vp_hooks::watch::watch;
 use warpline_provider::{Reporter, Suite, Verdict};
 
 use super::args::PlayArgs;
+use super::journal::Journal;
 use super::{LOADING, STARTING};
 use crate::error::CliResult;
 use crate::second::{begin, die_with_the_parent, done, report};
 
 pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
-    let PlayArgs { library, device, over, case, load_only } = args;
-    let suite = Suite::on(device.as_deref()).named(case);
+    let PlayArgs { library, device, over, case, wait, journal, load_only } = args;
+    let suite = Suite::on(device.as_deref()).named(case).waiting(*wait);
     die_with_the_parent();
     begin(out, LOADING)?;
     let played = Loaded::new(library).and_then(|loaded| {
@@ -43,6 +45,10 @@ pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
             // And the listing of the devices.
             report(out, &json!({ "cases": names.len() + 1 }))?;
             let mut lines = Lines { out, broken: false };
+            let provider = match journal.as_deref().map(Journal::open) {
+                Some(Ok(journal)) => watch(provider, Arc::new(journal)),
+                _ => provider,
+            };
             suite.run(&provider, &mut lines);
             done(out)
         }

@@ -58,8 +58,8 @@ impl Report {
         line
     }
 
-    /// Records that the child broke off; returns the text to show.
-    pub(super) fn breaks(&mut self, Broken { step, why }: Broken) -> String {
+    /// Records that the child broke off in these verbs; returns the text to show.
+    pub(super) fn breaks(&mut self, Broken { step, why }: Broken, verbs: &[String]) -> String {
         if self.refusal.is_some() {
             return String::new();
         }
@@ -67,6 +67,10 @@ impl Report {
             self.refusal = Some(format!("{why} while {LOADING}"));
             return String::new();
         }
+        let why = match verbs {
+            [] => format!("{why}; no verb of the provider was under way"),
+            verbs => format!("{why}; under way in the provider: {}", verbs.join(", ")),
+        };
         self.add(Case { name: step, verdict: "failed".into(), why })
     }
 
@@ -79,8 +83,10 @@ impl Report {
         self.planned.saturating_sub(self.cases.len())
     }
 
+    /// No case failed; and one passed, or there is no device.
     pub(super) fn is_good(&self) -> bool {
-        self.refusal.is_none() && self.count("failed") == 0 && self.count("passed") > 0
+        let ran = self.count("passed") > 0 || self.count("skipped") == self.cases.len();
+        self.refusal.is_none() && self.count("failed") == 0 && ran && !self.cases.is_empty()
     }
 
     /// The first lines, before anything is tried.
@@ -129,11 +135,13 @@ mod tests {
     fn a_crash_is_attributed_to_the_present_step() {
         let broken = |step: &str| Broken { step: step.into(), why: "it hangs".into() };
         let mut report = Report::new(Path::new("/x.so"));
-        assert_eq!(report.breaks(broken(LOADING)), "");
+        assert_eq!(report.breaks(broken(LOADING), &[]), "");
         assert_eq!(report.refusal.as_deref(), Some("it hangs while loading the library"));
         let mut report = Report::new(Path::new("/x.so"));
         assert_eq!(report.render(&json!({"name": "x", "version": "1"})), "provider  x 1\n");
-        assert_eq!(report.breaks(broken("send")), "  failed  send\n            it hangs\n");
+        let verbs = ["wait".to_owned()];
+        let shown = "  failed  send\n            it hangs; under way in the provider: wait\n";
+        assert_eq!(report.breaks(broken("send"), &verbs), shown);
         assert!(!report.is_good());
         assert_eq!(report.foot(), "0 passed, 0 skipped, 1 failed\n");
         report.render(&json!({"cases": 9}));

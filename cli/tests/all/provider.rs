@@ -204,7 +204,7 @@ const BROKEN: &[Broken] = &[
             "    if (max == 1)\n        abort();\n    uint32_t n = cq->count",
         )],
         1,
-        "killed by signal 6",
+        "killed by signal 6 (abort); under way in the provider: poll",
     ),
 ];
 
@@ -618,4 +618,75 @@ fn the_demo_moves_a_file_over_a_library() {
     let file = env!("CARGO_MANIFEST_PATH");
     let output = warpline(&["demo", file, "--progress", "never"], library);
     assert!(text(&output.stdout).contains("verified"), "{}", text(&output.stderr));
+}
+
+/// A vendor's first minutes: the skeleton copied elsewhere, built and checked.
+fn skeleton(name: &str, build: impl FnOnce(&Path) -> Option<PathBuf>) {
+    let from = build::root().join("examples").join(name);
+    let dir = scratch(name);
+    for entry in ["", "src"] {
+        let Ok(files) = std::fs::read_dir(from.join(entry)) else { continue };
+        std::fs::create_dir_all(dir.join(entry)).unwrap();
+        for file in files.map(Result::unwrap).filter(|file| file.path().is_file()) {
+            std::fs::copy(file.path(), dir.join(entry).join(file.file_name())).unwrap();
+        }
+    }
+    if let Some(library) = build(&dir) {
+        let library = library.to_str().unwrap();
+        let output = warpline(&["provider", "check", library], "");
+        let printed = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{printed}");
+        assert!(printed.contains("provider  acme 0.1"), "{printed}");
+        assert!(printed.contains("it has no device here: there is no ACME adapter"), "{printed}");
+        assert!(printed.contains("0 passed, 1 skipped, 0 failed"), "{printed}");
+        let listed = text(&warpline(&["devices"], library).stdout);
+        assert!(listed.contains("insert one, and load its driver"), "{listed}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn the_skeleton_in_c_builds_elsewhere_and_is_skipped() {
+    skeleton("provider-skeleton-c", |dir| {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(dir).arg(format!("INCLUDE={}", headers().display()));
+        let Ok(made) = make.stdout(Stdio::null()).status() else {
+            let test = "the_skeleton_in_c_builds_elsewhere_and_is_skipped";
+            warpline_skip::skip(test, warpline_skip::missing("make"));
+            return None;
+        };
+        assert!(made.success(), "{make:?}");
+        Some(dir.join("libacme.so"))
+    });
+}
+
+#[test]
+fn the_skeleton_in_rust_builds_elsewhere_and_is_skipped() {
+    skeleton("provider-skeleton-rust", |dir| {
+        let sources = build::root().join("vp-api");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--offline", "--config"]);
+        cargo.arg(format!("patch.crates-io.vp-api.path={:?}", sources.to_str().unwrap()));
+        // The versions that this tree uses are there.
+        std::fs::copy(build::root().join("Cargo.lock"), dir.join("Cargo.lock")).unwrap();
+        cargo.current_dir(dir).arg("--target-dir").arg(dir.join("target"));
+        assert!(cargo.status().unwrap().success(), "{cargo:?}");
+        Some(dir.join("target/debug/libacme.so"))
+    });
+}
+
+/// No completion is ever found, so that nearly every case waits in vain.
+#[test]
+fn a_provider_that_completes_nothing_is_told_so_for_each_case() {
+    let changes = [("    uint32_t n = cq->count", "    uint32_t n = 0 * cq->count")];
+    let Some(library) = variant("silent", &changes) else {
+        let test = "a_provider_that_completes_nothing_is_told_so_for_each_case";
+        return warpline_skip::skip(test, warpline_skip::missing("gcc"));
+    };
+    let output = warpline(&["provider", "check", "--json", library.to_str().unwrap()], "");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let failed = report["cases"].as_array().unwrap().iter().filter(|of| of["verdict"] == "failed");
+    assert!(failed.count() > 20, "{report:#}");
+    assert_eq!((&report["not_run"], &report["good"]), (&0.into(), &false.into()), "{report:#}");
+    remove(&library);
 }

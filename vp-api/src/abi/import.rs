@@ -74,9 +74,7 @@ impl Provider for Imported {
         self.list(&mut devices)?;
         match names::fault(&devices) {
             None => Ok(devices),
-            Some(reason) => {
-                Err(Unavailable { reason, remedy: "ask the provider's vendor".to_owned() })
-            }
+            Some(reason) => Err(Unavailable { reason, remedy: Unavailable::DEFECT.to_owned() }),
         }
     }
 

@@ -115,11 +115,12 @@ pub(super) fn unavailable(code: u32, error: &c::Error) -> Unavailable {
     let reason = match codes::status(code) {
         None if code != codes::OK => {
             let status = VpStatus::NoStatus(code).to_string();
-            if detail.is_empty() { status } else { format!("{status}: {detail}") }
+            let reason = if detail.is_empty() { status } else { format!("{status}: {detail}") };
+            return Unavailable { reason, remedy: Unavailable::DEFECT.to_owned() };
         }
         status => or(detail, &status.map_or_else(String::new, |status| status.to_string())),
     };
-    Unavailable { reason, remedy: or(fixed(&error.remedy), "see the provider's documentation") }
+    Unavailable { reason, remedy: or(fixed(&error.remedy), Unavailable::UNKNOWN) }
 }
 
 /// A static string of a descriptor.

@@ -65,8 +65,14 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
 pub(crate) const LISTING_KEEPS: [&str; 2] = ["RI-28", "RI-29"];
 
 /// Selects the device to use.
-pub(crate) fn listing(provider: &Arc<dyn Provider>, wanted: Option<&str>) -> Result<String, Fail> {
-    let devices = provider.devices().map_err(|why| Fail(why.to_string()))?;
+pub(crate) fn listing(provider: &Arc<dyn Provider>, wanted: Option<&str>) -> Result<Listed, Fail> {
+    let devices = match provider.devices() {
+        Ok(devices) => devices,
+        Err(why) if why.is_explained() => {
+            return Ok(Listed::None(format!("it has no device here: {why}")));
+        }
+        Err(why) => return Err(Fail(format!("{why}: it says not both why and what to do"))),
+    };
     for (n, device) in devices.iter().enumerate() {
         if devices[..n].iter().any(|other| other.name == device.name) {
             let name = &device.name;
@@ -78,5 +84,13 @@ pub(crate) fn listing(provider: &Arc<dyn Provider>, wanted: Option<&str>) -> Res
     }
     let found = devices.iter().find(|d| wanted.is_none_or(|name| d.name == name));
     let none = || format!("there is no device {}", wanted.unwrap_or("at all")).into();
-    found.map(|d| d.name.clone()).ok_or_else(none)
+    found.map(|d| Listed::Device(d.name.clone())).ok_or_else(none)
+}
+
+/// What a provider lists.
+pub(crate) enum Listed {
+    /// The device to test.
+    Device(String),
+    /// None is usable here, and why.
+    None(String),
 }
