@@ -88,10 +88,15 @@ pub fn skip(what: &str, reason: impl Into<Reason>) {
     eprintln!("SKIPPED: {what}: {reason}");
     // Absent: the test program was not started by cargo.
     let Some(file) = std::env::var_os("WARPLINE_SKIPPED") else { return };
-    // The harness names the thread of a test, unless the test is the only thread.
+    // The harness names the thread of a test, unless there is only one thread: then it has written the name, and no line's end.
     let thread = std::thread::current();
-    let test = thread.name().filter(|name| *name != "main").unwrap_or(what);
-    let fields = [test, &reason.what, &reason.remedy].map(field);
+    let named = thread.name().filter(|name| *name != "main").map(str::to_owned);
+    let test = named.unwrap_or_else(|| {
+        // Past the harness, which keeps what a test prints. Ignored: only the test is not shown as ignored.
+        let _ = writeln!(std::io::stdout(), "SKIPPED\t{}", field(&reason.what));
+        format!("?{what}")
+    });
+    let fields = [test.as_str(), &reason.what, &reason.remedy].map(field);
     if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(file) {
         // A lost line only shortens the summary; the line above was printed.
         let _ = file.write_all((fields.join("\t") + "\n").as_bytes());

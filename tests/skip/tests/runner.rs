@@ -59,11 +59,32 @@ echo 'test a::three ... ok'
 echo 'test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.00s'
 ";
 
+/// As with `--test-threads=1`.
+const ALONE: &str = r"
+printf '?this\tnot root\t\n?that\tnot root\t\n' >>$WARPLINE_SKIPPED
+printf 'test a::one ... SKIPPED\tnot root\nSKIPPED\tnot root\nok\n'
+printf 'test a::two ... ok\n'
+printf 'test a::three ... SKIPPED\tnot root\nFAILED\n'
+echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.00s'
+";
+
 const FAILS: &str = r"
 printf 'b\tsocat is not installed\tscripts/setup\n' >>$WARPLINE_SKIPPED
 echo 'test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s'
 exit 101
 ";
+
+#[test]
+fn a_skipped_test_is_not_counted_as_passed_with_one_thread() {
+    let target = Target::new("alone");
+    let expected = [
+        "test a::one ... ignored, not root",
+        "test a::two ... ok",
+        "test a::three ... FAILED",
+        "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 4 filtered out; finished in 0.00s",
+    ];
+    assert_eq!(text(&target.run("deps/first", ALONE)).lines().collect::<Vec<_>>(), expected);
+}
 
 #[test]
 fn a_skipped_test_is_not_counted_as_passed() {
