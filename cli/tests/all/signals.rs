@@ -53,6 +53,32 @@ fn second(process: &Running) -> u32 {
     children(process.id())[0]
 }
 
+/// Disturbs a process and its second one again each time that they have run for a moment: a process that is stopped all
+/// the time does little, and is stopped at few places.
+fn disturb_until_the_end(process: &mut Running) {
+    let second = second(process);
+    let both = [process.id(), second];
+    while process.is_alive() && std::path::Path::new(&format!("/proc/{second}/exe")).exists() {
+        for signal in [Signal::STOP, Signal::CONT, Signal::XFSZ] {
+            for of in both {
+                // It may end meanwhile.
+                let _ = kill_process(Pid::from_raw(of as i32).unwrap(), signal);
+                std::thread::yield_now();
+            }
+        }
+        let before = both.map(used);
+        until("the processes to run", || !process.is_alive() || both.map(used) != before);
+    }
+}
+
+/// Processor time of a process, in clock ticks; 0 if it has ended.
+fn used(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let mut words = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
+    let mut next = || words.next().map_or(0, |word| word.parse::<u64>().unwrap());
+    next() + next()
+}
+
 /// The processes that a process started.
 fn children(process: u32) -> Vec<u32> {
     let path = format!("/proc/{process}/task/{process}/children");
@@ -118,17 +144,7 @@ fn measurements_go_on_after_a_stop() {
         let what = ["perf", "local", "--op=send", "--size=64", "--rounds=1", "--json", "--crc=on"];
         let (mut process, out) =
             start(&[&what[..], &["--mode=lat,bw,connect", "--duration=0.7", wait]].concat());
-        let second = second(&process);
-        while process.is_alive() && std::path::Path::new(&format!("/proc/{second}/exe")).exists() {
-            // It may end meanwhile.
-            for (of, signal) in [Signal::STOP, Signal::CONT, Signal::XFSZ]
-                .into_iter()
-                .flat_map(|signal| [(second, signal), (process.id(), signal)])
-            {
-                let _ = kill_process(Pid::from_raw(of as i32).unwrap(), signal);
-                std::thread::yield_now();
-            }
-        }
+        disturb_until_the_end(&mut process);
         let report: Value = serde_json::from_str(&rest(out)).unwrap();
         assert_eq!(process.code(), Some(0), "{wait}");
         assert_eq!(report["results"].as_array().unwrap().len(), 3, "{wait}: {report:#}");
@@ -139,14 +155,7 @@ fn measurements_go_on_after_a_stop() {
 fn a_demo_goes_on_after_a_stop() {
     let file = TempFile::sparse("demo", 8 << 20);
     let (mut process, out) = start(&["demo", file.path(), "--json", "--chunk=4k"]);
-    let second = second(&process);
-    while process.is_alive() {
-        for signal in [Signal::STOP, Signal::CONT, Signal::XFSZ] {
-            for of in [process.id(), second] {
-                let _ = kill_process(Pid::from_raw(of as i32).unwrap(), signal);
-            }
-        }
-    }
+    disturb_until_the_end(&mut process);
     let report: Value = serde_json::from_str(&rest(out)).unwrap();
     assert_eq!((process.code(), &report["verified"]), (Some(0), &true.into()));
 }
@@ -281,13 +290,7 @@ fn an_ended_measurement_reports_what_was_measured() {
         for signal in BOTH {
             let (all, code) = ended(&arguments, signal, |process, _| {
                 // Warm, and some rounds or the begin of one long one.
-                let used = || {
-                    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id()));
-                    let stat = stat.unwrap();
-                    let mut words = stat.rsplit(')').next().unwrap().split_whitespace().skip(11);
-                    let mut next = || words.next().unwrap().parse::<u64>().unwrap();
-                    next() + next()
-                };
+                let used = || used(process.id());
                 match arguments.contains(&"--duration=600") {
                     // Its warm-up takes a fifth; then there is nothing to report.
                     true => until("it to begin", || used() > 30),
