@@ -7,6 +7,7 @@ mod conform;
 mod decode;
 mod demo;
 mod doctor;
+mod documented;
 mod explain;
 mod hosts;
 mod link_local;
