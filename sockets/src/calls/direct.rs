@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_long, c_uint};
 
 use super::descriptors::{closes, duplicated, made, replaced};
+use super::messages::passed;
 use super::octets::{received, sent};
 use crate::connection::Way;
 use crate::names::Call;
@@ -43,6 +44,14 @@ fn after(number: c_long, arguments: [c_long; 4], result: c_long) {
         }
         libc::SYS_write | libc::SYS_writev => {
             table::moved(fd, Call::syscall, Way::Out, result as isize)
+        }
+        libc::SYS_recvmsg => received(fd, Call::syscall, third, result as isize),
+        libc::SYS_sendmsg => {
+            sent(fd, Call::syscall, third, result as isize);
+            if result >= 0 {
+                // SAFETY: the kernel has read it.
+                unsafe { passed(arguments[1] as *const libc::msghdr) };
+            }
         }
         libc::SYS_recvfrom => received(fd, Call::syscall, flags, result as isize),
         libc::SYS_sendto => sent(fd, Call::syscall, flags, result as isize),

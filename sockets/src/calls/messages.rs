@@ -51,7 +51,7 @@ unsafe fn each(all: *const mmsghdr, count: c_int) -> impl Iterator<Item = (isize
 ///
 /// # Safety
 /// A message that the kernel has accepted.
-unsafe fn passed(message: *const msghdr) {
+pub(super) unsafe fn passed(message: *const msghdr) {
     // SAFETY: the caller's promise.
     let mut place = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !place.is_null() {

@@ -303,7 +303,7 @@ impl Program {
         };
         let files = self.file;
         let file = |lane| files[usize::from(lane == Lane::Library)];
-        let kind = self.random.below(16);
+        let kind = self.random.below(SENDS.len());
         let urgent = flags & MSG_OOB != 0 && (3..9).contains(&kind);
         let done = self.same(SENDS[kind], fds, |lane, fd| match kind {
             0 => lane.write(fd, from, len),
@@ -330,7 +330,8 @@ impl Program {
             12 => lane.sendfile64(fd, file(lane), from_mut(&mut 0), len),
             13 => lane.write(fd, null(), len),
             14 => lane.direct(libc::SYS_write, fd, from, len),
-            _ => lane.direct(libc::SYS_sendto, fd, from, len),
+            15 => lane.direct(libc::SYS_sendto, fd, from, len),
+            _ => lane.direct(libc::SYS_sendmsg, fd, from_ref(&message()).cast(), 0),
         });
         let this = &mut self.ends.0[end];
         this.urgent |= urgent;
@@ -355,7 +356,7 @@ impl Program {
         let len = self.random.pick(&[0, 1, 3, 48, 100, 1000, 4096]);
         let mut flags =
             self.random.pick(&[0, 0, 0, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL]);
-        let kind = self.random.below(17);
+        let kind = self.random.below(RECEIVES.len());
         if flags == MSG_WAITALL && self.ends.0[end].blocks && !self.random.once_in(50) {
             flags = 0;
         }
@@ -395,7 +396,8 @@ impl Program {
                 13 => lane.preadv64v2(fd, pieces.as_ptr(), 2, -1, 0),
                 14 => lane.splice(fd, null_mut(), to_pipe(lane), null_mut(), len, 2),
                 15 => lane.direct(libc::SYS_read, fd, to, len),
-                _ => lane.direct(libc::SYS_recvfrom, fd, to, len),
+                16 => lane.direct(libc::SYS_recvfrom, fd, to, len),
+                _ => lane.direct(libc::SYS_recvmsg, fd, from_ref(&message).cast(), 0),
             }
         });
         if kind == 14 && done > 0 {
@@ -661,7 +663,7 @@ impl Program {
 
 const SIOCATMARK: libc::Ioctl = 0x8905;
 
-const SENDS: [&str; 16] = [
+const SENDS: [&str; 17] = [
     "write",
     "__write",
     "writev",
@@ -678,8 +680,9 @@ const SENDS: [&str; 16] = [
     "write from nowhere",
     "syscall of write",
     "syscall of sendto",
+    "syscall of sendmsg",
 ];
-const RECEIVES: [&str; 17] = [
+const RECEIVES: [&str; 18] = [
     "read",
     "__read",
     "__read_chk",
@@ -697,6 +700,7 @@ const RECEIVES: [&str; 17] = [
     "splice",
     "syscall of read",
     "syscall of recvfrom",
+    "syscall of recvmsg",
 ];
 const DUPLICATES: [&str; 8] = [
     "dup",
