@@ -3,7 +3,7 @@
 //!
 //! Programs that use the rendezvous expect the latter: their queue pairs hold such Sends for a
 //! while. Those of connection identifiers do so if `WARPLINE_VERBS_LATE_RECEIVES` is set, to a number of
-//! seconds; 0 turns it off for all.
+//! seconds; 0 turns it off for all. `cm=SECONDS` is for those of connection identifiers only.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -21,10 +21,11 @@ const OCTETS: u32 = 256 << 10;
 
 /// The setting of a new queue pair.
 pub(crate) fn unready(capabilities: Capabilities, meets: bool) -> Unready {
-    static ASKED: PerProcess<OnceLock<Option<Duration>>> = PerProcess::new();
+    static ASKED: PerProcess<OnceLock<Option<Asked>>> = PerProcess::new();
     let asked = ASKED.get::<Here>();
     let asked = asked.get_or_init(|| std::env::var(NAME).ok().and_then(|text| parse(&text)));
     let usual = if meets { USUAL } else { Duration::ZERO };
+    let asked = asked.filter(|asked| !(meets && asked.only_cm)).map(|asked| asked.time);
     match asked.unwrap_or(usual) {
         Duration::ZERO => Unready::Terminate,
         time if capabilities.contains(Capabilities::HOLD) => Unready::Hold { octets: OCTETS, time },
@@ -32,13 +33,21 @@ pub(crate) fn unready(capabilities: Capabilities, meets: bool) -> Unready {
     }
 }
 
-fn parse(text: &str) -> Option<Duration> {
-    let seconds = text.trim().parse::<f64>().ok();
+/// What the variable asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Asked {
+    time: Duration,
+    only_cm: bool,
+}
+
+fn parse(text: &str) -> Option<Asked> {
+    let of_cm = text.trim().strip_prefix("cm=");
+    let seconds = of_cm.unwrap_or(text).trim().parse::<f64>().ok();
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     if time.is_none() {
         eprintln!("warpline: {NAME}: `{text:.100}` is no number of seconds, and is ignored");
     }
-    time
+    time.map(|time| Asked { time, only_cm: of_cm.is_some() })
 }
 
 #[cfg(test)]
@@ -47,9 +56,11 @@ mod tests {
 
     #[test]
     fn seconds_are_understood() {
-        assert_eq!(parse("7"), Some(Duration::from_secs(7)));
-        assert_eq!(parse("0.5"), Some(Duration::from_millis(500)));
-        assert_eq!(parse("0"), Some(Duration::ZERO));
+        let asked = |millis, only_cm| Some(Asked { time: Duration::from_millis(millis), only_cm });
+        assert_eq!(parse("7"), asked(7000, false));
+        assert_eq!(parse("0.5"), asked(500, false));
+        assert_eq!(parse("0"), asked(0, false));
+        assert_eq!(parse("cm=2"), asked(2000, true));
         assert_eq!(parse("-1"), None);
         assert_eq!(parse("ever"), None);
     }

@@ -15,8 +15,9 @@ use crate::verbs::Libraries;
 
 /// What is right for most programs, unless the user sets it.
 const DEFAULTS: [(&str, &str); 4] = [
-    // Programs of InfiniBand rely on a Send that is tried again until a receive is posted (fio, qperf).
-    ("WARPLINE_VERBS_LATE_RECEIVES", "60"),
+    // Programs of InfiniBand rely on a Send that is tried again until a receive is posted (fio, qperf). An end of the stream
+    // behind it is not noticed before that time is over: qperf waits 5 s for it.
+    ("WARPLINE_VERBS_LATE_RECEIVES", "cm=2"),
     // Debian's configuration of Open MPI excludes UCX; lists that do not exclude it take its place. Without UCX there are no
     // windows between hosts.
     ("OMPI_MCA_pml", "^monitoring"),
