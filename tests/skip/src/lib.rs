@@ -88,7 +88,8 @@ pub fn skip(what: &str, reason: impl Into<Reason>) {
     eprintln!("SKIPPED: {what}: {reason}");
     // Absent: the test program was not started by cargo.
     let Some(file) = std::env::var_os("WARPLINE_SKIPPED") else { return };
-    // The harness names the thread of a test, unless there is only one thread: then it has written the name, and no line's end.
+    // The harness names the thread of a test, unless there is only one thread: then it has written the name, and no
+    // line's end.
     let thread = std::thread::current();
     let named = thread.name().filter(|name| *name != "main").map(str::to_owned);
     let test = named.unwrap_or_else(|| {

@@ -241,8 +241,8 @@ impl<'a> Suite<'a> {
         })
     }
 
-    /// Whatever does not happen within this time has failed; the default is 20 s. Once two cases took longer, it is a quarter
-    /// of a second.
+    /// Whatever does not happen within this time has failed; the default is 20 s. Once two cases took longer, it is a
+    /// quarter of a second.
     pub fn waiting(self, wait: Duration) -> Self {
         Self { manner: Manner { wait, ..self.manner }, ..self }
     }

@@ -59,7 +59,8 @@ pub(super) fn silent(of: &Evidence) -> Shown {
 }
 
 pub(super) fn full(of: &Evidence) -> Shown {
-    // Requests wait for something else. Threads of both ends take part in each round trip: without a processor they are late.
+    // Requests wait for something else. Threads of both ends take part in each round trip: without a processor they are
+    // late.
     let starved = of.peer.as_ref().map_or(0.0, |peer| peer.waited / of.seconds).max(of.starved);
     if starved > 0.2 || of.repeats > 0 || of.rnr_naks > 0 || of.ord_stalls > of.messages_sent / 4 {
         return None;
