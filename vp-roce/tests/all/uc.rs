@@ -1,11 +1,13 @@
 //! Unreliable connections: queue pairs that are brought up by path as such.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::Ordering;
 
 use vp_api::*;
+use warpline_patience::until;
 
 use crate::alone::alone;
-use crate::end::{End, pattern};
+use crate::end::{End, open, pattern};
 
 const LEN: usize = 20_000;
 
@@ -28,7 +30,10 @@ fn connect(from: &End, to: &End) {
 }
 
 fn pair() -> (End, End) {
-    let (a, b) = (End::new(2 * LEN), End::new(2 * LEN));
+    connected(End::new(2 * LEN), End::new(2 * LEN))
+}
+
+fn connected(a: End, b: End) -> (End, End) {
     connect(&a, &b);
     connect(&b, &a);
     (a, b)
@@ -62,11 +67,16 @@ fn sends_and_writes_arrive_whole() {
 #[test]
 fn nobody_tells_that_a_message_or_the_peer_is_lost() {
     alone("uc::nobody_tells_that_a_message_or_the_peer_is_lost", || {
-        let (a, b) = pair();
+        let (rnic, record) = (open(), DeviceRef::default());
+        rnic.publish(record.clone());
+        let (a, b) = connected(End::new(2 * LEN), End::on(rnic, 2 * LEN));
         // Without a receive, longer than it, and to memory that the key does not name.
         a.send(1, a.sge(0, 10));
         assert_eq!(a.done().wr_id, 1);
-        b.cq.poll(&mut [WorkCompletion::BLANK]).unwrap();
+        until("the message to be dropped", || {
+            b.cq.poll(&mut [WorkCompletion::BLANK]).unwrap();
+            record.dropped[2].load(Ordering::Relaxed) == 1
+        });
         b.recv(2, b.sge(0, 100));
         a.send(3, a.sge(0, LEN));
         let remote = Remote { stag: Stag(b.stag.0 ^ 0x100), ..b.remote(0) };
