@@ -23,7 +23,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, default_value = "3", value_parser = parse_bound)]
     pub(crate) limit: Duration,
     /// Seconds for which the program runs at most; it and what it started are then ended
-    #[arg(long, default_value = "5", value_parser = parse_bound)]
+    #[arg(long, visible_alias = "duration", default_value = "5", value_parser = parse_bound)]
     pub(crate) seconds: Duration,
     /// Run this program as `warpline run` does, and explain what it looked for and did not get
     #[arg(last = true, value_name = "CMD", conflicts_with = "peer")]
