@@ -47,6 +47,17 @@ const C: How = How::Test("examples/tests/examples/c.rs", "hello_rdma_says_hello"
 const CONTAINER: How =
     How::Test("tests/verbs/tests/container.rs", "programs_run_in_the_image_of_the_dockerfile");
 
+const ENGINES: How =
+    How::Never("installs packages of PyPI; `tests/verbs/hosts laptop.md` runs the lines");
+const WHEEL: How = How::Never("builds for minutes; `.ci/run wheel` tries the wheel");
+
+/// How the page starts a transfer engine.
+macro_rules! engine {
+    () => {
+        "warpline run -- engines/bin/python examples/transfer_engine.py "
+    };
+}
+
 const fn run(
     page: &'static str,
     here: &'static str,
@@ -110,6 +121,12 @@ pub(super) const RUNS: &[Run] = &[
     ),
     run(
         "warpline explain 31202 --seconds 3",
+        "warpline explain {pid} --seconds 0.5",
+        &["QP 1 with 127.0.0.1:"],
+        How::Ends,
+    ),
+    run(
+        "warpline explain 26417 --seconds 2",
         "warpline explain {pid} --seconds 0.5",
         &["QP 1 with 127.0.0.1:"],
         How::Ends,
@@ -242,6 +259,48 @@ pub(super) const RUNS: &[Run] = &[
     run("docker build -t verbs -f examples/verbs-container/Dockerfile .", "", &[], CONTAINER),
     run("docker run --rm --network=host verbs ib_write_bw -R", "", &[], CONTAINER),
     run("docker run --rm --network=host verbs ib_write_bw -R 127.0.0.1", "", &[], CONTAINER),
+    run(
+        "warpline run -- ucx_perftest -t ucp_get -n 1000",
+        "warpline run -- ucx_perftest -p {port} -t ucp_get -n 1000",
+        &[],
+        How::ServesWith("ucx_perftest", "ucx-utils"),
+    ),
+    run(
+        "warpline run -- ucx_perftest -t ucp_get -n 1000 127.0.0.1",
+        "warpline run -- ucx_perftest -p {port} -t ucp_get -n 1000 127.0.0.1",
+        &["Final:"],
+        How::With("ucx_perftest", "ucx-utils"),
+    ),
+    // Transfer engines.
+    run("python3 -m venv engines", "", &[], ENGINES),
+    run(
+        "engines/bin/pip install mooncake-transfer-engine-non-cuda==0.3.13.post1",
+        "",
+        &[],
+        ENGINES,
+    ),
+    run(
+        "engines/bin/pip install --no-deps nixl==1.5.1 nixl-cu13==1.5.1 numpy==2.4.6",
+        "",
+        &[],
+        ENGINES,
+    ),
+    run(concat!(engine!(), "mooncake target 127.0.0.1 --device softrdma0"), "", &[], ENGINES),
+    run(
+        concat!(engine!(), "mooncake initiator 127.0.0.1 127.0.0.1 --device softrdma0"),
+        "",
+        &[],
+        ENGINES,
+    ),
+    run(concat!(engine!(), "mooncake target 127.0.0.1 --device roce0"), "", &[], ENGINES),
+    run(
+        concat!(engine!(), "mooncake initiator 127.0.0.1 127.0.0.1 --device roce0"),
+        "",
+        &[],
+        ENGINES,
+    ),
+    run(concat!(engine!(), "nixl target 127.0.0.1"), "", &[], ENGINES),
+    run(concat!(engine!(), "nixl initiator 127.0.0.1 127.0.0.1"), "", &[], ENGINES),
     // Programs with sockets.
     run(
         "warpline run --sockets --log tcp.log -- redis-server",
@@ -285,6 +344,18 @@ pub(super) const RUNS: &[Run] = &[
         C,
     ),
     // Packages.
+    run("scripts/setup --wheel && scripts/wheel", "", &[], WHEEL),
+    run("python3 -m venv environment && . environment/bin/activate", "", &[], WHEEL),
+    run("pip install target/wheel/warpline-*_x86_64.whl", "", &[], WHEEL),
+    run("warpline run -- python serve.py", "", &[], WHEEL),
+    run("prefix=$(python -c 'import warpline; print(warpline.prefix)')", "", &[], WHEEL),
+    run("export PKG_CONFIG_PATH=$prefix/lib/pkgconfig", "", &[], WHEEL),
+    run(
+        "cc program.c $(pkg-config --cflags --libs itapi) -Wl,-rpath,\"$prefix/lib\"",
+        "",
+        &[],
+        WHEEL,
+    ),
     run(
         "dpkg -i target/packages/*.deb",
         "",
