@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use warpline_patience::until;
 use warpline_tests::delay::DelayedPath;
 use warpline_tests::netns::Netns;
 
@@ -215,6 +216,14 @@ impl Ends {
             return (causes.map(|of| of["cause"].as_str().unwrap().to_owned()).collect(), all);
         }
         unreachable!("the last look returns");
+    }
+
+    /// Waits until the client has received a message: both ends know then that they are connected.
+    pub(super) fn converse(&self) {
+        until("a message to the client", || {
+            let (_, all) = self.explain(self.client.id());
+            all["figures"]["messages received"] != "0/s"
+        });
     }
 
     /// Stops a process.

@@ -70,6 +70,7 @@ fn an_end_that_pauses_itself_does_not_wait_for_its_peer() {
 fn a_stopped_peer_is_named_with_what_continues_it() {
     for by in ALL {
         let Some(ends) = by.ends(Path::Plain, REPLIES, ASKS) else { return };
+        ends.converse();
         Ends::stop(&ends.server);
         // On RoCE nothing is acknowledged.
         let cause = if by == By::Roce { "silent peer" } else { "waits for its peer" };
