@@ -112,7 +112,7 @@ pub enum SendOp {
     /// RDMA Read into the one SGE; optionally invalidates the SGE's STag afterwards.
     Read { remote: Remote, invalidate_sink: bool },
     /// Atomic; the original value is stored in the one SGE (8 octets, host order). The built-in providers refuse one whose
-    /// address is no multiple of 8 ([`VpStatus::InvalidWr`]).
+    /// address is no multiple of 8 ([`crate::VpStatus::InvalidWr`]).
     Atomic { remote: Remote, op: AtomicOp },
     /// Bind a window.
     BindMw(BindMw),

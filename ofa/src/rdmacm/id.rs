@@ -20,7 +20,7 @@ use super::carrier::{Carrier, Confirmed};
 use super::channel::{Channel, ChannelEvent, Pending};
 use super::endpoint::IdEndpoint;
 use super::event::{Event, Said};
-use super::groups::Group;
+use super::group::Group;
 use super::listen::Listener;
 use super::option::{Change, Options};
 use super::ports::Held;

@@ -4,7 +4,7 @@
 //! queue pair, if it has one when it joins.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use ibv_sys::{RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_MULTICAST_JOIN};
 use kal_os::lock;
@@ -13,24 +13,10 @@ use vp_api::{DatagramPath, MULTICAST_QPN, UdAddress};
 
 use super::datagrams::RDMA_UDP_QKEY;
 use super::event::{Conn, Event, Service};
+use super::group::Group;
 use super::id::{Id, Inner, State};
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno};
 use crate::qp::Qp;
-
-/// A group that an identifier has joined, and the queue pair that is attached to it.
-pub(super) struct Group {
-    address: IpAddr,
-    qp: Option<Weak<Qp>>,
-}
-
-impl Group {
-    /// Leaves it.
-    pub(super) fn leave(&self) {
-        if let Some(qp) = self.qp.as_ref().and_then(Weak::upgrade) {
-            qp.leave_group(self.address);
-        }
-    }
-}
 
 /// Hops of a datagram for a group, as in the kernel.
 const HOPS: u8 = 64;
@@ -50,8 +36,7 @@ impl Id {
         let conn = Conn { service: Some(service), context, ..Conn::default() };
         let (kind, status) = match qp.map_or(Ok(()), |qp| qp.join_group(address)) {
             Ok(()) => {
-                let qp = qp.map(Arc::downgrade);
-                inner.groups.push(Group { address, qp });
+                inner.groups.push(Group::new(address, qp));
                 (RDMA_CM_EVENT_MULTICAST_JOIN, 0)
             }
             Err(Errno(errno)) => (RDMA_CM_EVENT_MULTICAST_ERROR, -errno),
@@ -63,7 +48,7 @@ impl Id {
     /// Leaves a group. Its event, if it was not fetched, is gone.
     pub(super) fn leave(self: &Arc<Self>, group: SocketAddr) -> Result<(), Errno> {
         let mut inner = lock(&self.inner);
-        let found = inner.groups.iter().position(|joined| joined.address == group.ip());
+        let found = inner.groups.iter().position(|joined| joined.address() == group.ip());
         let joined = inner.groups.remove(found.ok_or(Errno(libc::EADDRNOTAVAIL))?);
         joined.leave();
         self.channel().0.remove_group(self, gid::gid(group.ip()));
