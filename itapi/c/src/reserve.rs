@@ -115,6 +115,30 @@ fn or_take(fresh: *mut u8, layout: Layout) -> *mut u8 {
     if fresh.is_null() { take(layout.size(), layout.align()) } else { fresh }
 }
 
+/// Moves an allocation of `octets` to a block of at least `size`, and frees it: a block that it was returns to its place.
+/// NULL: there is none, and the allocation stays.
+///
+/// # Safety
+/// `memory` is the caller's, of the C library, and readable for `octets`; unless this returns NULL, it is freed.
+#[cold]
+pub(crate) unsafe fn move_to_block(
+    memory: *mut u8,
+    octets: usize,
+    size: usize,
+    alignment: usize,
+) -> *mut u8 {
+    let block = take(size, alignment);
+    if !block.is_null() {
+        // SAFETY: both are at least as large as the smaller size, and apart.
+        unsafe { ptr::copy_nonoverlapping(memory, block, octets.min(size)) };
+        if !keep(memory) {
+            // SAFETY: the caller gave it up.
+            unsafe { libc::free(memory.cast()) };
+        }
+    }
+    block
+}
+
 // SAFETY: every pointer returned is one of the system's allocator or, from `take`, a block that
 // `posix_memalign` gave, at least as large and aligned as asked, and out of `PLACES` with a swap, so that
 // no other thread has it. On this system `System` frees and resizes with `free` and `realloc`, which take
@@ -157,14 +181,8 @@ unsafe impl GlobalAlloc for Allocator {
         if !moved.is_null() {
             return moved;
         }
-        let block = take(size, layout.align());
-        if !block.is_null() {
-            // SAFETY: both are at least as large as the smaller size, and apart.
-            unsafe { ptr::copy_nonoverlapping(memory, block, layout.size().min(size)) };
-            // SAFETY: it was not moved, so it is still the caller's, which no longer uses it.
-            unsafe { self.dealloc(memory, layout) };
-        }
-        block
+        // SAFETY: it was not moved, so it is still the caller's, with as many octets as `layout` says.
+        unsafe { move_to_block(memory, layout.size(), size, layout.align()) }
     }
 }
 
@@ -200,5 +218,14 @@ mod tests {
         // SAFETY: they are ours.
         largest.into_iter().for_each(|block| unsafe { libc::free(block.cast()) });
         assert!(fill() && !take(5000, 1).is_null());
+        // An allocation that grows again and again, as a list does, takes one block.
+        assert!(fill());
+        let mut grown = take(1, 1);
+        for size in [2, 256, 257, 1024, 1025, 30_000] {
+            // SAFETY: it is ours, of at least one octet.
+            grown = unsafe { move_to_block(grown, 1, size, 1) };
+            assert!(!grown.is_null());
+            assert_eq!(TAKEN.load(Ordering::Relaxed), 1);
+        }
     }
 }

@@ -27,14 +27,11 @@ unsafe extern "C" fn itapi_wrapped_realloc(memory: *mut c_void, size: usize) -> 
     if !moved.is_null() || size == 0 {
         return moved;
     }
-    let block: *mut c_void = reserve::take(size, reserve::ALIGNMENT).cast();
-    if !block.is_null() && !memory.is_null() {
-        // SAFETY: the caller's memory, which was not moved.
-        let old = unsafe { libc::malloc_usable_size(memory) };
-        // SAFETY: both are at least as large as the smaller size, and apart.
-        unsafe { memory.copy_to_nonoverlapping(block, old.min(size)) };
-        // SAFETY: the caller's memory, which it gave up.
-        unsafe { libc::free(memory) };
+    if memory.is_null() {
+        return reserve::take(size, reserve::ALIGNMENT).cast();
     }
-    block
+    // SAFETY: the caller's memory, which was not moved.
+    let octets = unsafe { libc::malloc_usable_size(memory) };
+    // SAFETY: the caller's memory, which it gives up if it gets other memory.
+    unsafe { reserve::move_to_block(memory.cast(), octets, size, reserve::ALIGNMENT).cast() }
 }
