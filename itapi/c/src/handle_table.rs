@@ -134,15 +134,13 @@ impl<T> HandleTable<T> {
         live.then_some(found)
     }
 
-    /// The handles of all objects for which `wanted` returns true.
-    pub(crate) fn select(&self, wanted: impl Fn(&T) -> bool) -> Vec<Raw> {
+    /// All objects with their handles, without those that are inserted meanwhile. Allocates nothing.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Raw, Arc<Entry<T>>)> {
         let used = self.free().used;
-        let handle = |slot| {
-            let found = self.at(slot)?;
-            let entry = found.as_ref().filter(|entry| wanted(&entry.object))?;
-            Some(Raw::compose(entry.generation, slot))
-        };
-        (0..used).filter_map(handle).collect()
+        (0..used).filter_map(|slot| {
+            let entry = self.at(slot)?.as_ref()?.clone();
+            Some((Raw::compose(entry.generation, slot), entry))
+        })
     }
 
     /// Takes the object out: exactly one caller gets it, and the handle is stale afterwards.
@@ -226,6 +224,7 @@ mod tests {
             assert_eq!(table.get(*raw).unwrap().as_ref().unwrap().object, n);
         }
         assert!(table.remove(all[7]).is_some());
-        assert_eq!(table.select(|n| *n < 9), [&all[..7], &all[8..9]].concat());
+        let left: Vec<_> = table.iter().map(|(raw, _)| raw).collect();
+        assert_eq!(left, [&all[..7], &all[8..]].concat());
     }
 }

@@ -14,7 +14,7 @@ use kal_os::lock;
 use ual::{Error, Ia};
 
 use super::failure::{Failure, Outcome};
-use super::handle_table::{Entry, Found, Full, HandleTable, Raw};
+use super::handle_table::{Found, Full, HandleTable, Raw};
 use super::status::{self, Status};
 
 static OBJECTS: HandleTable<Stored> = HandleTable::new();
@@ -30,7 +30,7 @@ pub(crate) struct Kind {
 }
 
 /// The order in which an adapter closes its objects: users before what they use.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CloseOrder {
     Listeners,
     Windows,
@@ -42,6 +42,20 @@ pub(crate) enum CloseOrder {
     Zones,
     /// Itself.
     Adapter,
+}
+
+impl CloseOrder {
+    /// What an adapter has, in this order.
+    const CHILDREN: [Self; 8] = [
+        Self::Listeners,
+        Self::Windows,
+        Self::Endpoints,
+        Self::Regions,
+        Self::SharedQueues,
+        Self::Dispatchers,
+        Self::Aggregates,
+        Self::Zones,
+    ];
 }
 
 /// An object that a handle may name.
@@ -152,9 +166,8 @@ pub(crate) fn try_find<T: Object>(handle: *mut c_void) -> Option<Ref<T>> {
 
 /// True if there is an object of this kind that is `wanted`.
 pub(crate) fn any<T: Object>(wanted: impl Fn(&T) -> bool) -> bool {
-    let handles = OBJECTS.select(|stored| stored.of == TypeId::of::<T>());
-    let found = handles.into_iter().filter_map(|raw| Ref::new(OBJECTS.get(raw)?).ok());
-    found.into_iter().any(|object: Ref<T>| wanted(&object))
+    let mut objects = OBJECTS.iter().filter_map(|(raw, _)| Ref::new(OBJECTS.get(raw)?).ok());
+    objects.any(|object: Ref<T>| wanted(&object))
 }
 
 /// The object in a slot of the table, if it is of this kind; see [`Raw::slot`].
@@ -184,17 +197,16 @@ pub(crate) fn set_context(handle: *mut c_void, context: u64) -> Outcome {
     with_any(handle, |stored| *lock(&stored.context) = Some(context))
 }
 
-/// One round of closing an adapter's objects; objects still in use are left for the next round.
+/// One round of closing an adapter's objects; objects still in use are left for the next round. Allocates nothing.
 pub(crate) fn close_all(ia: &Arc<Ia>) {
-    let child = |stored: &Stored| {
-        stored.value.close_order() != CloseOrder::Adapter && Arc::ptr_eq(&stored.value.ia(), ia)
+    let of = |order| {
+        OBJECTS.iter().filter(move |(_, entry)| {
+            let object = &entry.object.value;
+            object.close_order() == order && Arc::ptr_eq(&object.ia(), ia)
+        })
     };
-    let entry = |raw| Some((raw, OBJECTS.get(raw)?.clone()?));
-    let mut entries: Vec<(Raw, Arc<Entry<Stored>>)> =
-        OBJECTS.select(child).into_iter().filter_map(entry).collect();
-    entries.iter().for_each(|(_, entry)| entry.object.value.abort());
-    entries.sort_by_key(|(_, entry)| entry.object.value.close_order());
-    for (raw, entry) in entries {
+    CloseOrder::CHILDREN.into_iter().flat_map(of).for_each(|(_, entry)| entry.object.value.abort());
+    for (raw, entry) in CloseOrder::CHILDREN.into_iter().flat_map(of) {
         if let Ok(()) | Err(Error::Closed(_)) = entry.object.value.close() {
             OBJECTS.remove(raw);
         }
