@@ -55,13 +55,13 @@ pub struct Summary {
     pub failed: u32,
 }
 
-/// What a case needs beyond the basic verbs.
+/// What a case needs beyond the basic verbs: all of it.
 #[derive(Clone, Copy)]
-enum Needs {
-    Nothing,
-    Offer(Capabilities),
-    Model(ConnectionModel),
-    Paths,
+struct Needs {
+    offers: Capabilities,
+    model: Option<ConnectionModel>,
+    /// Bring-up by path.
+    paths: bool,
 }
 
 /// A case of the suite.
@@ -75,7 +75,8 @@ struct Case {
 
 impl Case {
     const fn new(name: &'static str, play: fn(&Rig) -> Result<(), Fail>) -> Self {
-        Self { name, keeps: "", needs: Needs::Nothing, play }
+        let needs = Needs { offers: Capabilities::empty(), model: None, paths: false };
+        Self { name, keeps: "", needs, play }
     }
 
     const fn keeps(mut self, ids: &'static str) -> Self {
@@ -84,18 +85,18 @@ impl Case {
     }
 
     const fn with(mut self, capabilities: Capabilities) -> Self {
-        self.needs = Needs::Offer(capabilities);
+        self.needs.offers = capabilities;
         self
     }
 
     const fn only(mut self, model: ConnectionModel) -> Self {
-        self.needs = Needs::Model(model);
+        self.needs.model = Some(model);
         self
     }
 
     /// With bring-up by path.
     const fn by_path(mut self) -> Self {
-        self.needs = Needs::Paths;
+        self.needs.paths = true;
         self
     }
 
@@ -159,23 +160,18 @@ impl Case {
     }
 
     fn missing(&self, rig: &Rig) -> Option<String> {
-        match self.needs {
-            Needs::Nothing => None,
-            Needs::Offer(what) => {
-                let missing = what.difference(rig.attrs.capabilities);
-                let names: Vec<_> = missing.iter_names().map(|(name, _)| name).collect();
-                let text = || format!("the device does not offer {}", names.join(", "));
-                (!missing.is_empty()).then(text)
-            }
-            Needs::Model(model) => {
-                let other = rig.attrs.connection_model;
-                (model != other).then(|| format!("for the model {model:?}; this is {other:?}"))
-            }
-            Needs::Paths => match rig.rnic.paths() {
-                Some(_) => None,
-                None => Some("the device does not bring up queue pairs by path".into()),
-            },
+        let Needs { offers, model, paths } = self.needs;
+        let missing = offers.difference(rig.attrs.capabilities);
+        if !missing.is_empty() {
+            let names: Vec<_> = missing.iter_names().map(|(name, _)| name).collect();
+            return Some(format!("the device does not offer {}", names.join(", ")));
         }
+        let other = rig.attrs.connection_model;
+        if let Some(model) = model.filter(|model| *model != other) {
+            return Some(format!("for the model {model:?}; this is {other:?}"));
+        }
+        let none = paths && rig.rnic.paths().is_none();
+        none.then(|| "the device does not bring up queue pairs by path".into())
     }
 }
 
