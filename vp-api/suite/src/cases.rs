@@ -22,6 +22,7 @@ mod races;
 mod regions;
 mod services;
 mod shapes;
+mod slots;
 mod states;
 mod windows;
 
@@ -44,6 +45,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         edges::CASES,
         late::CASES,
         depths::CASES,
+        slots::CASES,
         memory::CASES,
         regions::CASES,
         windows::CASES,
