@@ -136,16 +136,18 @@ ri_status cq_create(ri_rnic *rnic, const ri_cq_init *from, ri_cq_made *out, ri_e
 {
     TAKE(ri_cq_init, init, from);
     ri_cq_made made = {sizeof made, 0, NULL, &ops};
+    if (init.depth == 0)
+        return refuse(error, RI_INVALID_MODIFIER, "a CQ has one entry at least");
     if (init.depth > MAX_CQE)
         return refuse(error, RI_INSUFFICIENT_RESOURCES, "a CQ has at most 4096 entries");
     struct ri_cq *cq = calloc(1, sizeof *cq);
-    struct completed *ring = calloc(init.depth + 1u, sizeof *ring);
+    struct completed *ring = calloc(init.depth, sizeof *ring);
     pthread_mutex_lock(&big);
     uint32_t id = cq != NULL && ring != NULL ? new_id(rnic, is_free) : 0;
     if (id != 0) {
         cq->rnic = rnic;
         cq->id = made.id = id;
-        cq->depth = init.depth + (init.depth == 0);
+        cq->depth = init.depth;
         cq->keep = init.keep;
         cq->call = init.call;
         cq->ring = ring;

@@ -296,8 +296,8 @@ static ri_status modify(ri_qp *qp, const ri_qp_change *from, ri_error *error)
         qp->silent = qp->sends_lost = qp->recvs_lost = 0;
     } else if (change.kind == RI_QP_LIMITS)
         status = RI_CANNOT_CHANGE;
-    else
-        status = RI_INVALID_STATE;
+    else /* of a newer header, or of a capability that there is not */
+        status = change.kind > RI_QP_LIMITS ? RI_UNSUPPORTED : RI_INVALID_STATE;
     pthread_mutex_unlock(&big);
     run_later(&later);
     return status == RI_OK ? RI_OK : refuse(error, status, "the QP cannot change so");
@@ -360,8 +360,8 @@ static const char *impossible(ri_rnic *rnic, const ri_qp_init *init)
         return "SRQs, privileged QPs and held Sends are not supported";
     if (init->recv_limit != 0)
         return "receive limit events are not supported";
-    if (init->send_depth > MAX_DEPTH || init->recv_depth > MAX_DEPTH)
-        return "a queue has at most 1024 entries";
+    if (init->send_depth - 1 >= MAX_DEPTH || init->recv_depth - 1 >= MAX_DEPTH)
+        return "a queue has 1 to 1024 entries";
     if (init->max_send_sge > MAX_SGE || init->max_recv_sge > MAX_SGE)
         return "a request has at most 4 elements";
     return init->max_inline > MAX_INLINE ? "at most 64 octets go inline" : NULL;
@@ -383,7 +383,7 @@ ri_status qp_create(ri_rnic *rnic, const ri_qp_init *from, ri_qp_made *out, ri_e
         why = "at most 16 reads may be outstanding";
         status = RI_INVALID_IRD_ORD;
     }
-    if (why == NULL && (qp->ring = calloc(init.recv_depth + 1u, sizeof *qp->ring)) == NULL)
+    if (why == NULL && (qp->ring = calloc(init.recv_depth, sizeof *qp->ring)) == NULL)
         why = "no memory";
     if (why == NULL && (rnic->qp_count == rnic->most_qps || (made.id = new_id(rnic, is_free)) == 0))
         why = "all QPs are in use";
@@ -394,7 +394,7 @@ ri_status qp_create(ri_rnic *rnic, const ri_qp_init *from, ri_qp_made *out, ri_e
         qp->pd = init.pd;
         qp->allow = init.allow;
         qp->send_depth = init.send_depth;
-        qp->recv_depth = init.recv_depth + (init.recv_depth == 0);
+        qp->recv_depth = init.recv_depth;
         qp->ird = init.ird;
         qp->ord = init.ord;
         qp->send_cq = cq_find(rnic, init.send_cq);

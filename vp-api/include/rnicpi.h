@@ -356,7 +356,8 @@ typedef struct ri_shared_mr_init {
 typedef struct ri_mr_info {
     uint32_t size;
     uint32_t stag; /* with the key if valid */
-    uint32_t pd, valid, shared, addressing; /* shared: others have the same memory [RI-137] */
+    /* shared: others have the same memory; both say so, the first region as soon as there is a second [RI-137]. */
+    uint32_t pd, valid, shared, addressing;
     uint64_t addr; /* 0 if invalid */
     uint64_t len;
     uint32_t access, bound_windows; /* how many are bound to it [RI-49] */
@@ -570,7 +571,10 @@ typedef struct ri_srq_ops {
     uint32_t size;
     uint32_t reserved;
     void (*release)(ri_srq *srq); /* Required. */
-    /* Required. The first *posted requests are queued, whatever the status [RI-95]. */
+    /* Required. The first *posted requests are queued, whatever the status [RI-95]; refusals are those of a
+     * queue pair's post_send. A slot is free when its completion was polled, from whichever CQ it came to, and
+     * not before [RI-193]. When destroy_qp removes that completion, or ends a receive that a message had begun to
+     * fill, the slot is free as well [RI-240]. Hosts do not count on those whose completions an overrun lost. */
     ri_status (*post_recv)(ri_srq *srq, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);
     /* which: RI_SRQ_DEPTH and RI_SRQ_LIMIT select what changes [RI-96]. */
     ri_status (*modify)(ri_srq *srq, uint32_t which, uint32_t depth, uint32_t limit,

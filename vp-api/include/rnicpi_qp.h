@@ -18,6 +18,7 @@
  * not wait [RI-218]. What waits when the stream ends is lost. */
 #define RI_QP_HOLD 4u
 
+/* A depth of 0, of a queue of any kind, is RI_INVALID_MODIFIER [RI-242]. With an SRQ recv_depth means nothing. */
 typedef struct ri_qp_init {
     uint32_t size;
     uint32_t flags, pd, send_cq, recv_cq; /* each queue completes to its own [RI-140] */
@@ -94,10 +95,10 @@ typedef struct ri_stream {
  * then the state is RTS, and posts to the send queue are refused as RI_INVALID_STATE [RI-212], since they
  * cannot complete before what is under way. A provider without it returns RI_UNSUPPORTED. */
 #define RI_QP_DRAIN 7
-/* Since 1.4, with RI_CAP_ALLOW, in every state: peers may use the rights of allow through the QP from now
+/* Since 1.4, with RI_CAP_ALLOW, else RI_UNSUPPORTED [RI-246]; in every state: peers may use the rights of allow through the QP from now
  * on, in place of those of ri_qp_init [RI-229]; RI_ACCESS_BIND in it does not count. */
 #define RI_QP_ALLOW 8
-/* Since 1.4, with RI_CAP_DISCARD, in Idle: the completions of the QP leave its CQs, as when it is destroyed. A
+/* Since 1.4, with RI_CAP_DISCARD, else RI_UNSUPPORTED [RI-247]; in Idle: the completions of the QP leave its CQs, as when it is destroyed. A
  * poll that begins afterwards finds none, and they occupy no slots of its queues; receives that are posted
  * stay, and later completions come as ever [RI-238]. */
 #define RI_QP_DISCARD 9
@@ -134,7 +135,7 @@ typedef struct ri_qp_info {
     uint32_t size;
     uint32_t id, state, send_depth, recv_depth;
     /* Outstanding: posted and not completed [RI-209]. Lost: of the last stream, completed otherwise than
-     * with success [RI-210]. */
+     * with success [RI-210]; both are 0 again after RI_QP_TO_IDLE, and when the next stream begins [RI-243]. */
     uint32_t sends_outstanding, recvs_outstanding, sends_lost, recvs_lost;
     uint32_t recv_limit, ird, ord, has_terminate;
     ri_terminate terminate;
@@ -161,9 +162,12 @@ typedef struct ri_qp_ops {
     uint32_t reserved;
     void (*release)(ri_qp *qp); /* Required. */
     /* Required. The first *posted are queued, whatever the status [RI-113]; no slot:
-     * RI_TOO_MANY_WRS. A slot is free when its completion, flushed or not, was polled, and not before
-     * [RI-186]; unsignaled: when a later one was, or back in Idle [RI-192]. */
+     * RI_TOO_MANY_WRS. What is RI_INVALID_SGL or RI_INVALID_WR with free slots is so with none, too [RI-245].
+     * A slot is free when its completion, flushed or not, was polled, and not before [RI-186]; unsignaled: when a
+     * later one was, or back in Idle [RI-192]. If the later one is queued and not polled, Idle does not free them
+     * [RI-244]. A completion that an overrun lost frees no slot while the QP is in Error [RI-241]. */
     ri_status (*post_send)(ri_qp *qp, const ri_send_wr *wrs, uint32_t count, uint32_t *posted);
+    /* Required. Refusals and slots are those of post_send. With an SRQ: RI_INVALID_WR [RI-99]. */
     ri_status (*post_recv)(ri_qp *qp, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);
     ri_status (*modify)(ri_qp *qp, const ri_qp_change *change, ri_error *error); /* Required. */
     ri_status (*query)(ri_qp *qp, ri_qp_info *info, ri_error *error);            /* Required. */

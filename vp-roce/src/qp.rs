@@ -626,13 +626,13 @@ impl RoceQp {
     fn post_one(&self, state: &mut State, wr: &SendWr<'_>) -> Result<u64, VpStatus> {
         let takes_sends = state.takes_sends();
         let State { queues, record, .. } = state;
+        let slot = queues.send_slot();
+        let post = send::post_of(wr, slot)?;
+        queues.sends.check(wr)?;
         if !queues.has_send_slot(&self.context) {
             record.publish_refusal();
             return Err(VpStatus::TooManyWrs);
         }
-        let slot = queues.send_slot();
-        let post = send::post_of(wr, slot)?;
-        queues.sends.check(wr)?;
         queues.sends.store(slot, wr);
         queues.take_send_slot();
         if takes_sends {
@@ -646,6 +646,7 @@ impl RoceQp {
 
     fn post_one_receive(&self, state: &mut State, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
         let State { phase, queues, record, .. } = state;
+        queues.receives.check(wr)?;
         if !queues.has_receive_slot(&self.context) {
             record.publish_refusal();
             return Err(VpStatus::TooManyWrs);

@@ -55,10 +55,12 @@ pub fn check_qp(init: &QpInit, max_reads: u16) -> VpResult<()> {
     check("SGEs per receive", init.max_recv_sge, 1, MAX_SGE, VpStatus::InvalidSgl)
 }
 
-/// Returns an error with `status` and the numbers, unless `value` is in `min..=max`.
+/// Returns an error with the numbers, unless `value` is in `min..=max`: with `status` if it is above, and
+/// `InvalidModifier` if it is below.
 pub fn check(what: &str, value: u32, min: u32, max: u32, status: VpStatus) -> VpResult<()> {
     if (min..=max).contains(&value) {
         return Ok(());
     }
+    let status = if value < min { VpStatus::InvalidModifier } else { status };
     Err(VpError::new(status, format!("{what}: {value} requested; {min} to {max} are possible")))
 }

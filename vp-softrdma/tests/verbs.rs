@@ -92,7 +92,7 @@ fn limits_are_true() {
         (QpInit { max_inline: attrs.max_inline + 1, ..largest() }, VpStatus::InvalidModifier),
         (QpInit { ird: attrs.max_ird + 1, ..largest() }, VpStatus::InvalidIrdOrd),
         (QpInit { ord: attrs.max_ord + 1, ..largest() }, VpStatus::InvalidIrdOrd),
-        (QpInit { send_depth: 0, ..largest() }, VpStatus::TooManyWrs),
+        (QpInit { send_depth: 0, ..largest() }, VpStatus::InvalidModifier),
         (QpInit { recv_limit: 9, recv_depth: 8, ..largest() }, VpStatus::InvalidModifier),
     ];
     for (init, expected) in too_much {

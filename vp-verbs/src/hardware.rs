@@ -119,11 +119,11 @@ impl Hardware {
         sink: impl Iterator<Item = ibv_sge>,
         posted: P,
     ) -> Result<(), VpStatus> {
-        if ring.room() == 0 {
-            return Err(VpStatus::TooManyWrs);
-        }
         if wr.sgl.len() > SGES.min(most as usize) {
             return Err(VpStatus::InvalidSgl);
+        }
+        if ring.room() == 0 {
+            return Err(VpStatus::TooManyWrs);
         }
         let post = context.ops().post_recv.ok_or(VpStatus::Unsupported)?;
         let (number, signalled) = ring.next(true);

@@ -419,7 +419,10 @@ impl Qp for VerbsQp {
             QpState::Idle => Err(PostFailure { posted: 0, status: VpStatus::InvalidState }),
             _ => {
                 self.mark_end();
-                let late = each(wrs, |wr| self.post_late(false, wr.wr_id, wr.op.completion()));
+                let late = each(wrs, |wr| {
+                    self.check_send(&wr.data)?;
+                    self.post_late(false, wr.wr_id, wr.op.completion())
+                });
                 self.flush_late();
                 late
             }
@@ -440,7 +443,10 @@ impl Qp for VerbsQp {
                 Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle })
             }
             _ => {
-                let late = each(wrs, |wr| self.post_late(true, wr.wr_id, WcOpcode::Recv));
+                let late = each(wrs, |wr| {
+                    wire::check(&Data::Sgl(wr.sgl), self.init.max_recv_sge, 0)?;
+                    self.post_late(true, wr.wr_id, WcOpcode::Recv)
+                });
                 self.flush_late();
                 late
             }

@@ -88,6 +88,10 @@ impl VerbsRnic {
     /// Checks limits that the kernel would refuse with "invalid" only.
     fn check(&self, init: &QpInit) -> VpResult<()> {
         let attrs = &self.attrs;
+        check_depth("send queue", init.send_depth)?;
+        if init.srq.is_none() {
+            check_depth("receive queue", init.recv_depth)?;
+        }
         let most = [
             ("send depth", init.send_depth, attrs.max_wr_per_qp, VpStatus::TooManyWrs),
             ("receive depth", init.recv_depth, attrs.max_wr_per_qp, VpStatus::TooManyWrs),
@@ -118,6 +122,14 @@ impl VerbsRnic {
         }
         Ok(())
     }
+}
+
+/// Refuses a queue without entries.
+pub(crate) fn check_depth(what: &str, depth: u32) -> VpResult<()> {
+    if depth != 0 {
+        return Ok(());
+    }
+    Err(VpError::new(VpStatus::InvalidModifier, format!("{what}: its depth must be 1 at least")))
 }
 
 /// Query RNIC: the device's attributes, and those that only a trial shows.
@@ -203,6 +215,7 @@ impl Rnic for VerbsRnic {
     }
 
     fn create_cq(&self, init: &CqInit) -> VpResult<Arc<dyn Cq>> {
+        check_depth("CQ", init.depth)?;
         let objects = &self.objects;
         let id = objects.cqs.reserve();
         let cq = VerbsCq::create(&objects.context, &objects.channel, &self.routes, id, init)?;
@@ -215,6 +228,7 @@ impl Rnic for VerbsRnic {
     }
 
     fn create_srq(&self, init: &SrqInit) -> VpResult<Arc<dyn Srq>> {
+        check_depth("shared receive queue", init.depth)?;
         let objects = &self.objects;
         let (pd, id) = (self.objects.domain(init.pd)?, objects.srqs.reserve());
         let srq = VerbsSrq::create(&objects.context, &self.memory, pd, id, init)?;

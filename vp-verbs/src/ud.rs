@@ -24,6 +24,7 @@ use crate::mw::Memory;
 use crate::owned::refused;
 use crate::ports;
 use crate::qp::Routes;
+use crate::rnic::check_depth;
 use ah::Ahs;
 use ibv_sys::RDMA_UDP_QKEY;
 use path::Port;
@@ -89,6 +90,8 @@ impl VerbsDatagrams {
 
     /// Checks limits that the kernel would refuse with "invalid" only.
     fn check(&self, init: &UdQpInit) -> VpResult<()> {
+        check_depth("send queue", init.send_depth)?;
+        check_depth("receive queue", init.recv_depth)?;
         let most = [
             ("send depth", init.send_depth, self.rnic.max_wr_per_qp, VpStatus::TooManyWrs),
             ("receive depth", init.recv_depth, self.rnic.max_wr_per_qp, VpStatus::TooManyWrs),

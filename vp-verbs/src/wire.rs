@@ -250,6 +250,15 @@ pub(crate) fn elements<'a>(data: &'a Data<'a>) -> (&'a [Sge], Option<ibv_sge>) {
     }
 }
 
+/// Refuses a request of more elements, or octets inline, than its queue takes.
+pub(crate) fn check(data: &Data<'_>, max_sge: u32, max_inline: u32) -> Result<(), VpStatus> {
+    let fits = match data {
+        Data::Sgl(sgl) => sgl.len() <= SGES.min(max_sge as usize),
+        Data::Inline(octets) => octets.len() <= max_inline as usize,
+    };
+    if fits { Ok(()) } else { Err(VpStatus::InvalidSgl) }
+}
+
 fn flags(wr: &SendWr<'_>) -> c_uint {
     let solicited = matches!(
         wr.op,

@@ -102,6 +102,9 @@ impl vp_api::Rnic for Rnic {
     }
 
     fn create_cq(&self, init: &CqInit) -> VpResult<Arc<dyn vp_api::Cq>> {
+        if init.depth == 0 {
+            return Err(no(VpStatus::InvalidModifier, "a CQ has one entry at least"));
+        }
         let mut state = self.shared.lock();
         let id = CqId(state.new_id());
         state.cqs.insert(id.0, Cq::new(init));

@@ -80,7 +80,7 @@ pub(crate) struct Cq {
 impl Cq {
     pub(crate) fn new(init: &CqInit) -> Self {
         let (handler, ring) = (init.handler.clone(), VecDeque::new());
-        let depth = init.depth.max(1);
+        let depth = init.depth;
         Self { depth, users: 0, ring, overrun: false, interrupts: 0, armed: None, handler }
     }
 
@@ -173,6 +173,9 @@ impl State {
         }
         if !has_cqs {
             return Err(no(VpStatus::InvalidHandle, "there is no such CQ"));
+        }
+        if init.send_depth == 0 || init.recv_depth == 0 {
+            return Err(no(VpStatus::InvalidModifier, "a queue has one request at least"));
         }
         if init.send_depth > MOST || init.recv_depth > MOST {
             return Err(no(VpStatus::TooManyWrs, "a queue has at most 1024 requests"));

@@ -141,6 +141,26 @@ fn post_one(state: &mut State, id: QpId, wr: &SendWr<'_>, rings: &mut Rings) {
     }
 }
 
+fn take_receive(
+    state: &mut State,
+    id: QpId,
+    wr: &RecvWr<'_>,
+    rings: &mut Rings,
+) -> Result<(), VpStatus> {
+    let qp = state.qps.get_mut(&id.0).ok_or(VpStatus::InvalidHandle)?;
+    if wr.sgl.len() > 4 {
+        return Err(VpStatus::InvalidSgl);
+    }
+    if qp.receives.len() + qp.recvs_waiting as usize >= qp.init.recv_depth as usize {
+        return Err(VpStatus::TooManyWrs);
+    }
+    qp.receives.push_back((wr.wr_id, wr.sgl.to_vec()));
+    if qp.state == QpState::Error {
+        state.flush(id, rings);
+    }
+    Ok(())
+}
+
 impl Qp for QpHandle {
     fn id(&self) -> QpId {
         self.id
@@ -162,23 +182,13 @@ impl Qp for QpHandle {
 
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         let (mut rings, mut state) = (Vec::new(), self.shared.lock());
-        for (posted, wr) in wrs.iter().enumerate() {
-            let refuse = |status| PostFailure { posted, status };
-            let qp = state.qps.get_mut(&self.id.0);
-            let qp = qp.ok_or(refuse(VpStatus::InvalidHandle))?;
-            if qp.receives.len() + qp.recvs_waiting as usize >= qp.init.recv_depth as usize {
-                return Err(refuse(VpStatus::TooManyWrs));
-            }
-            if wr.sgl.len() > 4 {
-                return Err(refuse(VpStatus::InvalidSgl));
-            }
-            qp.receives.push_back((wr.wr_id, wr.sgl.to_vec()));
-            if qp.state == QpState::Error {
-                state.flush(self.id, &mut rings);
-            }
-        }
+        let mut each = wrs.iter().enumerate();
+        let result = each.try_for_each(|(posted, wr)| {
+            let taken = take_receive(&mut state, self.id, wr, &mut rings);
+            taken.map_err(|status| PostFailure { posted, status })
+        });
         self.shared.close(state, rings);
-        Ok(())
+        result
     }
 
     fn modify(&self, change: QpChange) -> VpResult<()> {
@@ -198,7 +208,10 @@ impl Qp for QpHandle {
             QpChange::Limits { .. } => {
                 return Err(no(VpStatus::CannotChange, "limits cannot be changed"));
             }
-            _ => return Err(no(VpStatus::InvalidState, "not in this state, or not this change")),
+            QpChange::Rts(_) | QpChange::Idle => {
+                return Err(no(VpStatus::InvalidState, "not in this state"));
+            }
+            _ => return Err(no(VpStatus::Unsupported, "there is no such change")),
         }
         self.shared.close(state, rings);
         Ok(())

@@ -201,17 +201,17 @@ impl RoceUdQp {
     }
 
     fn send_one(&self, state: &mut State, wr: &UdSendWr<'_>) -> Result<(), VpStatus> {
+        let ah = self.parts.ahs.get(wr.ah.0).map_err(|error| error.status)?;
+        if ah.info.pd != self.init.pd {
+            return Err(VpStatus::InvalidPd);
+        }
+        let len = self.length(&wr.data, ah.mtu)?;
         if state.untaken_sends.slots() >= self.init.send_depth {
             state.untaken_sends.reap(self.parts.send_cq.taken());
         }
         if state.untaken_sends.slots() >= self.init.send_depth {
             return Err(VpStatus::TooManyWrs);
         }
-        let ah = self.parts.ahs.get(wr.ah.0).map_err(|error| error.status)?;
-        if ah.info.pd != self.init.pd {
-            return Err(VpStatus::InvalidPd);
-        }
-        let len = self.length(&wr.data, ah.mtu)?;
         let status = match state.failed {
             true => WcStatus::Flushed,
             false => match self.transmit(state, &ah, wr, len) {
@@ -303,6 +303,7 @@ impl RoceUdQp {
         let full = |state: &State| {
             state.receives() + state.untaken_receives.slots() >= self.init.recv_depth
         };
+        state.receives.check(wr)?;
         if full(state) {
             state.untaken_receives.reap(self.parts.recv_cq.taken());
         }

@@ -29,6 +29,7 @@ use vp_api::{VpError, VpResult, VpStatus, WcStatus, WorkCompletion};
 
 use self::arm::ArmState;
 use self::removal::SideList;
+use crate::limits;
 use crate::queue::ring::{Offer, Ring};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Mutex, Ordering, fence, lock};
 
@@ -336,12 +337,7 @@ impl CqRing {
 }
 
 fn capacity_for(depth: u32) -> VpResult<usize> {
-    if depth == 0 || depth > MAX_CQE {
-        return Err(VpError::new(
-            VpStatus::InsufficientResources,
-            format!("a completion queue holds 1 to {MAX_CQE} entries, {depth} were requested"),
-        ));
-    }
+    limits::check("entries of a CQ", depth, 1, MAX_CQE, VpStatus::InsufficientResources)?;
     // With one slot, the sequence numbers for "may be written" and "was written" would be equal.
     Ok(depth.next_power_of_two().max(2) as usize)
 }

@@ -160,7 +160,7 @@ mod plain {
         assert!(!ring.has_any());
         // Smaller: the present depth is granted.
         assert_eq!(ring.resize(2).unwrap(), 16);
-        assert_eq!(CqRing::new(0).err().map(|e| e.status), Some(VpStatus::InsufficientResources));
+        assert_eq!(CqRing::new(0).err().map(|e| e.status), Some(VpStatus::InvalidModifier));
         assert!(CqRing::new(u32::MAX).is_err());
     }
 

@@ -123,6 +123,7 @@ impl State {
     }
 
     fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
+        self.ring.check(wr)?;
         let depth = self.ring.depth() as usize;
         if self.slots() >= depth {
             self.reap();

@@ -325,11 +325,17 @@ impl RecvRing {
         self.posted as u32
     }
 
-    /// Adds a receive; `TooManyWrs` if the ring is full, `InvalidSgl` for a wrong list.
+    /// Returns `InvalidSgl` for a wrong list. Called first: the refusal of a wrong receive does not depend on
+    /// whether the ring is full.
+    #[inline]
+    pub fn check(&self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
+        check_sgl(wr.sgl, self.sges.max)
+    }
+
+    /// Adds a receive that passed `check`; `TooManyWrs` if the ring is full.
     #[inline]
     pub fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
         check(self.posted < self.slots.len(), VpStatus::TooManyWrs)?;
-        check_sgl(wr.sgl, self.sges.max)?;
         self.sges.make_room(wr.sgl.len())?;
         let at = self.slot_after(self.posted);
         self.sges.put(at, wr.sgl);

@@ -148,6 +148,7 @@ impl Inner {
             return Err(VpStatus::InvalidWr);
         }
         let queues = &mut self.core.queues;
+        queues.receives.check(wr)?;
         if queues.receive_slots() >= queues.receives.depth() {
             queues.untaken_receives.reap(context.recv_cq.taken());
             if queues.receive_slots() >= queues.receives.depth() {

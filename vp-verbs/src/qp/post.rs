@@ -2,14 +2,14 @@
 //!
 //! Runs in the thread that posts, under the lock of the queue. Allocates only for binds.
 
-use vp_api::{PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
+use vp_api::{Data, PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
 
 use super::{VerbsQp, each};
 use crate::hardware::Hardware;
 use crate::object_table::lock;
 use crate::owned::done;
 use crate::ring::{Posted, Ring};
-use crate::wire::{self, Batch, Link, SGES};
+use crate::wire::{self, Batch, Link};
 use ibv_sys::*;
 
 impl VerbsQp {
@@ -33,6 +33,10 @@ impl VerbsQp {
         let hardware = self.hardware.read();
         let mut ring = self.recv.ring();
         each(wrs, |wr| self.post_one_recv(hardware.as_ref(), &mut ring, wr))
+    }
+
+    pub(super) fn check_send(&self, data: &Data<'_>) -> Result<(), VpStatus> {
+        wire::check(data, self.init.max_send_sge, self.init.max_inline)
     }
 
     /// See [`Hardware::post_mark`].
@@ -87,12 +91,7 @@ impl Chain<'_> {
     fn put(&mut self, ring: &mut Ring, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         let memory = &self.qp.parts.memory;
         let (sgl, inline) = wire::elements(&wr.data);
-        if sgl.len() > SGES.min(self.qp.init.max_send_sge as usize) {
-            return Err(VpStatus::InvalidSgl);
-        }
-        if inline.is_some_and(|octets| octets.length > self.qp.init.max_inline) {
-            return Err(VpStatus::InvalidSgl);
-        }
+        self.qp.check_send(&wr.data)?;
         if ring.room() == 0 {
             return Err(VpStatus::TooManyWrs);
         }

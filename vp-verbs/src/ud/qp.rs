@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vp_api::{
-    DatagramSource, PostFailure, QpId, RecvWr, Sge, UdAddress, UdQp, UdQpInfo, UdQpInit, UdSendWr,
-    UdState, VpError, VpResult, VpStatus, WcOpcode, WcStatus, WorkCompletion,
+    Data, DatagramSource, PostFailure, QpId, RecvWr, Sge, UdAddress, UdQp, UdQpInfo, UdQpInit,
+    UdSendWr, UdState, VpError, VpResult, VpStatus, WcOpcode, WcStatus, WorkCompletion,
 };
 
 use super::ah::{Ah, Ahs};
@@ -27,6 +27,7 @@ use crate::qp::{Routes, each, mark};
 use crate::queue::Queue;
 use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::SERIAL;
+use crate::wire;
 use ibv_sys::*;
 
 /// The parts of a queue pair, apart from its sizes.
@@ -322,7 +323,10 @@ impl UdQp for VerbsUdQp {
         if self.posts()? {
             return self.post_sends(wrs);
         }
-        let late = each(wrs, |wr| self.send.post_late(flushed(self.id, wr.wr_id, wr.completion())));
+        let late = each(wrs, |wr| {
+            wire::check(&wr.data, self.init.max_send_sge, self.init.max_inline)?;
+            self.send.post_late(flushed(self.id, wr.wr_id, wr.completion()))
+        });
         self.flush_late();
         late
     }
@@ -331,7 +335,10 @@ impl UdQp for VerbsUdQp {
         if self.posts()? {
             return self.post_recvs(wrs);
         }
-        let late = each(wrs, |wr| self.recv.post_late(flushed(self.id, wr.wr_id, WcOpcode::Recv)));
+        let late = each(wrs, |wr| {
+            wire::check(&Data::Sgl(wr.sgl), self.init.max_recv_sge, 0)?;
+            self.recv.post_late(flushed(self.id, wr.wr_id, WcOpcode::Recv))
+        });
         self.flush_late();
         late
     }

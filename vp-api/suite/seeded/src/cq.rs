@@ -217,7 +217,11 @@ impl vp_api::Cq for Cq {
         if self.has(Fault::OverrunEarly) && self.queued() > self.depth() as usize * 3 / 4 {
             return Err(VpStatus::CqOverrun);
         }
-        let n = match self.take(out) {
+        let taken = self.take(out);
+        if taken == Err(VpStatus::CqOverrun) {
+            self.seed.overran.store(true, Ordering::Release);
+        }
+        let n = match taken {
             Err(VpStatus::CqOverrun)
                 if self.has(Fault::OverrunSilent) || self.has(Fault::OverrunUnpolled) =>
             {

@@ -755,6 +755,32 @@ faults! {
     EventsNeverReady "RI-121" Native
     /// Completions that are discarded stay.
     DiscardKeeps "RI-238" Stream
+    /// A destroyed queue pair does not return a slot of its shared receive queue.
+    SrqSlotGoesWithQp "RI-240" Stream
+    /// A lost completion frees its slot.
+    OverrunFreesSlots "RI-241" Stream
+    /// A depth of 0 is 1.
+    NoDepthIsOne "RI-242" Stream
+    /// A CQ of depth 0 has one entry.
+    NoCqDepthIsOne "RI-242" Stream
+    /// An SRQ of depth 0 has one slot.
+    NoSrqDepthIsOne "RI-242" Stream
+    /// The lost receives are those of the last stream, in Idle, too.
+    LostStaysInIdle "RI-243" Stream
+    /// Idle frees all slots of sends that have completed.
+    IdleFreesAll "RI-244" Stream
+    /// A full queue refuses a wrong send as one too many.
+    FullBeforeWrongSend "RI-245" Stream
+    /// A full queue refuses a wrong receive as one too many.
+    FullBeforeWrongRecv "RI-245" Stream
+    /// A full shared receive queue refuses a wrong receive as one too many.
+    SrqFullBeforeWrong "RI-245" Stream
+    /// Takes a change of rights without doing it.
+    AllowUnoffered "RI-246" Native
+    /// Takes a request to discard completions without doing it.
+    DiscardUnoffered "RI-247" Native
+    /// The first region does not say that another one has its memory.
+    OriginalUnshared "RI-137" Stream
     /// A reset of a queue pair for datagrams does nothing.
     UdResetIsLost "RI-239" Path
     /// It ends what is posted as an error does.

@@ -131,6 +131,9 @@ impl Rnic {
             () if self.has(Fault::KeyUnsaid) => info.stag = Stag::new(info.stag.index(), 0),
             () if self.has(Fault::AlwaysValid) => info.valid = true,
             () if self.has(Fault::SharedUnsaid) => info.shared = false,
+            () if self.has(Fault::OriginalUnshared) => {
+                info.shared &= lock(&self.shared).iter().all(|(_, first)| *first != stag);
+            }
             () if self.has(Fault::AddressingUnsaid) => info.addressing = Addressing::Absolute,
             () if self.has(Fault::WindowsUncounted) => info.bound_windows = 0,
             () if self.has(Fault::RegionLengthRounded) => {

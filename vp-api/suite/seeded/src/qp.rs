@@ -9,6 +9,7 @@ use vp_api::*;
 
 use crate::faults::Fault;
 use crate::seed::{Seed, lock};
+use crate::srq::NOTHING;
 
 pub(crate) struct Qp {
     inner: Arc<dyn vp_api::Qp>,
@@ -20,7 +21,7 @@ pub(crate) struct Qp {
     held: Mutex<Option<Vec<Sge>>>,
     /// Slots that are never free again.
     stay: AtomicU32,
-    /// The most sends that a query found lost.
+    /// The most requests that a query found lost.
     lost: AtomicU32,
 }
 
@@ -215,7 +216,18 @@ impl Qp {
             }
         }
         match self.alter(wr.wr_id, &mut wr.op, &mut wr.flags) {
-            Fate::Posted => self.post_again(|| self.inner.post_send(&[wr.clone()])),
+            Fate::Posted => {
+                let posted = self.post_again(|| self.inner.post_send(&[wr.clone()]));
+                match posted {
+                    Err(why)
+                        if why.status == VpStatus::InvalidSgl
+                            && self.has(Fault::FullBeforeWrongSend) =>
+                    {
+                        self.inner.post_send(&[SendWr { data: Data::Sgl(&[]), ..wr }]).and(Err(why))
+                    }
+                    posted => posted,
+                }
+            }
             Fate::Lost => Ok(()),
             fate @ (Fate::Said | Fate::Held) => {
                 if let (Fate::Held, Data::Sgl(sgl)) = (fate, wr.data)
@@ -238,7 +250,21 @@ impl Qp {
             return Ok(());
         }
         let sgl = self.shape(wr.sgl, false);
-        self.post_again(|| self.inner.post_recv(&[RecvWr { sgl: &sgl, ..*wr }]))
+        let posted = self.post_again(|| self.inner.post_recv(&[RecvWr { sgl: &sgl, ..*wr }]));
+        match posted {
+            Err(why)
+                if why.status == VpStatus::InvalidSgl && self.has(Fault::FullBeforeWrongRecv) =>
+            {
+                self.inner.post_recv(&[NOTHING]).and(Err(why))
+            }
+            Err(_)
+                if self.has(Fault::OverrunFreesSlots)
+                    && self.seed.overran.load(Ordering::Acquire) =>
+            {
+                Ok(())
+            }
+            posted => posted,
+        }
     }
 
     /// Posts, with a fault as soon as what is there completed, polled or not.
@@ -308,11 +334,25 @@ impl Qp {
                 None
             }
             QpChange::Drain if self.has(Fault::DrainTakesPosts) => Some(Ok(())),
-            QpChange::Allow(_) if self.has(Fault::AllowStays) => Some(Ok(())),
+            QpChange::Allow(_)
+                if self.has(Fault::AllowStays) || self.has(Fault::AllowUnoffered) =>
+            {
+                Some(Ok(()))
+            }
             QpChange::Allow(rights) if self.has(Fault::AllowNeverMore) && !rights.is_empty() => {
                 Some(Ok(()))
             }
-            QpChange::Discard if self.has(Fault::DiscardKeeps) => Some(Ok(())),
+            QpChange::Discard
+                if self.has(Fault::DiscardKeeps) || self.has(Fault::DiscardUnoffered) =>
+            {
+                Some(Ok(()))
+            }
+            QpChange::Idle if self.has(Fault::IdleFreesAll) => {
+                if let Some(cq) = self.seed.cq(self.init.send_cq) {
+                    cq.drain();
+                }
+                None
+            }
             QpChange::Terminate if self.has(Fault::TerminateIsReset) => {
                 *change = QpChange::Error;
                 None
@@ -385,6 +425,10 @@ impl vp_api::Qp for Qp {
             () if self.has(Fault::LostOfAllStreams) => {
                 let before = self.lost.fetch_max(info.sends_lost, Ordering::Relaxed);
                 info.sends_lost = info.sends_lost.max(before);
+            }
+            () if self.has(Fault::LostStaysInIdle) => {
+                let before = self.lost.fetch_max(info.recvs_lost, Ordering::Relaxed);
+                info.recvs_lost = info.recvs_lost.max(before);
             }
             () if self.has(Fault::StateStaysRts) && info.state == QpState::Error => {
                 info.state = QpState::Rts;

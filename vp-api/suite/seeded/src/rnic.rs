@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -28,6 +28,7 @@ pub(crate) struct Rnic {
     made: Mutex<HashMap<QpId, Weak<dyn vp_api::Qp>>>,
     /// Shared regions, each with its original.
     pub(crate) shared: Mutex<Vec<(Stag, Stag)>>,
+    srqs: Mutex<Vec<Weak<Srq>>>,
     /// Windows that a fault made of another kind.
     pub(crate) disguised: Mutex<HashSet<MwId>>,
     opened_by: ThreadId,
@@ -119,8 +120,8 @@ impl Rnic {
         let (handled, qps) = (Mutex::default(), Mutex::default());
         let (shared, disguised) = (Mutex::default(), Mutex::default());
         let opened_by = std::thread::current().id();
-        let made = Mutex::default();
-        Self { inner, seed, attrs, handled, qps, made, shared, disguised, opened_by }
+        let (made, srqs) = (Mutex::default(), Mutex::default());
+        Self { inner, seed, attrs, handled, qps, made, shared, srqs, disguised, opened_by }
     }
 
     pub(crate) fn has(&self, fault: Fault) -> bool {
@@ -220,6 +221,9 @@ impl vp_api::Rnic for Rnic {
         if self.has(Fault::CqTooSmall) {
             init.depth = init.depth.div_ceil(2);
         }
+        if init.depth == 0 && self.has(Fault::NoCqDepthIsOne) {
+            init.depth = 1;
+        }
         let tap = Arc::new(Tap::new(self.seed.clone(), init.handler.take()));
         let inner = self.inner.create_cq(&CqInit {
             depth: init.depth,
@@ -255,8 +259,14 @@ impl vp_api::Rnic for Rnic {
             () if self.has(Fault::SrqFirstLimitLost) => init.limit = 0,
             () => {}
         }
+        if init.depth == 0 && self.has(Fault::NoSrqDepthIsOne) {
+            init.depth = 1;
+        }
         let inner = self.inner.create_srq(&init)?;
-        Ok(Arc::new(Srq { inner, seed: self.seed.clone(), wanted }))
+        let stuck = AtomicU32::new(0);
+        let srq = Arc::new(Srq { inner, seed: self.seed.clone(), wanted, stuck });
+        lock(&self.srqs).push(Arc::downgrade(&srq));
+        Ok(srq)
     }
 
     fn destroy_srq(&self, srq: SrqId) -> VpResult<()> {
@@ -274,6 +284,10 @@ impl vp_api::Rnic for Rnic {
             () if self.has(Fault::DepthUnbounded) => {
                 real.send_depth *= 2;
                 real.recv_depth *= 2;
+            }
+            () if self.has(Fault::NoDepthIsOne) => {
+                real.send_depth = real.send_depth.max(1);
+                real.recv_depth = real.recv_depth.max(1);
             }
             () if self.has(Fault::RecvLimitIgnored) => real.recv_limit = 0,
             () if self.has(Fault::WrongRecvCq) => real.recv_cq = real.send_cq,
@@ -304,6 +318,11 @@ impl vp_api::Rnic for Rnic {
         self.in_use(self.inner.destroy_qp(qp), Fault::QpGoesInUse)?;
         if self.has(Fault::RoomStays) {
             cqs.iter().zip(queued).for_each(|(cq, before)| cq.lose_room(before));
+        }
+        if self.has(Fault::SrqSlotGoesWithQp) {
+            for srq in lock(&self.srqs).iter().filter_map(Weak::upgrade) {
+                srq.stuck.fetch_add(1, Ordering::AcqRel);
+            }
         }
         lock(&self.qps).remove(&qp);
         if self.has(Fault::CompletesAfterDestroy) {

@@ -32,6 +32,8 @@ pub(crate) struct Seed {
     pub(crate) qkeys: Mutex<HashMap<u32, u32>>,
     /// An address handle was destroyed, and a fault loses what was sent with it.
     pub(crate) handle_gone: AtomicBool,
+    /// A poll has said that completions were lost.
+    pub(crate) overran: AtomicBool,
     /// Services have a handler.
     pub(crate) serves: AtomicBool,
     /// The CQ that notified first.
@@ -57,6 +59,7 @@ impl Seed {
             held: Mutex::default(),
             qkeys: Mutex::default(),
             handle_gone: AtomicBool::new(false),
+            overran: AtomicBool::new(false),
             serves: AtomicBool::new(false),
             notified: Mutex::default(),
             led: AtomicBool::new(false),

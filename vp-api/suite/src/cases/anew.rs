@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use vp_api::*;
 
-use crate::fail::same;
+use crate::fail::{refused, same};
 use crate::rig::Rig;
 use crate::{Case, Fail};
 
@@ -18,6 +18,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("idle: completions of an earlier stream are discarded", discarded)
         .keeps("RI-238")
         .with(Capabilities::DISCARD),
+    Case::new("qp: changes that the device does not offer are refused", not_offered)
+        .keeps("RI-246 RI-247"),
 ];
 
 /// How long the handler runs, and how long a provider that does not wait for it has to show that.
@@ -49,6 +51,26 @@ fn behind_events(rig: &Rig) -> Result<(), Fail> {
     let returned = slow.returned.load(Ordering::Acquire);
     let _ = is_idle.send(());
     same("whether the handler had returned when the QP came to Idle", returned, true)
+}
+
+fn not_offered(rig: &Rig) -> Result<(), Fail> {
+    let allow: fn() -> QpChange = || QpChange::Allow(Access::empty());
+    let discard: fn() -> QpChange = || QpChange::Discard;
+    let changes = [
+        ("RI_QP_ALLOW", Capabilities::ALLOW, allow),
+        ("RI_QP_DISCARD", Capabilities::DISCARD, discard),
+    ];
+    let (idle, (near, _far)) = (rig.end()?, rig.pair()?);
+    for (what, capability, change) in changes {
+        if rig.offers(capability) {
+            continue;
+        }
+        for (state, end) in [("Idle", &idle), ("RTS", &near)] {
+            let found = end.qp.modify(change());
+            refused(&format!("{what} in {state}"), found, VpStatus::Unsupported)?;
+        }
+    }
+    Ok(())
 }
 
 fn discarded(rig: &Rig) -> Result<(), Fail> {

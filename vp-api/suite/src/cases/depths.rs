@@ -5,6 +5,7 @@ use vp_api::*;
 
 use crate::fail::{refused, same};
 use crate::rig::{Rig, SEND};
+use crate::ud::Post;
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
@@ -16,6 +17,13 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("sq: holds as many as agreed, and no more", sends).keeps("RI-13"),
     Case::new("cq: as deep as its queues, it takes all", sum).keeps("RI-187"),
     Case::new("limits: more reads at once than there can be", too_many_reads).keeps("RI-189"),
+    Case::new("limits: a queue of no depth is refused", no_depth).keeps("RI-242"),
+    Case::new("srq: one of no depth is refused", srq_no_depth)
+        .keeps("RI-242")
+        .with(Capabilities::SRQ),
+    Case::new("datagram: a queue of no depth is refused", ud_no_depth)
+        .keeps("RI-242")
+        .with(Capabilities::UD),
     Case::new("rq: holds as many as agreed, and no more", receives).keeps("RI-13"),
     Case::new("sge: no more than agreed", elements).keeps("RI-14"),
     Case::new("srq: holds as many as agreed, and no more", srq_depth)
@@ -215,6 +223,41 @@ fn too_many_reads(rig: &Rig) -> Result<(), Fail> {
     Ok(())
 }
 
+fn no_depth(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let good = rig.qp_init(end.pd, end.cq.id());
+    let wishes = [
+        ("send queue", QpInit { send_depth: 0, ..good.clone() }),
+        ("receive queue", QpInit { recv_depth: 0, ..good }),
+    ];
+    for (what, wish) in wishes {
+        let made = rig.rnic.create_qp(&wish);
+        refused(&format!("a {what} of no depth"), made, VpStatus::InvalidModifier)?;
+    }
+    let cq = rig.rnic.create_cq(&CqInit { depth: 0, handler: None });
+    refused("a CQ of no depth", cq, VpStatus::InvalidModifier)
+}
+
+fn srq_no_depth(rig: &Rig) -> Result<(), Fail> {
+    let (pd, srq) = srq(rig, 8, 0)?;
+    let none = rig.rnic.create_srq(&SrqInit { pd, depth: 0, max_sge: 1, limit: 0 });
+    refused("an SRQ of no depth", none, VpStatus::InvalidModifier)?;
+    // The QP has no receive queue of its own.
+    rig.end_with(None, |init| (init.pd, init.srq, init.recv_depth) = (pd, Some(srq.id()), 0))?;
+    Ok(())
+}
+
+fn ud_no_depth(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let end = post.end()?;
+    let good = post.init(end.pd, end.cq.id());
+    for wish in [UdQpInit { send_depth: 0, ..good.clone() }, UdQpInit { recv_depth: 0, ..good }] {
+        let made = post.ud.create_qp(&wish);
+        refused("a queue pair for datagrams, of no depth", made, VpStatus::InvalidModifier)?;
+    }
+    Ok(())
+}
+
 fn receives(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
     let depth = end.qp.query()?.recv_depth as usize;
@@ -240,7 +283,11 @@ fn elements(rig: &Rig) -> Result<(), Fail> {
     refused("a send of too many elements", send, VpStatus::InvalidSgl)
 }
 
-pub(super) fn srq(rig: &Rig, depth: u32, limit: u32) -> Result<(PdId, std::sync::Arc<dyn Srq>), Fail> {
+pub(super) fn srq(
+    rig: &Rig,
+    depth: u32,
+    limit: u32,
+) -> Result<(PdId, std::sync::Arc<dyn Srq>), Fail> {
     let pd = rig.rnic.alloc_pd()?;
     let depth = depth.min(rig.attrs.max_wr_per_srq);
     Ok((pd, rig.rnic.create_srq(&SrqInit { pd, depth, max_sge: 1, limit })?))

@@ -17,8 +17,19 @@ pub(crate) const CASES: &[Case] = &[
         .keeps("RI-192"),
     Case::new("error: full queues refuse until a completion was polled", full_in_error)
         .keeps("RI-186"),
+    Case::new("sq: in Idle, slots behind a queued completion stay", idle_covered).keeps("RI-244"),
+    Case::new("cq: completions that an overrun lost free no slots", lost_in_overrun)
+        .keeps("RI-241"),
+    Case::new("sq, rq: a full queue refuses a wrong request as wrong", wrong_and_full)
+        .keeps("RI-245"),
+    Case::new("srq: a full queue refuses a wrong receive as wrong", srq_wrong_and_full)
+        .keeps("RI-245")
+        .with(Capabilities::SRQ),
     Case::new("srq: a slot is free when its completion was polled", srq_slots)
         .keeps("RI-193")
+        .with(Capabilities::SRQ),
+    Case::new("srq: slots that a destroyed QP occupied are free", srq_slots_of_destroyed)
+        .keeps("RI-240")
         .with(Capabilities::SRQ),
 ];
 
@@ -143,9 +154,121 @@ fn srq_slots(rig: &Rig) -> Result<(), Fail> {
         srq.post_recv(&[RECV])?;
         refused("a receive more", srq.post_recv(&[RECV]), VpStatus::TooManyWrs)?;
     }
-    // Destroying the QP removes its completions, and frees the slots that they occupied.
-    peers.0.post(2, SEND, &[])?;
-    rig.until("the receive", || Ok(one.cq.wait(NOW, Some(rig.wait))?))?;
-    rig.rnic.destroy_qp(one.qp.id())?;
-    Ok(srq.post_recv(&[RECV])?)
+    Ok(())
+}
+
+/// Octets of a message that is still arriving when its first octets have arrived.
+const LONG: usize = 16 << 20;
+
+/// One QP is destroyed with a completion that was not polled, another one while a message arrives.
+fn srq_slots_of_destroyed(rig: &Rig) -> Result<(), Fail> {
+    for len in [0, LONG] {
+        let (pd, srq) = srq(rig, 4, 0)?;
+        let end = rig.end_with(None, |init| (init.pd, init.srq) = (pd, Some(srq.id())))?;
+        let peer = rig.end()?;
+        rig.connect(&peer, &end)?;
+        let (source, sink) =
+            (peer.memory(LONG)?, rig.memory(pd, LONG, Access::LOCAL, Addressing::Absolute)?);
+        let sgl = [sink.all()];
+        let recv = RecvWr { wr_id: 1, sgl: &sgl };
+        let depth = srq.query()?.depth;
+        srq.post_recv(&vec![recv; depth as usize])?;
+        peer.post(1, SEND, &[source.sge(0, len)])?;
+        rig.until("the message", || match len {
+            0 => Ok(end.cq.wait(NOW, Some(rig.wait))?),
+            _ => {
+                end.cq.wait(NOW, Some(NOW))?;
+                Ok(srq.query()?.posted < depth)
+            }
+        })?;
+        rig.rnic.destroy_qp(end.qp.id())?;
+        let free = srq.post_recv(&[recv]);
+        free.map_err(|why| format!("a receive in place of one of {len} octets: {why}"))?;
+        refused("a receive more", srq.post_recv(&[recv]), VpStatus::TooManyWrs)?;
+    }
+    Ok(())
+}
+
+/// Ends the stream of both, and brings both back to Idle.
+fn anew(near: &End<'_>, far: &End<'_>) -> Result<(), Fail> {
+    near.qp.modify(QpChange::Error)?;
+    for end in [near, far] {
+        let ended = || Ok(end.qp.query()?.state != QpState::Rts);
+        near.rig.until("Error, or what follows it", ended)?;
+        end.idle()?;
+    }
+    near.rig.forget_events();
+    near.rig.connect(near, far)
+}
+
+fn idle_covered(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = (rig.end_with(None, few_sends)?, rig.end()?);
+    rig.connect(&near, &far)?;
+    let depth = near.qp.query()?.send_depth;
+    silently(&near, &far, depth - 1)?;
+    write(&near, 99, SendFlags::SIGNALED)?;
+    rig.until("the signaled completion", || Ok(near.cq.wait(NOW, Some(rig.wait))?))?;
+    anew(&near, &far)?;
+    let more = write(&near, 0, SendFlags::SIGNALED);
+    refused("a post before the completion was polled", more, VpStatus::TooManyWrs)?;
+    near.done(99, WcOpcode::Write)?;
+    (0..depth).try_for_each(|n| write(&near, n.into(), SendFlags::SIGNALED))?;
+    (0..depth).try_for_each(|n| near.done(n.into(), WcOpcode::Write).map(drop))
+}
+
+fn lost_in_overrun(rig: &Rig) -> Result<(), Fail> {
+    let small = rig.rnic.create_cq(&CqInit { depth: 2, handler: None })?;
+    let (peer, end) = (rig.end()?, rig.end_with(None, |init| init.recv_cq = small.id())?);
+    rig.connect(&peer, &end)?;
+    let (fits, depth) = (small.depth() as usize, end.qp.query()?.recv_depth as usize);
+    if fits >= depth {
+        return Ok(()); // The smallest CQ of this device holds a whole queue.
+    }
+    end.qp.post_recv(&vec![RECV; depth])?;
+    end.qp.modify(QpChange::Error)?;
+    let mut polled = 0;
+    rig.until("the overrun", || match small.poll(&mut [WorkCompletion::BLANK; 8]) {
+        Err(VpStatus::CqOverrun) => Ok(true),
+        found => {
+            polled += found?;
+            Ok(false)
+        }
+    })?;
+    end.qp.post_recv(&vec![RECV; polled])?;
+    let more = end.qp.post_recv(&[RECV]);
+    refused("a receive in place of one whose completion was lost", more, VpStatus::TooManyWrs)
+}
+
+fn wrong_and_full(rig: &Rig) -> Result<(), Fail> {
+    let few = |init: &mut QpInit| (init.send_depth, init.recv_depth) = (8, 8);
+    let (near, far) = (rig.end_with(None, few)?, rig.end()?);
+    rig.connect(&near, &far)?;
+    let (memory, depths) = (near.memory(64)?, near.qp.query()?);
+    (0..depths.send_depth).try_for_each(|n| write(&near, n.into(), SendFlags::SIGNALED))?;
+    (0..depths.recv_depth).try_for_each(|n| near.recv(n.into(), &[]))?;
+    let long = |most: u32| vec![memory.sge(0, 1); most as usize + 1];
+    let refuse = |state: &str| {
+        refused("a write more", write(&near, 1, SendFlags::SIGNALED), VpStatus::TooManyWrs)?;
+        let sgl = long(rig.attrs.max_sge_send);
+        let (data, flags) = (Data::Sgl(&sgl[..]), SendFlags::SIGNALED);
+        let send = near.qp.post_send(&[SendWr { wr_id: 1, op: SEND, data, flags }]);
+        refused(&format!("a send of too many elements {state}"), send, VpStatus::InvalidSgl)?;
+        let sgl = long(rig.attrs.max_sge_recv);
+        let recv = near.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &sgl }]);
+        refused(&format!("a receive of too many elements {state}"), recv, VpStatus::InvalidSgl)
+    };
+    refuse("in RTS")?;
+    near.qp.modify(QpChange::Error)?;
+    refuse("in Error")
+}
+
+fn srq_wrong_and_full(rig: &Rig) -> Result<(), Fail> {
+    let ((pd, srq), end) = (srq(rig, 4, 0)?, rig.end()?);
+    let (info, memory) = (srq.query()?, end.memory(64)?);
+    srq.post_recv(&vec![RECV; info.depth as usize])?;
+    let sgl = vec![memory.sge(0, 1); info.max_sge as usize + 1];
+    let wrong = srq.post_recv(&[RecvWr { wr_id: 1, sgl: &sgl }]);
+    refused("a receive of too many elements", wrong, VpStatus::InvalidSgl)?;
+    rig.rnic.destroy_srq(srq.id())?;
+    Ok(rig.rnic.dealloc_pd(pd)?)
 }

@@ -17,9 +17,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("error: in Error it stays, and nothing happens", error_twice).keeps("RI-208"),
     Case::new("states: Idle comes behind Error only", idle_from_rts).keeps("RI-12"),
     Case::new("qp: counts what is outstanding, and what a stream loses", requests_counted)
-        .keeps("RI-209 RI-210")
+        .keeps("RI-209 RI-210 RI-243")
         .only(STREAM),
-    Case::new("qp: counts the receives that are lost", lost_receives).keeps("RI-210"),
+    Case::new("qp: counts the receives that are lost", lost_receives).keeps("RI-210 RI-243"),
     Case::new("qp: says where its stream leads", addresses).keeps("RI-112").only(STREAM),
     Case::new("error: the peer gets the reset", reset_told).keeps("RI-37").only(STREAM),
     Case::new("error: back to Idle, and used again", idle_again).keeps("RI-109"),
@@ -85,7 +85,9 @@ fn lost_receives(rig: &Rig) -> Result<(), Fail> {
     (0..3).try_for_each(|n| near.recv(n, &[]))?;
     near.qp.modify(QpChange::Error)?;
     (0..3).try_for_each(|_| same("a receive", near.completion()?.status, WcStatus::Flushed))?;
-    same("receives lost", near.qp.query()?.recvs_lost, 3)
+    same("receives lost", near.qp.query()?.recvs_lost, 3)?;
+    near.idle()?;
+    same("receives lost, back in Idle", near.qp.query()?.recvs_lost, 0)
 }
 
 /// Takes over a stream whose peer never responds.
@@ -124,6 +126,7 @@ fn requests_counted(rig: &Rig) -> Result<(), Fail> {
     (0..5).try_for_each(|_| same("a request", end.completion()?.status, WcStatus::Flushed))?;
     count("in Error", (0, 0), (2, 3))?;
     end.idle()?;
+    count("back in Idle", (0, 0), (0, 0))?;
     let _peer = unanswered(&end)?;
     count("of a new stream", (0, 0), (0, 0))
 }
