@@ -13,6 +13,7 @@ mod endings;
 mod extras;
 mod late;
 mod lives;
+mod longest;
 mod manager;
 mod memory;
 mod objects;
@@ -41,6 +42,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         manager::CASES,
         data::CASES,
         shapes::CASES,
+        longest::CASES,
         queues::CASES,
         edges::CASES,
         late::CASES,
