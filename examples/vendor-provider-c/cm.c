@@ -216,6 +216,8 @@ static ri_status cm_accept(ri_cm *cm, uint64_t request, uint32_t id, const ri_cm
         qp->peer = caller;
         caller->peer = qp;
         qp->state = caller->state = RI_QP_RTS;
+        qp->ird = caller->ord = there;
+        qp->ord = caller->ird = back;
         cm_tell(caller->rnic, RI_CM_ESTABLISHED, caller->id, &away, &params);
         cm_tell(qp->rnic, RI_CM_ESTABLISHED, qp->id, &here, &ours);
         status = RI_OK;

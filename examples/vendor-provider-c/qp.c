@@ -288,12 +288,16 @@ static ri_status modify(ri_qp *qp, const ri_qp_change *from, ri_error *error)
     if (qp->destroyed)
         status = RI_INVALID_HANDLE;
     else if (change.kind == RI_QP_TO_ERROR || change.kind == RI_QP_TO_TERMINATE
-             || change.kind == RI_QP_TO_CLOSING)
+             || change.kind == RI_QP_TO_CLOSING) {
+        if (qp->peer != NULL)
+            cm_tell(qp->rnic, RI_CM_DISCONNECTED, qp->id, NULL, NULL);
         qp_break(qp, &later);
-    else if (change.kind == RI_QP_TO_IDLE && qp->state == RI_QP_ERROR) {
+    } else if (change.kind == RI_QP_TO_IDLE && qp->state == RI_QP_ERROR) {
         qp->state = RI_QP_IDLE;
         qp->sends -= qp->silent;
         qp->silent = qp->sends_lost = qp->recvs_lost = 0;
+        qp->ird = qp->most_ird;
+        qp->ord = qp->most_ord;
     } else if (change.kind == RI_QP_LIMITS)
         status = RI_CANNOT_CHANGE;
     else /* of a newer header, or of a capability that there is not */
@@ -395,8 +399,8 @@ ri_status qp_create(ri_rnic *rnic, const ri_qp_init *from, ri_qp_made *out, ri_e
         qp->allow = init.allow;
         qp->send_depth = init.send_depth;
         qp->recv_depth = init.recv_depth;
-        qp->ird = init.ird;
-        qp->ord = init.ord;
+        qp->ird = qp->most_ird = init.ird;
+        qp->ord = qp->most_ord = init.ord;
         qp->send_cq = cq_find(rnic, init.send_cq);
         qp->recv_cq = cq_find(rnic, init.recv_cq);
         qp->send_cq->users++;

@@ -71,7 +71,9 @@ struct ri_qp {
     struct ri_rnic *rnic;
     struct ri_qp *peer;
     struct ri_cq *send_cq, *recv_cq;
-    uint32_t id, pd, state, send_depth, recv_depth, ird, ord, allow, head, count;
+    uint32_t id, pd, state, send_depth, recv_depth, allow, head, count;
+    uint32_t most_ird, most_ord; /* as created */
+    uint32_t ird, ord;           /* those in force; both ends agree on them when they connect */
     /* Slots in use: of sends; of those, the ones that ended without a completion; of receives that
      * completed and whose completions were not polled. */
     uint32_t sends, silent, recvs_waiting;

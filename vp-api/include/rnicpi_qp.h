@@ -23,6 +23,7 @@ typedef struct ri_qp_init {
     uint32_t size;
     uint32_t flags, pd, send_cq, recv_cq; /* each queue completes to its own [RI-140] */
     uint32_t srq, send_depth, recv_depth, max_send_sge;
+    /* ord: Reads and atomics under way at most; those beyond wait in the queue, in their order [RI-248]. */
     uint32_t max_recv_sge, max_inline, ird, ord;
     uint32_t allow; /* of peers: REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC [RI-100]; BIND */
     uint32_t recv_limit; /* RI_EVENT_RECV_LIMIT; 0: not armed [RI-101] */
@@ -71,7 +72,7 @@ typedef struct ri_stream {
     uint32_t fpdu_octets; /* 0: follow the EMSS */
     uint64_t nudge_ns;    /* 0: never */
     uint64_t probe_ns;    /* 0: never */
-    uint64_t close_timeout_ns;
+    uint64_t close_timeout_ns; /* the longest that a close waits for the peer; then it is CONNECTION_LOST [RI-249] */
     /* Since 1.4, for RI_STREAM_LOCAL; the provider's, as the socket. memory: a memfd with two rings, sealed and
      * verified; its layout, by version, is that of Warpline's crate shm-ring. The doorbells: eventfds with
      * EFD_SEMAPHORE whose counter is near its maximum. An end that sleeps watches doorbell for edges of

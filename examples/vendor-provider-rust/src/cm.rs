@@ -85,12 +85,12 @@ impl NativeCm for Cm {
         let missing = || no(VpStatus::InvalidHandle, "there is no such request");
         let Asked { caller, params: theirs, at } =
             state.requests.remove(&request).ok_or_else(missing)?;
-        for (one, other) in [(qp, caller), (caller, qp)] {
-            let one = state.qps.get_mut(&one.0).ok_or_else(missing)?;
-            (one.state, one.peer) = (QpState::Rts, Some(other));
-        }
         // Reads that one end may have outstanding, the other must serve.
         let (there, back) = (theirs.ord.min(params.ird), params.ord.min(theirs.ird));
+        for (one, other, reads) in [(qp, caller, (there, back)), (caller, qp, (back, there))] {
+            let one = state.qps.get_mut(&one.0).ok_or_else(missing)?;
+            (one.state, one.peer, one.reads) = (QpState::Rts, Some(other), reads);
+        }
         let far = NativeParams { private_data: theirs.private_data, ird: there, ord: back };
         let near = NativeParams { private_data: params.private_data, ird: back, ord: there };
         let local = Some(calling(at));

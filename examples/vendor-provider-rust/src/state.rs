@@ -102,6 +102,8 @@ pub(crate) struct Qp {
     pub(crate) init: QpInit,
     pub(crate) state: vp_api::QpState,
     pub(crate) peer: Option<QpId>,
+    /// IRD and ORD in force: both ends agree on them when they connect.
+    pub(crate) reads: (u16, u16),
     pub(crate) receives: VecDeque<(u64, Vec<Sge>)>,
     /// Slots of sends: in use, and of those the ones that ended without a completion.
     pub(crate) sends: u32,
@@ -116,8 +118,8 @@ impl Qp {
     pub(crate) fn new(init: &QpInit) -> Self {
         let (state, receives) = (QpState::Idle, VecDeque::new());
         let (sends, silent, recvs_waiting) = (0, 0, 0);
-        let (peer, lost) = (None, (0, 0));
-        Self { init: init.clone(), state, peer, receives, sends, silent, recvs_waiting, lost }
+        let (peer, reads, lost) = (None, (init.ird, init.ord), (0, 0));
+        Self { init: init.clone(), state, peer, reads, receives, sends, silent, recvs_waiting, lost }
     }
 
     /// Frees the slots of a polled completion.
@@ -225,10 +227,11 @@ impl State {
         }
     }
 
-    /// Moves the QP and its peer to Error; all posted requests complete.
+    /// Moves the QP and its peer to Error; all posted requests complete. `reports`: the QP itself gets the event,
+    /// too.
     pub(crate) fn break_qp(&mut self, id: QpId, reports: bool, rings: &mut Rings) {
         let peer = self.qps.get_mut(&id.0).and_then(|qp| qp.peer.take());
-        if reports {
+        if reports && peer.is_some() {
             self.events.push_back(NativeEvent::Disconnected { qp: id });
         }
         self.flush(id, rings);

@@ -198,12 +198,13 @@ impl Qp for QpHandle {
         };
         match change {
             QpChange::Error | QpChange::Terminate | QpChange::Closing => {
-                state.break_qp(self.id, false, &mut rings);
+                state.break_qp(self.id, true, &mut rings);
             }
             QpChange::Idle if qp.state == QpState::Error => {
                 qp.state = QpState::Idle;
                 qp.sends -= std::mem::take(&mut qp.silent);
                 qp.lost = (0, 0);
+                qp.reads = (qp.init.ird, qp.init.ord);
             }
             QpChange::Limits { .. } => {
                 return Err(no(VpStatus::CannotChange, "limits cannot be changed"));
@@ -227,7 +228,7 @@ impl Qp for QpHandle {
         (info.send_depth, info.recv_depth) = (qp.init.send_depth, qp.init.recv_depth);
         info.recvs_outstanding = qp.receives.len() as u32;
         (info.sends_lost, info.recvs_lost) = qp.lost;
-        (info.ird, info.ord) = (qp.init.ird, qp.init.ord);
+        (info.ird, info.ord) = qp.reads;
         Ok(info)
     }
 }

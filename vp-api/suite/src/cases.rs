@@ -20,6 +20,7 @@ mod objects;
 mod paths;
 mod queues;
 mod races;
+mod reads;
 mod regions;
 mod services;
 mod shapes;
@@ -43,6 +44,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         data::CASES,
         shapes::CASES,
         longest::CASES,
+        reads::CASES,
         queues::CASES,
         edges::CASES,
         late::CASES,

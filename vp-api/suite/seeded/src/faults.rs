@@ -779,6 +779,10 @@ faults! {
     AllowUnoffered "RI-246" Native
     /// Takes a request to discard completions without doing it.
     DiscardUnoffered "RI-247" Native
+    /// A read beyond the ORD is refused.
+    BeyondOrdRefused "RI-248" Stream
+    /// A peer that does not close holds a close for an hour.
+    SilentPeerHoldsClose "RI-249" Stream
     /// The first region does not say that another one has its memory.
     OriginalUnshared "RI-137" Stream
     /// A reset of a queue pair for datagrams does nothing.

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use vp_api::*;
 
@@ -215,6 +216,12 @@ impl Qp {
                 return Err(PostFailure { posted: 0, status: VpStatus::TooManyWrs });
             }
         }
+        if self.has(Fault::BeyondOrdRefused)
+            && matches!(wr.op, SendOp::Read { .. })
+            && self.inner.query().is_ok_and(|of| of.sends_outstanding >= of.ord.into())
+        {
+            return Err(PostFailure { posted: 0, status: VpStatus::TooManyWrs });
+        }
         match self.alter(wr.wr_id, &mut wr.op, &mut wr.flags) {
             Fate::Posted => {
                 let posted = self.post_again(|| self.inner.post_send(&[wr.clone()]));
@@ -320,6 +327,9 @@ impl Qp {
                         std::mem::forget(stream.socket.try_clone());
                     }
                     () if self.has(Fault::ReceivedLost) => stream.received.clear(),
+                    () if self.has(Fault::SilentPeerHoldsClose) => {
+                        stream.params.close_timeout = Duration::from_secs(3600);
+                    }
                     () if self.has(Fault::LastMessageLost) => stream.last_message.clear(),
                     () => {}
                 }

@@ -1,6 +1,10 @@
 //! Cases about the end of connections: by a close, by an error, by destruction. Every request completes.
 
+use std::time::Duration;
+
 use vp_api::*;
+
+use super::states::unanswered;
 
 use crate::fail::{refused, same};
 use crate::rig::{End, Rig, SEND};
@@ -30,6 +34,12 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("drain: what is under way is done first, and nothing more is taken", drained)
         .keeps("RI-211 RI-212")
         .only(ConnectionModel::LlpStream),
+    Case::new("close: a peer that does not close holds it for its time only", silent_peer)
+        .keeps("RI-249")
+        .only(ConnectionModel::LlpStream),
+    Case::new("native: whatever ends a connection, both sides get an event", native_ends)
+        .keeps("RI-118 RI-132")
+        .only(ConnectionModel::Native),
     Case::new("disconnect: both sides get an event", disconnected)
         .keeps("RI-118")
         .only(ConnectionModel::Native),
@@ -231,11 +241,23 @@ fn drained(rig: &Rig) -> Result<(), Fail> {
     Ok(())
 }
 
-fn disconnected(rig: &Rig) -> Result<(), Fail> {
-    let (near, far) = rig.pair()?;
-    receives(&far, 2)?;
-    let cm = rig.cm()?;
-    cm.0.disconnect(near.qp.id())?;
+/// The time that a close may take; the suite waits much longer.
+const CLOSE: Duration = Duration::from_millis(50);
+
+/// The peer takes octets, and never closes.
+fn silent_peer(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let params = StreamParams { close_timeout: CLOSE, ..StreamParams::new(Role::Initiator) };
+    let _peer = unanswered(&end, params)?;
+    same("event", end.event()?, AsyncEvent::Established)?;
+    receives(&end, 2)?;
+    end.qp.modify(QpChange::Closing)?;
+    same("event of the end", end.event()?, AsyncEvent::ConnectionLost)?;
+    all_flushed(&end, 2)
+}
+
+fn both_disconnected(near: &End<'_>, far: &End<'_>) -> Result<(), Fail> {
+    let cm = near.rig.cm()?;
     let mut open = vec![near.qp.id(), far.qp.id()];
     while !open.is_empty() {
         match cm.next()? {
@@ -243,5 +265,41 @@ fn disconnected(rig: &Rig) -> Result<(), Fail> {
             other => return Err(format!("{other:?} where disconnected is expected").into()),
         }
     }
+    Ok(())
+}
+
+fn native_ends(rig: &Rig) -> Result<(), Fail> {
+    for change in [QpChange::Error, QpChange::Terminate, QpChange::Closing] {
+        let what = format!("{change:?}");
+        let (near, far) = rig.pair()?;
+        receives(&near, 2)?;
+        receives(&far, 3)?;
+        near.qp.modify(change)?;
+        let told = both_disconnected(&near, &far);
+        told.map_err(|Fail(why)| Fail(format!("{what}: {why}")))?;
+        for (end, count) in [(&near, 2), (&far, 3)] {
+            all_flushed(end, count)?;
+            same("state", end.qp.query()?.state, QpState::Error)?;
+        }
+        near.idle()?;
+        far.idle()?;
+        rig.connect(&near, &far)?;
+        far.recv(1, &[])?;
+        near.post(2, SEND, &[])?;
+        near.done(2, WcOpcode::Send)?;
+        far.done(1, WcOpcode::Recv)?;
+        rig.rnic.destroy_qp(near.qp.id())?;
+        // That of the destroyed QP comes or not.
+        let ends = |event| matches!(event, NativeEvent::Disconnected { qp } if qp == far.qp.id());
+        while !ends(rig.cm()?.next()?) {}
+    }
+    Ok(())
+}
+
+fn disconnected(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    receives(&far, 2)?;
+    rig.cm()?.0.disconnect(near.qp.id())?;
+    both_disconnected(&near, &far)?;
     all_flushed(&far, 2)
 }

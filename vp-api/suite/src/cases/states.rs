@@ -91,12 +91,11 @@ fn lost_receives(rig: &Rig) -> Result<(), Fail> {
 }
 
 /// Takes over a stream whose peer never responds.
-fn unanswered(end: &End<'_>) -> Result<TcpStream, Fail> {
+pub(super) fn unanswered(end: &End<'_>, params: StreamParams) -> Result<TcpStream, Fail> {
     let (theirs, ours) = sockets()?;
     theirs.set_nonblocking(true)?;
     let info = end.qp.query()?;
-    let params =
-        StreamParams { ird: info.ird, ord: info.ord, ..StreamParams::new(Role::Initiator) };
+    let params = StreamParams { ird: info.ird, ord: info.ord, ..params };
     let (received, last_message) = (vec![], vec![]);
     take_over(
         end,
@@ -107,7 +106,7 @@ fn unanswered(end: &End<'_>) -> Result<TcpStream, Fail> {
 
 fn requests_counted(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
-    let _peer = unanswered(&end)?;
+    let _peer = unanswered(&end, StreamParams::new(Role::Initiator))?;
     let sink = end.memory(8)?;
     for n in 0..2 {
         let remote = Remote { stag: Stag(0x100), to: 0 };
@@ -127,7 +126,7 @@ fn requests_counted(rig: &Rig) -> Result<(), Fail> {
     count("in Error", (0, 0), (2, 3))?;
     end.idle()?;
     count("back in Idle", (0, 0), (0, 0))?;
-    let _peer = unanswered(&end)?;
+    let _peer = unanswered(&end, StreamParams::new(Role::Initiator))?;
     count("of a new stream", (0, 0), (0, 0))
 }
 
