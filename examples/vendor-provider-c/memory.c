@@ -44,7 +44,8 @@ ri_status mr_dealloc(ri_rnic *rnic, uint32_t stag, ri_error *error)
     uint32_t slot = stag >> 8;
     ri_keep owner = {NULL, NULL, NULL};
     pthread_mutex_lock(&big);
-    int found = slot < MAX_OBJECTS && rnic->regions[slot].used;
+    int found = slot < MAX_OBJECTS && rnic->regions[slot].used
+                && rnic->regions[slot].key == (stag & 255);
     if (found) {
         owner = rnic->regions[slot].range.owner;
         rnic->pds[rnic->regions[slot].pd].users--;

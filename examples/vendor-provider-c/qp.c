@@ -38,8 +38,6 @@ static void complete_recv(struct ri_qp *qp, const ri_wc *wc, int solicited, stru
 
 static void flush(struct ri_qp *qp, struct later *later)
 {
-    if (qp->state == RI_QP_RTS || qp->count != 0)
-        qp->state = RI_QP_ERROR;
     for (; qp->count != 0; qp->count--, qp->head = (qp->head + 1) % qp->recv_depth) {
         ri_wc wc = completion(qp, qp->ring[qp->head].wr_id, RI_WC_RECV, RI_WC_FLUSHED);
         complete_recv(qp, &wc, 0, later);

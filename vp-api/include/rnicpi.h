@@ -134,7 +134,7 @@ typedef struct ri_terminate {
 
 /* Local scatter/gather element: len octets at tagged offset to of region stag. A list is gathered in
  * its order, whatever the lengths are [RI-141], and filled in its order, each element before the next
- * one [RI-142]. Fixed. */
+ * one [RI-142]. Of an element of no octets nothing is checked [RI-250]. Fixed. */
 typedef struct ri_sge {
     uint32_t stag, len;
     uint64_t to;

@@ -77,6 +77,10 @@ impl Window {
     }
 }
 
+fn no_region(stag: Stag) -> VpError {
+    VpError::new(VpStatus::InvalidStag, format!("there is no region with the STag {:#x}", stag.0))
+}
+
 impl Memory {
     /// Adds a region under its STag.
     pub(crate) fn add(&self, region: Region) -> VpResult<Stag> {
@@ -95,15 +99,15 @@ impl Memory {
 
     pub(crate) fn region(&self, stag: Stag) -> VpResult<Arc<Region>> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        regions.get(&stag.index()).cloned().ok_or_else(|| {
-            let detail = format!("there is no region with the STag {:#x}", stag.0);
-            VpError::new(VpStatus::InvalidStag, detail)
-        })
+        regions.get(&stag.index()).cloned().ok_or_else(|| no_region(stag))
     }
 
     /// Removes a region that no window is bound to.
     pub(crate) fn remove(&self, stag: Stag) -> VpResult<Arc<Region>> {
         let region = self.region(stag)?;
+        if region.stag() != stag {
+            return Err(no_region(stag));
+        }
         let windows = self.bound_to(stag);
         if windows != 0 {
             let detail = format!("{windows} windows are bound to the region {:#x}", stag.0);

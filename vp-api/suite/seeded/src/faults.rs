@@ -779,6 +779,8 @@ faults! {
     AllowUnoffered "RI-246" Native
     /// Takes a request to discard completions without doing it.
     DiscardUnoffered "RI-247" Native
+    /// An element of no octets must name a region.
+    EmptyElementChecked "RI-250" Stream
     /// A read beyond the ORD is refused.
     BeyondOrdRefused "RI-248" Stream
     /// A peer that does not close holds a close for an hour.

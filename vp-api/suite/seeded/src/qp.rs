@@ -222,6 +222,12 @@ impl Qp {
         {
             return Err(PostFailure { posted: 0, status: VpStatus::TooManyWrs });
         }
+        if self.has(Fault::EmptyElementChecked)
+            && let Data::Sgl(sgl) = wr.data
+            && sgl.iter().any(|sge| lock(&self.seed.stags).get(&sge.stag.index()).is_none())
+        {
+            return Err(PostFailure { posted: 0, status: VpStatus::InvalidStag });
+        }
         match self.alter(wr.wr_id, &mut wr.op, &mut wr.flags) {
             Fate::Posted => {
                 let posted = self.post_again(|| self.inner.post_send(&[wr.clone()]));

@@ -15,6 +15,7 @@ const BASE: u64 = 0xba5e << 48;
 const ALL: Access = Access::LOCAL.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE);
 
 pub(crate) const CASES: &[Case] = &[
+    Case::new("mr: addressing that is not offered is refused", not_offered).keeps("RI-22"),
     Case::new("based: peers find its octets from the base on", from_base)
         .keeps("RI-223")
         .with(Capabilities::BASED),
@@ -159,4 +160,24 @@ fn beyond(rig: &Rig) -> Result<(), Fail> {
         refused(&format!("16 octets from base {base:#x}"), made, VpStatus::InvalidAddress)?;
     }
     end.memory_with(16, ALL, Addressing::Based(u64::MAX - 16)).map(|_| ())
+}
+
+fn not_offered(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    for (capability, addressing) in [
+        (Capabilities::ZERO_BASED, Addressing::ZeroBased),
+        (Capabilities::BASED, Addressing::Based(0x1000)),
+    ] {
+        if rig.offers(capability) {
+            continue;
+        }
+        let range = kal_shim::Region::new(64)?.mem_range();
+        let access = Access::LOCAL;
+        let init = MrInit { pd: end.pd, range, addressing, access, key: 0, pin: false };
+        match rig.rnic.register_mr(&init).map_err(|why| why.status) {
+            Err(VpStatus::Unsupported | VpStatus::InvalidModifier) => {}
+            other => return Err(format!("a region with {addressing:?}: {other:?}").into()),
+        }
+    }
+    Ok(())
 }

@@ -1,11 +1,12 @@
 //! Corner cases of completion queues: overruns, errors that count as solicited, depths that do not fit.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use vp_api::*;
 
-use super::queues::Bell;
+use super::queues::{Bell, no_more};
 use crate::fail::same;
 use crate::rig::{End, Rig, SEND};
 use crate::{Case, Fail};
@@ -18,6 +19,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("cq: without arming no handler is called", not_armed).keeps("RI-80"),
     Case::new("cq: one arming, one call", one_call).keeps("RI-80 RI-87"),
     Case::new("cq: a wait ends with a completion", wait_ends).keeps("RI-89"),
+    Case::new("cq: a wait without a time ends with its own completion", wait_for_ever)
+        .keeps("RI-89"),
     Case::new("cq: says how many wait", queued).keeps("RI-93"),
     Case::new("cq: does not shrink below what it holds", shrink)
         .keeps("RI-20 RI-92")
@@ -75,7 +78,8 @@ fn not_armed(rig: &Rig) -> Result<(), Fail> {
     far.recv(1, &[])?;
     near.post(2, SEND, &[])?;
     far.done(1, WcOpcode::Recv)?;
-    same("notifications of a CQ that was never armed", bell.rings(), 0)
+    same("notifications of a CQ that was never armed", bell.rings(), 0)?;
+    no_more(&near, &far, &bell, 0)
 }
 
 fn one_call(rig: &Rig) -> Result<(), Fail> {
@@ -95,7 +99,7 @@ fn one_call(rig: &Rig) -> Result<(), Fail> {
         }
         same("notifications, one for each arming", bell.rings(), round)?;
     }
-    Ok(())
+    no_more(&near, &far, &bell, 3)
 }
 
 fn wait_ends(rig: &Rig) -> Result<(), Fail> {
@@ -109,6 +113,30 @@ fn wait_ends(rig: &Rig) -> Result<(), Fail> {
         );
     }
     far.done(1, WcOpcode::Recv).map(|_| ())
+}
+
+/// Completions of another CQ come first; they must not end the wait.
+fn wait_for_ever(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let ((to, ended), cq) = (channel(), far.cq.clone());
+    // Left behind if it does not end.
+    std::thread::spawn(move || to.send(cq.wait(Duration::ZERO, None)));
+    for n in 0..4 {
+        near.post(n, SendOp::Write { remote: Remote { stag: Stag(0x100), to: 0 } }, &[])?;
+        near.done(n, WcOpcode::Write)?;
+        if let Ok(waited) = ended.recv_timeout(Duration::from_millis(5)) {
+            return Err(format!("{waited:?}, and nothing completed there").into());
+        }
+    }
+    far.recv(1, &[])?;
+    near.post(9, SEND, &[])?;
+    match ended.recv_timeout(rig.wait) {
+        Ok(waited) => same("something to poll", waited?, true)?,
+        Err(_) => {
+            return Err(format!("the wait goes on {:?} after its completion", rig.wait).into());
+        }
+    }
+    far.done(1, WcOpcode::Recv).map(drop)
 }
 
 fn queued(rig: &Rig) -> Result<(), Fail> {

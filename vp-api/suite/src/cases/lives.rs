@@ -22,6 +22,8 @@ pub(crate) const CASES: &[Case] = &[
         .keeps("RI-08")
         .only(ConnectionModel::LlpStream),
     Case::new("cq: its handler is released with it", cq_handler_ends).keeps("RI-82"),
+    Case::new("cq: its handler is released with it, having been called", cq_handler_called_ends)
+        .keeps("RI-82"),
     Case::new("cq: the handler may call the provider", cq_handler_calls).keeps("RI-08"),
     Case::new("cq: a destroyed one refuses", destroyed_cq).keeps("RI-06"),
     Case::new("cq: is destroyed while its handler is called", destroyed_in_call).keeps("RI-200"),
@@ -59,9 +61,12 @@ fn freed(rig: &Rig) -> Result<(), Fail> {
     let (other, region) = (rig.another()?, Region::new(4096)?);
     let (near, _far) = other.pair()?;
     other.rnic.register_mr(&mr(near.pd, &region, Access::LOCAL))?;
+    let bell = Arc::new(Bell::default());
+    drop(other.rnic.create_cq(&CqInit { depth: 4, handler: Some(bell.clone()) })?);
     drop((near, _far));
     drop(other);
-    same("uses of memory that was registered, after close", region.uses(), 1)
+    same("uses of memory that was registered, after close", region.uses(), 1)?;
+    same("uses of the handler of a CQ, after close", Arc::strong_count(&bell), 1)
 }
 
 fn mr(pd: PdId, region: &Region, access: Access) -> MrInit {
@@ -144,6 +149,24 @@ fn cq_handler_ends(rig: &Rig) -> Result<(), Fail> {
     rig.rnic.destroy_cq(cq.id())?;
     drop(cq);
     same("uses of the handler of a CQ that is gone", Arc::strong_count(&bell), 1)
+}
+
+fn cq_handler_called_ends(rig: &Rig) -> Result<(), Fail> {
+    let bell = Arc::new(Bell::default());
+    let (near, far) = (rig.end()?, rig.end_with(Some(bell.clone()), |_| {})?);
+    rig.connect(&near, &far)?;
+    for round in 1..=3 {
+        far.cq.arm(false)?;
+        far.recv(1, &[])?;
+        near.post(2, SEND, &[])?;
+        near.done(2, WcOpcode::Send)?;
+        bell.wait(round, rig.wait)?;
+        far.done(1, WcOpcode::Recv)?;
+    }
+    rig.rnic.destroy_qp(far.qp.id())?;
+    rig.rnic.destroy_cq(far.cq.id())?;
+    drop(far);
+    rig.until("the release of a handler that was called", || Ok(Arc::strong_count(&bell) == 1))
 }
 
 fn cq_handler_calls(rig: &Rig) -> Result<(), Fail> {

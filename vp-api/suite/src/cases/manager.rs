@@ -1,5 +1,6 @@
 //! Cases about events of a native connection manager: each is reported once, in order, for the right object.
 
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use std::net::SocketAddr;
@@ -29,6 +30,12 @@ pub(crate) const CASES: &[Case] = &[
         .only(NATIVE),
     Case::new("cm: a wait ends with its time, or with an event", waits)
         .keeps("RI-121")
+        .only(NATIVE),
+    Case::new("cm: a wait that has begun ends with an event", wait_ends)
+        .keeps("RI-121")
+        .only(NATIVE),
+    Case::new("cm: two requests at a time, each by its id", two_requests)
+        .keeps("RI-114 RI-116")
         .only(NATIVE),
 ];
 
@@ -170,4 +177,51 @@ fn waits(rig: &Rig) -> Result<(), Fail> {
             Err(format!("a request is due, and a wait of {:?} says nothing came", rig.wait).into())
         }
     }
+}
+
+fn wait_ends(rig: &Rig) -> Result<(), Fail> {
+    let (near, cm) = (rig.end()?, rig.cm()?);
+    let (_, address) = cm.0.listen(SocketAddr::new(rig.address(), 0), 1)?;
+    let (manager, (to, ended), most) = (cm.0.clone(), channel(), rig.wait * 10);
+    // Left behind if it does not end.
+    std::thread::spawn(move || to.send(manager.wait_event(Some(most))));
+    // The wait begins before the event, mostly.
+    match ended.recv_timeout(Duration::from_millis(20)) {
+        Err(_) => {}
+        Ok(waited) => same("an event, of none", waited?, false)?,
+    }
+    cm.0.connect(near.qp.id(), address, params(b"", (1, 1)))?;
+    match ended.recv_timeout(rig.wait) {
+        Ok(waited) => same("an event", waited?, true),
+        Err(_) => Err(format!("a request came, and a wait goes on after {:?}", rig.wait).into()),
+    }
+}
+
+/// Two callers; the second is accepted before the first is rejected.
+fn two_requests(rig: &Rig) -> Result<(), Fail> {
+    let (one, other, far, cm) = (rig.end()?, rig.end()?, rig.end()?, rig.cm()?);
+    let (listener, address) = cm.0.listen(SocketAddr::new(rig.address(), 0), 4)?;
+    let mut requests = Vec::new();
+    for (end, name) in [(&one, b"first_"), (&other, b"second")] {
+        cm.0.connect(end.qp.id(), address, params(name, (1, 1)))?;
+        match cm.next()? {
+            NativeEvent::Request { request, params, .. } => {
+                same("private data", params.private_data.starts_with(name), true)?;
+                requests.push(request);
+            }
+            event => return Err(format!("{event:?} where a request is expected").into()),
+        }
+    }
+    same("whether both requests have one id", requests[0] == requests[1], false)?;
+    cm.0.accept(requests[1], far.qp.id(), params(b"", (1, 1)))?;
+    one_each(&cm, "established", &(other, far), |event| match event {
+        NativeEvent::Established { qp, .. } => Some(*qp),
+        _ => None,
+    })?;
+    cm.0.reject(requests[0], b"no")?;
+    match cm.next()? {
+        NativeEvent::Rejected { qp, .. } => same("QP of the rejection", qp, one.qp.id())?,
+        event => return Err(format!("{event:?} where rejected is expected").into()),
+    }
+    Ok(cm.0.unlisten(listener)?)
 }

@@ -13,6 +13,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("mr: a write without the right is refused", forbidden_write).keeps("RI-54"),
     Case::new("mr: a read without the right is refused", forbidden_read).keeps("RI-57"),
     Case::new("mr: a write outside of the region is refused", outside),
+    Case::new("mr: nothing before a region or behind it is reached", far_outside)
+        .keeps("RI-54 RI-57"),
     Case::new("mr: a write to what was deregistered is refused", gone).keeps("RI-124"),
     Case::new("mr: a local STag that is none breaks the request", wrong_local),
     Case::new("mr: another PD's region breaks the request", wrong_pd),
@@ -109,6 +111,26 @@ fn outside(rig: &Rig) -> Result<(), Fail> {
     let (source, sink) = (near.pattern(64, 1)?, far.memory(64)?);
     breaks(&near, SendOp::Write { remote: sink.remote(1) }, &[source.all()])?;
     sink.holds("at the bound", 63, &[0])
+}
+
+/// Offsets at which nothing of a region of 64 octets is, as far as 8 octets are wanted.
+const OUTSIDE: [u64; 4] = [u64::MAX - 7, 57, 64, 64 + 40];
+
+fn far_outside(rig: &Rig) -> Result<(), Fail> {
+    for (n, at) in OUTSIDE.into_iter().enumerate() {
+        let (near, far) = rig.pair()?;
+        let (own, target) = (near.pattern(8, 1)?, far.memory(64)?);
+        let Remote { stag, to } = target.remote(0);
+        let remote = Remote { stag, to: to.wrapping_add(at) };
+        let op = match n % 2 {
+            0 => SendOp::Read { remote, invalidate_sink: false },
+            _ => SendOp::Write { remote },
+        };
+        breaks(&near, op, &[own.all()])?;
+        own.holds("what was not read", 0, &pattern(8, 1))?;
+        target.holds("a region beside whose octets was written", 0, &[0; 64])?;
+    }
+    Ok(())
 }
 
 fn gone(rig: &Rig) -> Result<(), Fail> {

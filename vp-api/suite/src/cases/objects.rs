@@ -12,6 +12,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("model: a connection manager is there if it was said", manager),
     Case::new("life: what is in use cannot be destroyed", in_use).keeps("RI-10"),
     Case::new("life: ids of destroyed objects are refused", stale).keeps("RI-05 RI-16"),
+    Case::new("life: they stay refused when others were made", stale_behind_others)
+        .keeps("RI-05 RI-04"),
+    Case::new("mr: an STag with another key is none", other_key).keeps("RI-45"),
     Case::new("life: a destroyed QP refuses posts", destroyed_qp).keeps("RI-06"),
     Case::new("life: many objects come and go", churn).keeps("RI-02 RI-03 RI-195 RI-196"),
     Case::new("lacks: what is not offered is unsupported", lacks).keeps("RI-22"),
@@ -31,6 +34,8 @@ fn limits(rig: &Rig) -> Result<(), Fail> {
         ("max_wr_per_qp", a.max_wr_per_qp, 8),
         ("max_sge_send", a.max_sge_send, 1),
         ("max_sge_recv", a.max_sge_recv, 1),
+        ("max_sge_write", a.max_sge_write, 1),
+        ("max_sge_read, with an ORD", a.max_sge_read.max(u32::from(a.max_ord == 0)), 1),
         ("max_cq", a.max_cq, 2),
         ("max_cqe", a.max_cqe, 16),
         ("max_pd", a.max_pd, 2),
@@ -83,6 +88,45 @@ fn in_use(rig: &Rig) -> Result<(), Fail> {
     refused("deallocate PD with a region", rig.rnic.dealloc_pd(end.pd), VpStatus::InUse)?;
     rig.rnic.dealloc_stag(memory.stag)?;
     Ok(rig.rnic.dealloc_pd(end.pd)?)
+}
+
+/// Number of objects made after one that is destroyed: tables of that size use its place again.
+const OTHERS: u32 = 600;
+
+fn stale_behind_others(rig: &Rig) -> Result<(), Fail> {
+    let gone = rig.end()?;
+    rig.rnic.destroy_qp(gone.qp.id())?;
+    rig.rnic.destroy_cq(gone.cq.id())?;
+    rig.rnic.dealloc_pd(gone.pd)?;
+    for _ in 0..OTHERS {
+        let pd = rig.rnic.alloc_pd()?;
+        let cq = rig.rnic.create_cq(&CqInit { depth: 16, handler: None })?;
+        let mut init = rig.qp_init(pd, cq.id());
+        (init.send_depth, init.recv_depth) = (4, 4);
+        let qp = rig.rnic.create_qp(&init)?;
+        refused(
+            "destroy a QP that is gone",
+            rig.rnic.destroy_qp(gone.qp.id()),
+            VpStatus::InvalidHandle,
+        )?;
+        refused(
+            "destroy a CQ that is gone",
+            rig.rnic.destroy_cq(gone.cq.id()),
+            VpStatus::InvalidHandle,
+        )?;
+        rig.rnic.destroy_qp(qp.id())?;
+        rig.rnic.destroy_cq(cq.id())?;
+        rig.rnic.dealloc_pd(pd)?;
+    }
+    Ok(())
+}
+
+fn other_key(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let memory = end.memory(64)?;
+    let other = Stag::new(memory.stag.index(), memory.stag.key() ^ 1);
+    refused("deregister it", rig.rnic.dealloc_stag(other), VpStatus::InvalidStag)?;
+    Ok(rig.rnic.dealloc_stag(memory.stag)?)
 }
 
 fn stale(rig: &Rig) -> Result<(), Fail> {

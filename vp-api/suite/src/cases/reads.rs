@@ -18,7 +18,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// Lengths of reads: the last ones are short, and would overtake the first.
-const LENS: [usize; 4] = [700_000, 65_536, 200_000, 1];
+const LENS: [usize; 4] = [250_000, 65_536, 100_000, 1];
 
 /// Reads from the peer, each into a region of its own.
 struct Reads {
@@ -188,5 +188,13 @@ fn agreed(rig: &Rig) -> Result<(), Fail> {
         let info = end.qp.query()?;
         same("IRD and ORD of the QP", (info.ird, info.ord), (params.ird, params.ord))?;
     }
-    Ok(cm.0.unlisten(listener)?)
+    cm.0.unlisten(listener)?;
+    near.qp.modify(QpChange::Error)?;
+    rig.until("Error at the peer", || Ok(far.qp.query()?.state == QpState::Error))?;
+    for (end, created) in [(&near, asks), (&far, accepts)] {
+        end.idle()?;
+        let info = end.qp.query()?;
+        same("IRD and ORD, back in Idle", (info.ird, info.ord), created)?;
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use crate::{Case, Fail};
 pub(crate) const CASES: &[Case] = &[
     Case::new("gather: elements follow each other", gather).keeps("RI-141"),
     Case::new("gather: elements of no octets", gather_empty).keeps("RI-141"),
+    Case::new("sge: of elements of no octets nothing is checked", unchecked).keeps("RI-250"),
     Case::new("gather: a region twice", gather_twice).keeps("RI-141"),
     Case::new("gather: a Write", gather_write).keeps("RI-141"),
     Case::new("scatter: elements are filled one after the other", scatter).keeps("RI-142"),
@@ -59,6 +60,25 @@ fn gather_empty(rig: &Rig) -> Result<(), Fail> {
     let octets = [pattern(64, 2)[3..8].to_vec(), pattern(64, 2)[20..26].to_vec()].concat();
     let all: u32 = list.iter().map(|sge| sge.len).sum();
     sent(&near, &far, list, &octets[..all as usize])
+}
+
+fn unchecked(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let (source, sink) = (near.pattern(64, 6)?, far.memory(64)?);
+    let nowhere = Sge { stag: Stag(0x00ab_cd00), len: 0, to: 5 };
+    let list = |memory: &crate::rig::Memory| {
+        [memory.sge(0, 9), nowhere, memory.sge(20, 7)].into_iter().take(pieces(rig)).collect()
+    };
+    let (from, to): (Vec<Sge>, Vec<Sge>) = (list(&source), list(&sink));
+    far.recv(1, &to)?;
+    near.post(2, SEND, &from)?;
+    near.done(2, WcOpcode::Send)?;
+    far.done(1, WcOpcode::Recv)?;
+    sink.holds("received", 0, &pattern(64, 6)[..9])?;
+    far.recv(3, &[nowhere])?;
+    near.post(4, SEND, &[nowhere])?;
+    near.done(4, WcOpcode::Send)?;
+    far.done(3, WcOpcode::Recv).map(drop)
 }
 
 fn gather_twice(rig: &Rig) -> Result<(), Fail> {
