@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ProviderArgs, out: &mut dyn Write) -> CliResult<()> {
 }
 
 fn check(args: &CheckArgs, out: &mut dyn Write) -> CliResult<()> {
-    let CheckArgs { library, device, over, case, wait, limit, json } = args;
+    let CheckArgs { library, device, over, case, wait, programs, limit, json } = args;
     let missing = |e| CliError::input(format!("cannot read {}: {e}", library.display()));
     let library = library.canonicalize().map_err(missing)?;
     let mut words: Vec<OsString> = Vec::new();
@@ -49,11 +49,14 @@ fn check(args: &CheckArgs, out: &mut dyn Write) -> CliResult<()> {
     }
     words.extend(case.iter().flat_map(|text| ["--case".into(), text.into()]));
     words.extend(["--wait".into(), wait.as_secs_f64().to_string().into()]);
+    words.extend(["--random".into(), programs.random.as_secs_f64().to_string().into()]);
+    words.extend(programs.seed.iter().flat_map(|seed| ["--seed".into(), seed.to_string().into()]));
     signals::catch()?;
     let mut report = Report::new(&library);
     show(out, *json, &report.head())?;
-    let silence = wait.saturating_mul(HANG).max(LEAST);
-    play(&library, words, silence, Some(*limit), &mut report, &mut |text| show(out, *json, text))?;
+    let silence = wait.saturating_mul(HANG).max(LEAST) + programs.random;
+    let whole = *limit + programs.random;
+    play(&library, words, silence, Some(whole), &mut report, &mut |text| show(out, *json, text))?;
     show(out, *json, &report.foot())?;
     if *json {
         out.write_all(report.json().as_bytes())?;

@@ -39,12 +39,25 @@ pub(crate) struct CheckArgs {
     /// Seconds that each wait of a case may take; less once two cases have waited in vain
     #[arg(long, default_value = "4", value_parser = parse_bound)]
     pub(crate) wait: Duration,
+    #[command(flatten)]
+    pub(crate) programs: ProgramArgs,
     /// Seconds that the whole check may take
     #[arg(long, default_value = "120", value_parser = parse_bound)]
     pub(crate) limit: Duration,
     /// Print JSON, at the end
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The random programs of the suite.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct ProgramArgs {
+    /// Seconds in which new random programs are begun
+    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = parse_bound)]
+    pub(crate) random: Duration,
+    /// Of the random programs play only that of this seed, which a failure names
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
 }
 
 #[derive(Args, Debug)]
@@ -63,6 +76,8 @@ pub(crate) struct PlayArgs {
     /// Seconds that each wait of a case may take
     #[arg(long, default_value = "4", value_parser = parse_bound)]
     pub(crate) wait: Duration,
+    #[command(flatten)]
+    pub(crate) programs: ProgramArgs,
     /// The file for the verbs that are under way
     #[arg(long)]
     pub(crate) journal: Option<String>,

@@ -19,8 +19,9 @@ use crate::error::CliResult;
 use crate::second::{begin, die_with_the_parent, done, report};
 
 pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
-    let PlayArgs { library, device, over, case, wait, journal, load_only } = args;
-    let suite = Suite::on(device.as_deref()).named(case).waiting(*wait);
+    let PlayArgs { library, device, over, case, wait, programs, journal, load_only } = args;
+    let suite = Suite::on(device.as_deref()).named(case).waiting(*wait).random(programs.random);
+    let suite = programs.seed.map_or(suite.clone(), |seed| suite.seed(seed));
     die_with_the_parent();
     begin(out, LOADING)?;
     let played = Loaded::new(library).and_then(|loaded| {

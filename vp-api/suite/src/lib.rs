@@ -15,6 +15,7 @@ mod contract;
 mod fail;
 mod host;
 mod local;
+mod model;
 mod rig;
 mod ud;
 
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 use vp_api::{Capabilities, ConnectionModel, Provider};
 
 pub use fail::Fail;
+use model::Programs;
 use rig::Rig;
 
 /// How a case ended.
@@ -131,7 +133,7 @@ impl Case {
         if let Err(why) = std::thread::Builder::new().name(name).spawn(play) {
             return Verdict::Failed(format!("no thread for the case: {why}"));
         }
-        let most = manner.wait * HUNG;
+        let most = manner.wait * HUNG + manner.programs.time;
         from.recv_timeout(most).unwrap_or_else(|why| {
             let why = match why {
                 RecvTimeoutError::Timeout => format!(
@@ -199,11 +201,14 @@ struct Manner {
     wait: Duration,
     /// Whether to connect by local streams, where the device takes them.
     local: bool,
+    /// Random programs.
+    programs: Programs,
 }
 
 impl Default for Suite<'_> {
     fn default() -> Self {
-        let manner = Manner { wait: Duration::from_secs(20), local: false };
+        let wait = Duration::from_secs(20);
+        let manner = Manner { wait, local: false, programs: Programs::default() };
         Self { device: None, id: None, named: &[], manner }
     }
 }
@@ -247,6 +252,18 @@ impl<'a> Suite<'a> {
     /// TCP still use TCP.
     pub fn by_local_streams(self) -> Self {
         Self { manner: Manner { local: true, ..self.manner }, ..self }
+    }
+
+    /// Plays new random programs for this time, instead of 2 s.
+    pub fn random(self, time: Duration) -> Self {
+        let programs = Programs { time, ..self.manner.programs };
+        Self { manner: Manner { programs, ..self.manner }, ..self }
+    }
+
+    /// Of the random programs plays only that of this seed.
+    pub fn seed(self, seed: u64) -> Self {
+        let programs = Programs { seed: Some(seed), ..self.manner.programs };
+        Self { manner: Manner { programs, ..self.manner }, ..self }
     }
 
     /// Runs the cases.

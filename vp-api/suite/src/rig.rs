@@ -10,6 +10,7 @@ use vp_api::*;
 
 use crate::fail::{Fail, same};
 use crate::host::Ledger;
+use crate::model::Programs;
 use crate::{Manner, local};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -115,6 +116,11 @@ impl Rig {
             std::thread::yield_now();
         }
         Ok(())
+    }
+
+    /// Which random programs are played.
+    pub(crate) fn programs(&self) -> Programs {
+        self.manner.programs
     }
 
     pub(crate) fn offers(&self, what: Capabilities) -> bool {

@@ -19,6 +19,10 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("threads: closed by another one while connections end", closing)
         .keeps("RI-122 RI-26"),
     Case::new("threads: one waits while the CQ is destroyed", destroyed).keeps("RI-06"),
+    Case::new("model: random programs of connected queue pairs", crate::model::play).keeps(
+        "RI-07 RI-13 RI-54 RI-57 RI-63 RI-64 RI-73 RI-74 RI-109 RI-132 RI-143 RI-150 RI-151 RI-155 RI-186 RI-187 \
+         RI-192 RI-193 RI-210 RI-244 RI-248",
+    ),
 ];
 
 const EACH: u64 = 100;

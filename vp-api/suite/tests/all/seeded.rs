@@ -192,3 +192,50 @@ fn without_a_fault_it_passes() {
     suite("vp_softrdma in the seeded layer", &seed(Arc::new(SoftRdma), None), None);
     suite("fakeib0 in the seeded layer", &seed(native(), None), Some("fakeib0"));
 }
+
+/// Faults of many kinds, none of which the random programs know by name.
+const SEEN_BY_PROGRAMS: [Fault; 18] = [
+    Fault::SlotFreeTooSoon,
+    Fault::UnsignaledFreeTooSoon,
+    Fault::DepthUnbounded,
+    Fault::SrqSlotFreeTooSoon,
+    Fault::SendsDisordered,
+    Fault::ReceivesDisordered,
+    Fault::FlushedIsSuccess,
+    Fault::RecvUnflushed,
+    Fault::SendUnflushed,
+    Fault::UnsignaledUnflushed,
+    Fault::AlwaysSignaled,
+    Fault::RecvLengthUnsaid,
+    Fault::ReadLengthUnsaid,
+    Fault::WriteOffByFour,
+    Fault::ScatterBackwards,
+    Fault::KeyIgnored,
+    Fault::CompletesAfterDestroy,
+    Fault::BeyondOrdRefused,
+];
+
+/// Whether the random programs alone see a fault.
+fn is_seen_by_programs(fault: Fault) -> bool {
+    let ((provider, device), names) = (base(fault.base()), ["random programs".to_owned()]);
+    let mut failures = Failures::default();
+    let suite = Suite::on(device).named(&names).waiting(WAIT).random(WAIT);
+    suite.run(&seed(provider, Some(fault)), &mut failures);
+    !failures.cases.is_empty()
+}
+
+#[test]
+fn random_programs_see_faults_of_every_kind() {
+    let unseen = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for fault in SEEN_BY_PROGRAMS {
+            let unseen = &unseen;
+            scope.spawn(move || {
+                if !is_seen_by_programs(fault) {
+                    unseen.lock().unwrap().push(fault);
+                }
+            });
+        }
+    });
+    assert_eq!(unseen.into_inner().unwrap(), []);
+}
