@@ -1,7 +1,7 @@
 //! The engine of a process: its UDP sockets at port 4791, its queue pair numbers, and the thread that serves them.
 //!
 //! Owner: the process, as long as an RNIC is open or a connection is being ended; then the thread ends and the
-//! sockets close. Any thread sends. One thread at a time receives: the engine's thread `roce`, which sleeps in
+//! sockets close. The slot is taken, and the thread started, with the first socket or queue pair number. Any thread sends. One thread at a time receives: the engine's thread `roce`, which sleeps in
 //! `poll`, or a thread that polls a CQ; while threads poll, the engine's thread leaves the sockets to them (`kal_os::progress`). The engine knows a peer only by the number in its packets; connections and
 //! their ends are in `qp` and `cm`. Numbers are random, so a number is reused only after 2^24 others, on average. A
 //! packet for an unused number is dropped without a reply. A child made by fork(2) has its own engine.
@@ -27,7 +27,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use kal_os::fork::{Descriptors, Ours, Owner, PerProcess};
@@ -84,7 +84,8 @@ const SERVICES: &str = "services of RoCE's port";
 /// See the module's documentation.
 pub(crate) struct Engine {
     begun: Instant,
-    slot: Slot,
+    /// None before the first socket or number.
+    slot: OnceLock<Slot>,
     sockets: RwLock<Vec<Arc<Socket>>>,
     /// Held while a socket is opened or a listener added, with [`Lock`].
     joining: Mutex<()>,
@@ -129,11 +130,19 @@ impl Engine {
     pub(crate) fn leave(&self) {
         self.kept.flush();
         self.visits.wait_for_others();
-        lock(SHARED.get::<RoceFds>()).users -= 1;
+        {
+            let mut shared = lock(SHARED.get::<RoceFds>());
+            shared.users -= 1;
+            // There is no thread that would.
+            if shared.users == 0 && self.slot.get().is_none() {
+                shared.engine = None;
+            }
+        }
         self.wake();
+        let has_name = || self.slot.get().is_some_and(|slot| slot.name().is_some());
         let is_ending = || {
             let shared = lock(SHARED.get::<RoceFds>());
-            shared.users == 0 && self.slot.name().is_some() && self.connections.is_empty()
+            shared.users == 0 && has_name() && self.connections.is_empty()
         };
         let mut patience = Patience::default();
         while is_ending() && !self.visits.is_own() && patience.wait() {}
@@ -147,14 +156,13 @@ impl Engine {
         }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let buffer = room::try_filled(MAX_OCTETS, 0).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        let slot = Slot::take()?;
-        let engine = Arc::new(Self {
+        Ok(Arc::new(Self {
             begun: Instant::now(),
             sockets: RwLock::default(),
             joining: Mutex::default(),
-            numbers: Numbers::new(slot.index),
+            numbers: Numbers::new(),
             groups: Groups::default(),
-            slot,
+            slot: OnceLock::new(),
             timers: Timers::default(),
             connections: ConnectionTable::default(),
             services: Services::default(),
@@ -166,10 +174,36 @@ impl Engine {
             kept: Kept::default(),
             receiving: Mutex::new(buffer),
             bell: Ours::make(|| Ok(eventfd(0, flags)?))?,
-        });
-        let served = engine.clone();
-        kal_os::spawn("roce", move || served.run())?;
-        Ok(engine)
+        }))
+    }
+
+    /// This process's slot, which it takes if it has none. Then the engine's thread runs.
+    fn joined(&self) -> VpResult<&Slot> {
+        if let Some(slot) = self.slot.get() {
+            return Ok(slot);
+        }
+        let shared = lock(SHARED.get::<RoceFds>());
+        // Objects of the application may keep an engine that is over.
+        let own = |engine: &&Arc<Self>| std::ptr::eq(Arc::as_ptr(engine), self);
+        let Some(engine) = shared.engine.as_ref().filter(own).cloned() else {
+            return Err(VpError::new(VpStatus::InvalidHandle, "the device was closed"));
+        };
+        // Another thread may have taken it.
+        if let Some(slot) = self.slot.get() {
+            return Ok(slot);
+        }
+        let os = |error| VpError::os("starting RoCE", &error);
+        let slot = Slot::take().map_err(os)?;
+        self.numbers.begin(slot.index);
+        // It waits for the lock before it sleeps, and then finds the slot.
+        kal_os::spawn("roce", move || engine.run()).map_err(os)?;
+        Ok(self.slot.get_or_init(|| slot))
+    }
+
+    /// Gives a queue pair a number that no other has.
+    pub(crate) fn number(&self, qp: Weak<impl Served + 'static>) -> VpResult<u32> {
+        self.joined()?;
+        Ok(self.numbers.assign(qp))
     }
 
     /// Microseconds since the engine was created.
@@ -182,14 +216,15 @@ impl Engine {
         if let Some(socket) = self.find_socket(local) {
             return Ok(socket);
         }
+        let slot = self.joined()?;
         let _joining = lock(&self.joining);
         // Another thread may have opened it.
         if let Some(socket) = self.find_socket(local) {
             return Ok(socket);
         }
         let _lock = Lock::take().map_err(|error| VpError::os("joining RoCE's port", &error))?;
-        let (socket, shares) = Socket::open(local, &self.slot)?;
-        socket.steer(&self.services_at(local, &shares)?, &self.slot)?;
+        let (socket, shares) = Socket::open(local, slot)?;
+        socket.steer(&self.services_at(local, slot, &shares)?, slot)?;
         let socket = Arc::new(socket);
         let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
         sockets.push(socket.clone());
@@ -210,8 +245,13 @@ impl Engine {
     }
 
     /// All services at an address, with the slots that listen for them.
-    fn services_at(&self, local: IpAddr, shares: &[Share]) -> VpResult<Vec<(u32, u8)>> {
-        let own = self.own_services(local)?.into_iter().map(|service| (service, self.slot.index));
+    fn services_at(
+        &self,
+        local: IpAddr,
+        slot: &Slot,
+        shares: &[Share],
+    ) -> VpResult<Vec<(u32, u8)>> {
+        let own = self.own_services(local)?.into_iter().map(|service| (service, slot.index));
         let theirs = shares.iter().flat_map(|Share { slot, services, .. }| {
             services.iter().map(|service| (*service, *slot))
         });
@@ -236,15 +276,16 @@ impl Engine {
         add: impl FnOnce(&dyn Fn(u32) -> bool) -> VpResult<T>,
         remove: impl FnOnce(T),
     ) -> VpResult<T> {
+        let slot = self.joined()?;
         let _joining = lock(&self.joining);
         let os = |error| VpError::os("listening at RoCE's port", &error);
         let _lock = Lock::take().map_err(os)?;
-        let ask = |socket: &Arc<Socket>| self.slot.ask(socket.local()).map_err(os);
+        let ask = |socket: &Arc<Socket>| slot.ask(socket.local()).map_err(os);
         let shares: Vec<Vec<Share>> = sockets.iter().map(ask).collect::<VpResult<_>>()?;
         let is_taken = |service| shares.iter().flatten().any(|one| one.services.contains(&service));
         let added = add(&is_taken)?;
         let steered = sockets.iter().zip(&shares).try_for_each(|(socket, shares)| {
-            socket.steer(&self.services_at(socket.local(), shares)?, &self.slot)
+            socket.steer(&self.services_at(socket.local(), slot, shares)?, slot)
         });
         match steered {
             Ok(()) => Ok(added),
@@ -257,7 +298,8 @@ impl Engine {
 
     /// Replies to neighbours' questions.
     fn serve_neighbours(&self) {
-        self.slot.serve(|address| {
+        let Some(slot) = self.slot.get() else { return };
+        slot.serve(|address| {
             let sockets = self.find_socket(address).and_then(|socket| socket.copies().ok());
             Some((sockets.unwrap_or_default(), self.own_services(address).ok()?))
         });
@@ -508,7 +550,9 @@ impl Engine {
         let over = shared.users == 0 && self.connections.is_empty();
         if over {
             // Under the lock, so that the next engine finds the port and the slot free.
-            self.slot.leave();
+            if let Some(slot) = self.slot.get() {
+                slot.leave();
+            }
             self.connections.clear();
             self.sockets.write().unwrap_or_else(PoisonError::into_inner).clear();
             shared.engine = None;
@@ -528,7 +572,7 @@ impl Engine {
         let left = next.map(|at| Duration::from_micros(at.saturating_sub(self.now())));
         let most = back_off.or_else(|| (!self.kept.begin_sleep()).then_some(KEEP));
         let left = [left, most].into_iter().flatten().min();
-        let (name, bell) = (self.slot.name(), sockets.len());
+        let (name, bell) = (self.slot.get().and_then(Slot::name), sockets.len());
         let mut fds: Vec<PollFd<'_>> = sockets
             .iter()
             .map(|socket| socket.as_fd())

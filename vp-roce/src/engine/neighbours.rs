@@ -7,8 +7,9 @@
 //!
 //! Who dies, at whatever point, holds nothing afterwards: neither a name nor the lock. Packets for it fill its socket and are
 //! dropped, until the slot's next owner drains the socket. A process that is slow is waited for, at most ten seconds; one
-//! that is stopped for a second. Then nothing is changed, and the error names it. Full: with all slots taken RoCE cannot be
-//! opened. Other users cannot share an address; they are neither asked nor replied to, but they can take the names.
+//! that is stopped for a second. Then nothing is changed, and the error names it. Full: with all slots taken the
+//! first socket or queue pair of a process is refused. Other users cannot share an address; they are neither asked nor replied
+//! to, but they can take the names.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use vp_api::MULTICAST_QPN;
@@ -14,7 +14,8 @@ use super::{Served, steering};
 
 /// The table.
 pub(crate) struct Numbers {
-    slot: u8,
+    /// Of this process, since it has one.
+    slot: AtomicU8,
     key: RandomState,
     counter: AtomicU64,
     all: RwLock<BTreeMap<u32, Weak<dyn Served>>>,
@@ -24,14 +25,23 @@ pub(crate) struct Numbers {
 const RESERVED: [u32; 3] = [0, 1, MULTICAST_QPN];
 
 impl Numbers {
-    /// For the process with this slot.
-    pub(super) fn new(slot: u8) -> Self {
-        Self { slot, key: RandomState::new(), counter: AtomicU64::new(0), all: RwLock::default() }
+    pub(super) fn new() -> Self {
+        let (slot, counter) = (AtomicU8::new(0), AtomicU64::new(0));
+        Self { slot, key: RandomState::new(), counter, all: RwLock::default() }
+    }
+
+    /// The process takes this slot; called before it has sockets or numbers.
+    pub(super) fn begin(&self, slot: u8) {
+        self.slot.store(slot, Ordering::Release);
+    }
+
+    fn slot(&self) -> u8 {
+        self.slot.load(Ordering::Acquire)
     }
 
     /// A random id of an exchange or a lookup, by which the kernel finds this process.
     pub(crate) fn id(&self) -> u32 {
-        steering::id(self.slot, self.random())
+        steering::id(self.slot(), self.random())
     }
 
     /// A random number.
@@ -40,11 +50,11 @@ impl Numbers {
     }
 
     /// Gives a queue pair a number that no other has. There are far fewer queue pairs than numbers, so one is
-    /// found.
+    /// found. The process has its slot.
     pub(crate) fn assign(&self, qp: Weak<impl Served + 'static>) -> u32 {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let number = steering::number(self.slot, self.random());
+            let number = steering::number(self.slot(), self.random());
             if !RESERVED.contains(&number) && !all.contains_key(&number) {
                 all.insert(number, qp);
                 return number;

@@ -123,8 +123,12 @@ impl RoceQp {
     /// Its number, by which peers address it without a connection manager.
     fn path_number(&self) -> VpResult<u32> {
         let mut state = self.alive()?;
-        let assign = || self.engine.numbers.assign(self.me.clone());
-        Ok(*state.path_number.get_or_insert_with(assign))
+        if let Some(number) = state.path_number {
+            return Ok(number);
+        }
+        let number = self.engine.number(self.me.clone())?;
+        state.path_number = Some(number);
+        Ok(number)
     }
 
     /// To RTS.

@@ -13,7 +13,7 @@ use vp_api::*;
 use warpline_patience::until;
 
 use crate::alone::{Other, alone, beside_strangers, other, part, stranger};
-use crate::end::{End, open_with, pattern};
+use crate::end::{End, pattern};
 use crate::ud_end::UdEnd;
 
 const HERE: &str = "127.0.0.1:0";
@@ -252,15 +252,17 @@ fn a_process_more_than_there_are_slots_is_refused() {
     alone("sharing::a_process_more_than_there_are_slots_is_refused", || {
         let mut all: Vec<Other> = (0..16)
             .map(|_| {
-                let mut process = other("sharing::serves", "serve until opened");
+                let mut process = other("sharing::serves", "serve until joined");
                 process.says("there");
                 process
             })
             .collect();
-        let error = open_with(&[]).err().unwrap();
+        // Opening a device takes none.
+        let end = End::new(64);
+        let error = end.cm.listen(HERE.parse().unwrap(), 1).unwrap_err();
         assert!(error.detail.contains("16 processes of this user"), "{error}");
         all[7].kill();
-        open_with(&[]).unwrap();
+        end.listen(HERE);
     });
 }
 

@@ -240,7 +240,7 @@ fn a_stranger_who_has_a_name_is_named() {
         let all: Vec<String> = (0..16).map(|slot: u8| slot.to_string()).collect();
         warpline_patience::until("the slot to be free", || net::bind(socket(), &name("0")).is_ok());
         let _taker = taking("listening", &all.join(" "));
-        let error = crate::end::open_with(&[]).err().unwrap().detail;
+        let error = End::new(64).cm.listen(HERE.parse().unwrap(), 1).unwrap_err().detail;
         assert!(error.contains("user 65534") && error.contains("warpline-roce/0/0"), "{error}");
     });
 }
