@@ -50,13 +50,17 @@ impl Adapter {
     }
 
     /// The adapter of the first device with this address; of the first device for an unspecified one, and for
-    /// a loopback address that no device has. For datagrams, of those that have them.
+    /// a loopback address that no device has. For datagrams, of those that have them. A device that is the only one of
+    /// which the program has opened a context comes first: its program names devices by ibv_open_device(3).
     ///
     /// # Errors
     /// ENODEV: no device has it; and those of opening the device.
     pub fn for_address(address: IpAddr, datagrams: bool) -> Result<Arc<Self>, Errno> {
         let address = address.to_canonical();
-        let mut devices = device::all()?.iter().filter(|it| !datagrams || it.has_datagrams());
+        let all = device::all()?.iter().filter(|it| !datagrams || it.has_datagrams());
+        let mut named = all.clone().filter(|device| device.has_context());
+        let named = named.next().filter(|_| named.next().is_none());
+        let mut devices = named.into_iter().chain(all);
         let any = address.is_unspecified() || address.is_loopback();
         let own = devices.clone().find(|device| device.has(address));
         own.or(devices.next().filter(|_| any)).ok_or(Errno(libc::ENODEV))?.open()

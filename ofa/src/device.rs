@@ -6,6 +6,7 @@
 //! are read anew each time. `WARPLINE_VERBS_DEVICES="a=eth0,b=roce:eth1"` lists devices of one interface each instead.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use kal_os::fork::PerProcess;
@@ -40,6 +41,8 @@ pub struct Device {
     /// The only interface that it shows.
     interface: Option<String>,
     opened: Mutex<Weak<Adapter>>,
+    /// Contexts that the program has opened and not closed.
+    contexts: AtomicU32,
 }
 
 struct Devices {
@@ -118,6 +121,7 @@ fn find() -> Result<Devices, Errno> {
                     transport,
                     interface,
                     opened,
+                    contexts: AtomicU32::new(0),
                 });
             }
         }
@@ -252,6 +256,21 @@ impl Device {
         let own = ports.iter().find(|port| port.addresses.contains(&address));
         let text = own.and_then(|port| sysfs(&port.interface, "ifindex"));
         text.and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+
+    /// The program opens a context of it by ibv_open_device(3).
+    pub(crate) fn count_context(&self) {
+        self.contexts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The program closes such a context.
+    pub(crate) fn discount_context(&self) {
+        self.contexts.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether the program itself has it open.
+    pub(crate) fn has_context(&self) -> bool {
+        self.contexts.load(Ordering::Relaxed) != 0
     }
 
     /// Whether this process has opened it.

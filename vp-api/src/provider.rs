@@ -232,6 +232,11 @@ pub trait Qp: Send + Sync {
 pub trait NativeCm: Send + Sync {
     /// Listens; returns the listener's id and the address with the actual port.
     fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)>;
+    /// Listens in case a peer comes by this device, while the consumer serves the same address by another one: refused
+    /// where that takes what others may need more.
+    fn listen_aside(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {
+        self.listen(address, backlog)
+    }
     /// Stops listening.
     fn unlisten(&self, listener: u64) -> VpResult<()>;
     /// Connects a QP.

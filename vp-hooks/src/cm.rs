@@ -46,6 +46,12 @@ impl<H: Hook> NativeCm for HookedCm<H> {
         self.call(Verb::Listen, Object::CM, format_args!("{address} backlog {backlog}"), listen)
     }
 
+    fn listen_aside(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {
+        let listen = || self.inner.listen_aside(address, backlog);
+        let arguments = format_args!("{address} backlog {backlog}, aside");
+        self.call(Verb::Listen, Object::CM, arguments, listen)
+    }
+
     fn unlisten(&self, listener: u64) -> VpResult<()> {
         let unlisten = || self.inner.unlisten(listener);
         self.call(Verb::Unlisten, Object::CM, format_args!("listener {listener}"), unlisten)

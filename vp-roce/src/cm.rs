@@ -25,10 +25,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kal_os::{Gate, lock};
+use rustix::process::{Resource, getrlimit};
 use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, VpError, VpResult, VpStatus};
 use vp_soft::objects::Objects;
 
-use crate::engine::{Engine, Socket};
+use crate::engine::{DESCRIPTORS, Engine, Socket};
 use crate::limits::{PRIVATE_ACCEPT, PRIVATE_CONNECT, PRIVATE_REJECT};
 use crate::path;
 use crate::qp::RoceQp;
@@ -77,14 +78,34 @@ impl RoceCm {
     }
 }
 
-/// The sockets for an address to listen on; for the wildcard, those of all local addresses of its family.
-pub(crate) fn sockets(engine: &Engine, address: IpAddr) -> VpResult<Vec<Arc<Socket>>> {
+/// The addresses for which the wildcard stands: all local ones of its family.
+fn addresses(address: IpAddr) -> VpResult<Vec<IpAddr>> {
     if !address.is_unspecified() {
-        return Ok(vec![engine.socket(address)?]);
+        return Ok(vec![address]);
     }
     let all = path::ports()?.into_iter().filter(|port| port.online).flat_map(|port| port.addresses);
-    let of_family = all.filter(|one| one.is_ipv4() == address.is_ipv4());
-    of_family.map(|one| engine.socket(one)).collect()
+    Ok(all.filter(|one| one.is_ipv4() == address.is_ipv4()).collect())
+}
+
+/// The sockets for an address to listen on.
+pub(crate) fn sockets(engine: &Engine, address: IpAddr) -> VpResult<Vec<Arc<Socket>>> {
+    addresses(address)?.into_iter().map(|one| engine.socket(one)).collect()
+}
+
+/// Refuses to take more than this part of the descriptors that a process may have for a listener that stands aside.
+const PART_ASIDE: u64 = 4;
+
+fn check_descriptors(engine: &Engine, address: IpAddr) -> VpResult<()> {
+    let new = |one: &IpAddr| !engine.has_socket(|own| own == *one);
+    let new = addresses(address)?.iter().filter(|one| new(one)).count() as u64;
+    // Without a limit none.
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / PART_ASIDE;
+    if new * DESCRIPTORS <= most {
+        return Ok(());
+    }
+    let detail =
+        format!("listening at {new} addresses takes {DESCRIPTORS} descriptors for each, of {most}");
+    Err(VpError::new(VpStatus::InsufficientResources, detail))
 }
 
 /// Checks the length of private data; `what` names the call.
@@ -115,6 +136,12 @@ impl NativeCm for RoceCm {
         let mut bound = address;
         bound.set_port(port);
         Ok((token, bound))
+    }
+
+    fn listen_aside(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {
+        check_descriptors(&self.engine, address.ip())?;
+        self.engine.join_aside()?;
+        self.listen(address, backlog)
     }
 
     fn unlisten(&self, listener: u64) -> VpResult<()> {

@@ -52,7 +52,8 @@ use self::neighbours::{Lock, Share, Slot};
 use self::numbers::Numbers;
 pub(crate) use self::served::Served;
 pub(crate) use self::socket::{Arrived, ECN_CAPABLE, HOPS, PORT, Socket, TooLong};
-use self::steering::MAX_SERVICES;
+pub(crate) use self::steering::DESCRIPTORS;
+use self::steering::{MAX_SERVICES, SLOTS};
 use self::timers::Timers;
 use self::visits::Visits;
 use crate::cm::{ConnectionTable, Ears, Services};
@@ -179,6 +180,17 @@ impl Engine {
 
     /// This process's slot, which it takes if it has none. Then the engine's thread runs.
     fn joined(&self) -> VpResult<&Slot> {
+        self.joined_within(SLOTS)
+    }
+
+    /// Takes a slot for listeners that stand aside, if this process has none: one of the first half, so that they leave
+    /// the others to programs that use RoCE.
+    pub(crate) fn join_aside(&self) -> VpResult<()> {
+        self.joined_within(SLOTS / 2).map(drop)
+    }
+
+    /// A slot below `end`, or the one that this process has.
+    fn joined_within(&self, end: u8) -> VpResult<&Slot> {
         if let Some(slot) = self.slot.get() {
             return Ok(slot);
         }
@@ -193,7 +205,7 @@ impl Engine {
             return Ok(slot);
         }
         let os = |error| VpError::os("starting RoCE", &error);
-        let slot = Slot::take().map_err(os)?;
+        let slot = Slot::take(end).map_err(os)?;
         self.numbers.begin(slot.index);
         // It waits for the lock before it sleeps, and then finds the slot.
         kal_os::spawn("roce", move || engine.run()).map_err(os)?;

@@ -27,6 +27,8 @@ pub struct Context {
     /// For events that are about no object.
     acks: Arc<Acks>,
     handle: AtomicPtr<ibv_context>,
+    /// The program has opened it, not rdma_cm.
+    asked: bool,
 }
 
 impl Handle for ibv_context {
@@ -38,12 +40,22 @@ impl Handle for ibv_context {
 
 impl Context {
     /// One more context of an adapter. It has no handle yet.
-    pub(super) fn new(adapter: Arc<Adapter>) -> Result<Arc<Self>, Errno> {
+    pub(super) fn new(adapter: Arc<Adapter>, asked: bool) -> Result<Arc<Self>, Errno> {
         let (handle, acks) = (AtomicPtr::new(null_mut()), Arc::default());
-        let context = Arc::new(Self { adapter, events: Events::new()?, acks, handle });
+        let context = Arc::new(Self { adapter, events: Events::new()?, acks, handle, asked });
+        if asked {
+            context.adapter.device().count_context();
+        }
         let listener: Weak<Self> = Arc::downgrade(&context);
         context.adapter.directory().add_context(listener);
         Ok(context)
+    }
+
+    /// The program has closed it; objects may still refer to it.
+    pub(super) fn closed(&self) {
+        if self.asked {
+            self.adapter.device().discount_context();
+        }
     }
 
     pub(super) fn set_handle(&self, handle: *mut ibv_context) {

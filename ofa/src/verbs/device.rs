@@ -146,7 +146,7 @@ pub unsafe extern "C" fn warpline_ibv_get_device_index(device: *mut ibv_device) 
 pub unsafe extern "C" fn warpline_ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     // SAFETY: the caller's device.
     let device = unsafe { device_of(device) };
-    let opened = device.and_then(|device| open::open(device.open()?));
+    let opened = device.and_then(|device| open::open(device.open()?, true));
     errno::pointer(record::call("ibv_open_device", opened))
 }
 
@@ -158,6 +158,6 @@ pub unsafe extern "C" fn warpline_ibv_close_device(context: *mut ibv_context) ->
         // A child must not close what it inherited: the parent continues to use it.
         private.adapter()?;
         // SAFETY: the caller gives it up.
-        unsafe { object::destroy(context) }.map(drop)
+        unsafe { object::destroy(context) }.map(|context| context.closed())
     }))
 }

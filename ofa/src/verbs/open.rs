@@ -12,10 +12,10 @@ use crate::object;
 use crate::verbs::context::Context;
 use crate::verbs::{cq, cq_ex, device, mw, poll, post, qp, query, srq};
 
-/// Makes a context of an adapter.
-pub fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, Errno> {
+/// Makes a context of an adapter. `asked`: for ibv_open_device(3).
+pub fn open(adapter: Arc<Adapter>, asked: bool) -> Result<*mut ibv_context, Errno> {
     let shown = device::shown(adapter.device());
-    let context = Context::new(adapter)?;
+    let context = Context::new(adapter, asked)?;
     let pointer = object::new(whole(shown, context.events().fd()), context.clone());
     context.set_handle(pointer);
     Ok(pointer)

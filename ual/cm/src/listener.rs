@@ -39,6 +39,8 @@ pub struct Bound {
     pub(crate) sockets: Vec<sock::Listener>,
     /// The caller asked for any free port.
     pub(crate) any_port: bool,
+    /// Another adapter serves the addresses, too.
+    pub(crate) is_aside: bool,
 }
 
 impl Bound {
@@ -50,6 +52,11 @@ impl Bound {
     /// To serve requests for queue pairs that take datagrams instead of connections.
     pub fn for_datagrams(self) -> Self {
         Self { serves: Serves::Datagrams, ..self }
+    }
+
+    /// To serve requests in case they come by this adapter, while another one serves the same addresses.
+    pub fn aside(self) -> Self {
+        Self { is_aside: true, ..self }
     }
 }
 

@@ -40,7 +40,7 @@ impl Cm {
             })?;
             addresses = sockets.iter().map(|bound| bound.address).collect();
         }
-        Ok(Bound { addresses, serves, sockets, any_port })
+        Ok(Bound { addresses, serves, sockets, any_port, is_aside: false })
     }
 
     /// Binds one address for connections, which others may share as `sharing` allows; errors as for
@@ -51,7 +51,7 @@ impl Cm {
         let serves = Serves::Connections;
         if self.native().is_some() && !any_port {
             let addresses = everywhere(address, sharing);
-            return Ok(Bound { addresses, serves, sockets: Vec::new(), any_port });
+            return Ok(Bound { addresses, serves, sockets: Vec::new(), any_port, is_aside: false });
         }
         let attempt = format!("bind to {address}");
         let socket =
@@ -60,7 +60,7 @@ impl Cm {
             Some(_) => everywhere(socket.address, sharing),
             None => vec![socket.address],
         };
-        Ok(Bound { addresses, serves, sockets: vec![socket], any_port })
+        Ok(Bound { addresses, serves, sockets: vec![socket], any_port, is_aside: false })
     }
 
     /// Lets peers connect to bound addresses; their requests wait until [`Cm::serve`].
@@ -110,7 +110,7 @@ impl Cm {
     fn listen_connections(&self, id: ListenerId, bound: Bound) -> Result<Listening> {
         let services = Vec::new();
         if let Some(native) = self.native() {
-            let native = listen_native(native, &bound.addresses)?;
+            let native = listen_native(native, &bound)?;
             let addresses = native.iter().map(|native| native.address).collect();
             return Ok(Listening { id, addresses, sockets: Vec::new(), native, services });
         }
@@ -178,14 +178,16 @@ impl Cm {
 }
 
 /// Listens at all addresses through the provider, or at none.
-fn listen_native(
-    native: &Arc<dyn NativeCm>,
-    addresses: &[SocketAddr],
-) -> Result<Vec<NativeListener>> {
+fn listen_native(native: &Arc<dyn NativeCm>, bound: &Bound) -> Result<Vec<NativeListener>> {
     let mut listening: Vec<NativeListener> = Vec::new();
-    for address in addresses {
+    for address in &bound.addresses {
         let port = listening.first().map_or(address.port(), |first| first.address.port());
-        match native.listen(SocketAddr::new(address.ip(), port), BACKLOG) {
+        let at = SocketAddr::new(address.ip(), port);
+        let made = match bound.is_aside {
+            true => native.listen_aside(at, BACKLOG),
+            false => native.listen(at, BACKLOG),
+        };
+        match made {
             Ok((id, address)) => {
                 listening.push(NativeListener { manager: native.clone(), id, address });
             }

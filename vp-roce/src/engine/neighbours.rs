@@ -133,10 +133,10 @@ fn late(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("{what}: is it stopped?"))
 }
 
-/// All slots are taken: by whom?
-fn full() -> io::Result<io::Error> {
+/// All slots below `end` are taken: by whom?
+fn full(end: u8) -> io::Result<io::Error> {
     let mut own = 0;
-    for slot in 0..SLOTS {
+    for slot in 0..end {
         let slot = slot.to_string();
         match name::find(&slot)? {
             Found::Holder(Other::Stranger(user)) => return Ok(name::taken(&slot, user)),
@@ -149,14 +149,14 @@ fn full() -> io::Result<io::Error> {
 }
 
 impl Slot {
-    /// Takes the first free slot.
-    pub(crate) fn take() -> io::Result<Self> {
-        for index in 0..SLOTS {
+    /// Takes the first free slot below `end`.
+    pub(crate) fn take(end: u8) -> io::Result<Self> {
+        for index in 0..end {
             if let Some(name) = Name::take(&index.to_string())? {
                 return Ok(Self { index, name: Mutex::new(Some(Arc::new(name))) });
             }
         }
-        Err(full()?)
+        Err(full(end)?)
     }
 
     /// To be polled until the slot is left; when it is readable, [`Slot::serve`] is to be called.

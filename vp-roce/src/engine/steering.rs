@@ -12,6 +12,9 @@ use vp_api::{VpResult, room};
 /// Slots of a user.
 pub(crate) const SLOTS: u8 = 16;
 
+/// Descriptors that an address takes: a socket for each slot, and a copy of this process's.
+pub(crate) const DESCRIPTORS: u64 = SLOTS as u64 + 1;
+
 /// Bits of a slot.
 const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vp_api::*;
 use warpline_patience::until;
 
@@ -289,5 +290,34 @@ fn the_user_who_has_an_address_is_named() {
         }
         stranger.kill();
         end.listen(HERE);
+    });
+}
+
+/// A listener that stands aside takes no slot of the second half, and not many descriptors.
+#[test]
+fn a_listener_aside_leaves_room() {
+    alone("sharing::a_listener_aside_leaves_room", || {
+        let mut all: Vec<Other> = (0..8)
+            .map(|_| {
+                let mut process = other("sharing::serves", "serve until joined");
+                process.says("there");
+                process
+            })
+            .collect();
+        let here: SocketAddr = HERE.parse().unwrap();
+        let end = End::new(64);
+        let error = end.cm.listen_aside(here, 1).unwrap_err();
+        assert!(error.detail.contains("8 processes of this user"), "{error}");
+        all[7].kill();
+        end.cm.listen_aside(here, 1).unwrap();
+        // The address is open now, and another one takes 17 descriptors.
+        let other = SocketAddr::from(([127, 0, 0, 2], 0));
+        let (before, few) = (getrlimit(Resource::Nofile), Some(4 * 16));
+        setrlimit(Resource::Nofile, Rlimit { current: few, ..before }).unwrap();
+        end.cm.listen_aside(here, 1).unwrap();
+        let error = end.cm.listen_aside(other, 1).unwrap_err();
+        assert_eq!(error.status, VpStatus::InsufficientResources, "{error}");
+        setrlimit(Resource::Nofile, before).unwrap();
+        end.cm.listen_aside(other, 1).unwrap();
     });
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ibv_sys::*;
 
-use super::id::{complete, id_of};
+use super::id::{Whole, complete, id_of};
 use super::queue_pair;
 use crate::errno::{self, EINVAL, Errno};
 use crate::rdmacm::connect::Wish;
@@ -21,10 +21,25 @@ pub unsafe extern "C" fn warpline_rdma_listen(id: *mut rdma_cm_id, backlog: c_in
 
 unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
     // SAFETY: the caller's identifier.
-    unsafe { id_of(id) }?.listen(backlog)?;
+    let private = unsafe { id_of(id) }?;
+    // SAFETY: as above.
+    private.listen(backlog, unsafe { is_of_one_device(id) })?;
     // SAFETY: as above; it may be bound by this.
     unsafe { super::id::show(id) };
     Ok(())
+}
+
+/// Whether the program has given a listener objects of one device for its requests (rdma_create_ep(3)): they could not
+/// be used with a request by another device.
+unsafe fn is_of_one_device(id: *mut rdma_cm_id) -> bool {
+    // SAFETY: a living identifier, written in calls of its owner only.
+    let whole = unsafe { &*id.cast::<Whole>() };
+    // SAFETY: NULL, or a box that the identifier owns.
+    let saved = unsafe { whole.saved.as_ref() };
+    let has_queue = |saved: &ibv_qp_init_attr| {
+        !saved.send_cq.is_null() || !saved.recv_cq.is_null() || !saved.srq.is_null()
+    };
+    !whole.id.pd.is_null() || saved.is_some_and(has_queue)
 }
 
 #[unsafe(no_mangle)]

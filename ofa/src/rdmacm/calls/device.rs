@@ -44,7 +44,7 @@ pub(super) fn served(adapter: &Arc<Adapter>) -> Result<Arc<Served>, Errno> {
     if let Some(served) = all.iter().find(|served| Arc::ptr_eq(&served.adapter, adapter)) {
         return Ok(served.clone());
     }
-    let context = open(adapter.clone())?;
+    let context = open(adapter.clone(), false)?;
     // SAFETY: opened just now.
     let pd = unsafe { warpline_ibv_alloc_pd(context) };
     if pd.is_null() {
