@@ -15,7 +15,12 @@
 static const char *own;
 
 static void show(const char *name, int result) {
-    printf("%s: %s\n", name, result ? strerrorname_np(errno) : "ok");
+    const char *error = result ? strerrorname_np(errno) : "ok";
+    /* Some numbers of the kernel have none. */
+    if (error)
+        printf("%s: %s\n", name, error);
+    else
+        printf("%s: %d\n", name, errno);
 }
 
 static void demand(int good, const char *what) {
@@ -443,6 +448,90 @@ over:
     rdma_destroy_event_channel(far);
 }
 
+static int join(struct rdma_cm_id *id, const char *group) {
+    union address to;
+    return rdma_join_multicast(id, at(&to, group, 0), NULL);
+}
+
+static int leave(struct rdma_cm_id *id, const char *group) {
+    union address to;
+    return rdma_leave_multicast(id, at(&to, group, 0));
+}
+
+/* Of a call that may succeed: the result, and if it succeeds the event. */
+static void join_and_show(const char *name, struct rdma_event_channel *on, struct rdma_cm_id *id, const char *group) {
+    char line[64];
+    int result = join(id, group);
+    show(name, result);
+    if (!result) {
+        snprintf(line, sizeof line, "%s, event", name);
+        shown(line, on);
+    }
+}
+
+static void multicast(void) {
+    struct rdma_event_channel *on = channel();
+    struct rdma_cm_id *id = id_on(on), *two;
+    const char *group = "239.7.7.7", *other = "239.7.7.8";
+    demand(!bind_to(id, own, 0), "rdma_bind_addr");
+    show("join: an identifier for connections", join(id, group));
+    show("leave: an identifier for connections", leave(id, group));
+    end(id);
+    int made = rdma_create_id(on, &id, NULL, RDMA_PS_UDP);
+    show("an identifier for datagrams", made);
+    if (made)
+        goto over;
+    show("join: not bound", join(id, group));
+    show("leave: not bound", leave(id, group));
+    demand(!bind_to(id, "0.0.0.0", 0), "rdma_bind_addr");
+    show("join: no device", join(id, group));
+    end(id);
+
+    demand(!rdma_create_id(on, &id, NULL, RDMA_PS_UDP), "rdma_create_id");
+    demand(!bind_to(id, own, 0), "rdma_bind_addr");
+    struct sockaddr family = {.sa_family = AF_UNIX};
+    show("join: another family", rdma_join_multicast(id, &family, NULL));
+    struct rdma_cm_join_mc_attr_ex attr = {.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS};
+    union address to;
+    attr.addr = at(&to, group, 0);
+    show("join: no flags", rdma_join_multicast_ex(id, &attr, NULL));
+    attr.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+    attr.join_flags = 77;
+    show("join: unknown flags", rdma_join_multicast_ex(id, &attr, NULL));
+    join_and_show("join: no queue pair", on, id, other);
+    struct ibv_qp_init_attr queues = {.qp_type = IBV_QPT_UD, .cap = {4, 4, 1, 1, 0}};
+    made = rdma_create_qp(id, NULL, &queues);
+    show("a queue pair for datagrams", made);
+    join_and_show("join: the wildcard", on, id, "0.0.0.0");
+    join_and_show("join: an address of one machine", on, id, "198.51.100.7");
+    join_and_show("join: of IPv6", on, id, "ff0e::7");
+    join_and_show("join: once", on, id, group);
+    join_and_show("join: twice", on, id, group);
+    show("leave: a group of nobody", leave(id, "239.7.7.9"));
+    demand(!rdma_create_id(on, &two, NULL, RDMA_PS_UDP), "rdma_create_id");
+    demand(!bind_to(two, own, 0), "rdma_bind_addr");
+    show("leave: another identifier's group", leave(two, group));
+    end(two);
+    show("leave: once", leave(id, group));
+    show("leave: twice", leave(id, group));
+    show("leave: once more", leave(id, group));
+    show("leave: without a queue pair", leave(id, other));
+    demand(!rdma_listen(id, 1), "rdma_listen");
+    join_and_show("join: listens", on, id, group);
+    end(id);
+
+    demand(!rdma_create_id(on, &id, NULL, RDMA_PS_UDP), "rdma_create_id");
+    demand(!resolve(id, own, 1), "rdma_resolve_addr");
+    expect(on, RDMA_CM_EVENT_ADDR_RESOLVED);
+    join_and_show("join: address resolved", on, id, group);
+    demand(!rdma_resolve_route(id, 1000), "rdma_resolve_route");
+    expect(on, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    join_and_show("join: route resolved", on, id, group);
+    end(id);
+over:
+    rdma_destroy_event_channel(on);
+}
+
 int main(int count, char **argument) {
     own = count > 1 ? argument[1] : "127.0.0.1";
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -452,5 +541,6 @@ int main(int count, char **argument) {
     private_data();
     options();
     without_queue_pair();
+    multicast();
     puts("end");
 }

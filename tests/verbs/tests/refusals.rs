@@ -117,6 +117,40 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("disconnect: no queue pair", "-", "ok"),
     ("disconnected, no queue pair: event", "-", "nothing"),
     ("disconnected, no queue pair: peer's event", "-", "DISCONNECTED 0"),
+    ("join: an identifier for connections", "EINVAL", "EINVAL"),
+    ("leave: an identifier for connections", "EADDRNOTAVAIL", "EADDRNOTAVAIL"),
+    ("an identifier for datagrams", "ok", "ok"),
+];
+
+/// The same of multicast groups, where an identifier for datagrams can be made: on SoftRDMA it cannot.
+const GROUPS: &[(&str, &str, &str)] = &[
+    ("join: not bound", "EINVAL", "EINVAL"),
+    ("leave: not bound", "EADDRNOTAVAIL", "EADDRNOTAVAIL"),
+    ("join: no device", "EINVAL", "EINVAL"),
+    ("join: another family", "EINVAL", "EINVAL"),
+    ("join: no flags", "EINVAL", "EINVAL"),
+    ("join: unknown flags", "EINVAL", "EINVAL"),
+    ("join: no queue pair", "ENOSYS", "ok"),
+    ("join: no queue pair, event", "-", "MULTICAST_JOIN 0"),
+    ("a queue pair for datagrams", "EOPNOTSUPP", "ok"),
+    ("join: the wildcard", "ENOSYS", "EINVAL"),
+    ("join: an address of one machine", "ENOSYS", "ok"),
+    ("join: an address of one machine, event", "-", "MULTICAST_ERROR -EPERM"),
+    ("join: of IPv6", "ENOSYS", "524"),
+    ("join: once", "ENOSYS", "ok"),
+    ("join: once, event", "-", "MULTICAST_JOIN 0"),
+    ("join: twice", "ENOSYS", "ok"),
+    ("join: twice, event", "-", "MULTICAST_JOIN 0"),
+    ("leave: a group of nobody", "EADDRNOTAVAIL", "EADDRNOTAVAIL"),
+    ("leave: another identifier's group", "EADDRNOTAVAIL", "EADDRNOTAVAIL"),
+    ("leave: once", "EADDRNOTAVAIL", "ok"),
+    ("leave: twice", "EADDRNOTAVAIL", "ok"),
+    ("leave: once more", "EADDRNOTAVAIL", "EADDRNOTAVAIL"),
+    ("leave: without a queue pair", "EADDRNOTAVAIL", "ok"),
+    ("join: listens", "EINVAL", "EINVAL"),
+    ("join: address resolved", "ENOSYS", "ok"),
+    ("join: address resolved, event", "-", "MULTICAST_JOIN 0"),
+    ("join: route resolved", "EINVAL", "EINVAL"),
 ];
 
 /// Case, result on SoftRDMA, result on RoCE, reason.
@@ -148,11 +182,20 @@ const DIFFERS: &[(&str, &str, &str, &str)] = &[
     ("establish: twice", "EINVAL", "EINVAL", CARRIED),
     ("disconnect: no queue pair", "ok", "ok", CARRIED),
     ("disconnected, no queue pair: peer's event", "DISCONNECTED 0", "DISCONNECTED 0", CARRIED),
+    ("join: an identifier for connections", "EOPNOTSUPP", "EINVAL", NONE),
+    ("leave: an identifier for connections", "EOPNOTSUPP", "EADDRNOTAVAIL", NONE),
+    ("an identifier for datagrams", "EOPNOTSUPP", "ok", NONE),
+    ("join: an address of one machine", "-", "EINVAL", EARLY),
+    ("join: an address of one machine, event", "-", "-", EARLY),
+    ("join: of IPv6", "-", "EINVAL", "the kernel's number has no name"),
 ];
 
 const WAITS: &str = "rxe waits until the peer disconnects, too";
 const RETRIES: &str = "siw alone connects within the call; iWARP adapters report an event, and ours tries for a second";
 const LATE: &str = "the address is shared from its binding on, so that it has no effect later";
+const NONE: &str = "siw's machine may have adapters with datagrams, too; this process has none";
+const EARLY: &str =
+    "the kernel sees only when it attaches a queue pair that the address is of no group";
 const CARRIED: &str = "siw connects queue pairs only; iWARP's messages have no field for a number";
 
 /// The address of the namespace's device.
@@ -200,13 +243,14 @@ fn refusals(on_roce: bool) {
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}: {printed}");
     let found: BTreeMap<_, _> = printed.lines().filter_map(|line| line.rsplit_once(": ")).collect();
     let mut wrong = Vec::new();
-    for (case, siw, rxe) in ROWS {
+    let groups = if on_roce { GROUPS } else { &[] };
+    for (case, siw, rxe) in ROWS.iter().chain(groups) {
         let differs = DIFFERS.iter().find(|(differs, ..)| differs == case);
         let (iwarp, roce) = differs.map_or((siw, rxe), |(_, iwarp, roce, _)| (iwarp, roce));
         let expected = if on_roce { roce } else { iwarp };
-        let seen = found.get(case).map(|seen| seen.trim_end());
-        if seen != Some(*expected) {
-            wrong.push(format!("{case}: {seen:?}, expected {expected}"));
+        let seen = found.get(case).map_or("-", |seen| seen.trim_end());
+        if seen != *expected {
+            wrong.push(format!("{case}: {seen}, expected {expected}"));
         }
     }
     assert!(wrong.is_empty(), "{}\nThe program:\n{printed}", wrong.join("\n"));
