@@ -1,12 +1,13 @@
 //! Lines on standard error for a program that fails for a reason which no error number tells: what is wrong, and the
-//! remedy. Each once in a process, in the call that is refused; a program that works gets none.
+//! remedy. Each once in a process, in the call that is refused, or when the process exits; a program that works gets none.
 
+use std::ffi::{c_int, c_void};
 use std::io::{Write, stderr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vp_api::Transport;
 
-use crate::{device, record};
+use crate::{device, exit, fork, record};
 
 /// A reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,12 +22,16 @@ pub(crate) enum Advice {
     OnlyIwarp,
     /// The peer of a queue pair was never there.
     NoPeer,
+    /// The devices were listed, and none was opened.
+    NoneOpened,
 }
+
+/// The lines that this process has got.
+static SAID: AtomicU32 = AtomicU32::new(0);
 
 impl Advice {
     /// Says it, unless it was said before.
     pub(crate) fn say(self) {
-        static SAID: AtomicU32 = AtomicU32::new(0);
         let bit = 1 << self as u32;
         if SAID.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
             return;
@@ -57,6 +62,10 @@ impl Advice {
                 "the peer of a queue pair was not there until its retries ended: is its program running on Warpline's \
                  libraries, on the same device, and are its TCP ports reachable?"
             }
+            Self::NoneOpened => {
+                "the program listed the devices (softrdma0 and roce0, unless chosen otherwise), and opened none: if it takes \
+                 the name of a device, name one of these; they are no vendor's adapters, and have no mlx5dv"
+            }
         }
     }
 }
@@ -76,5 +85,36 @@ pub(crate) fn opened() {
     };
     if device::all().is_ok_and(iwarp) && record::is_mapped("/libuct_ib.so") {
         Advice::OnlyIwarp.say();
+    }
+}
+
+/// The peer of a queue pair was never there. Not said where the program has several devices open: it may pair unlike ones,
+/// as Mooncake does, and go on with others.
+pub(crate) fn no_peer() {
+    let several =
+        device::all().is_ok_and(|all| all.iter().filter(|it| it.was_opened()).count() > 1);
+    if !several {
+        Advice::NoPeer.say();
+    }
+}
+
+/// The program gets the list of devices: what it makes of it is seen when it exits.
+pub(crate) fn listed() {
+    if LISTED.swap(fork::generation() + 1, Ordering::Relaxed) == 0 {
+        exit::watch(exits);
+    }
+}
+
+/// The generation of the process that has listed devices, and 1. A child of it may have no use for them.
+static LISTED: AtomicU32 = AtomicU32::new(0);
+
+/// A process exits that has listed devices. One that succeeds may only have looked.
+extern "C" fn exits(status: c_int, _: *mut c_void) {
+    let is_own = LISTED.load(Ordering::Relaxed) == fork::generation() + 1;
+    let is_told = SAID.load(Ordering::Relaxed) != 0 || exit::is_told_by_view();
+    let unopened =
+        |all: &[device::Device]| !all.is_empty() && !all.iter().any(device::Device::was_opened);
+    if status != 0 && is_own && !is_told && device::all().is_ok_and(unopened) {
+        Advice::NoneOpened.say();
     }
 }

@@ -26,6 +26,7 @@ pub mod device;
 pub mod directory;
 pub mod errno;
 pub mod events;
+mod exit;
 mod fork;
 mod late;
 mod log;

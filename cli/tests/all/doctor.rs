@@ -95,6 +95,49 @@ fn what_a_device_does_not_have_is_said_once_with_the_remedy() {
 }
 
 #[test]
+fn a_program_that_opens_none_of_the_devices_is_told_their_names() {
+    for (package, command) in [
+        ("ibverbs-utils", &["ibv_devinfo", "-d", "mlx5_0"][..]),
+        ("perftest", &["ib_write_bw", "-d", "mlx5_0"]),
+    ] {
+        if libraries::find(command[0]).is_none() {
+            skip(&format!("what is said to {}", command[0]), warpline_skip::missing(package));
+            continue;
+        }
+        let (status, error) = printed(&[], command);
+        assert_ne!(status, Some(0));
+        assert!(
+            matches!(said(&error)[..], [line] if line.contains("softrdma0 and roce0")),
+            "{error}"
+        );
+    }
+    for command in [&["ibv_devices"][..], &["ibv_devinfo", "-l"]] {
+        if libraries::find(command[0]).is_some() {
+            let (status, error) = printed(&[], command);
+            assert!(status == Some(0) && said(&error).is_empty(), "{command:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_uses_mlx5dv_is_told_that_there_is_none() {
+    Libraries::build();
+    let links = ["-lmlx5".to_owned(), "-libverbs".to_owned()];
+    let program = match compiling::compile("cc", "mlx5.c", &links) {
+        Ok(program) => program,
+        Err(why) if why.contains("mlx5dv.h") || why.contains("cc") => {
+            return skip("mlx5dv", warpline_skip::missing("libibverbs-dev"));
+        }
+        Err(why) => panic!("{why}"),
+    };
+    for what in ["open", "ask"] {
+        let (status, error) = printed(&[], &[program.to_str().unwrap(), what]);
+        assert_eq!(status, Some(1), "{what}: {error}");
+        assert!(matches!(said(&error)[..], [line] if line.contains("mlx5dv")), "{what}: {error}");
+    }
+}
+
+#[test]
 fn a_path_without_a_gid_is_said_to_need_one() {
     if libraries::find("ibv_rc_pingpong").is_none() {
         return skip("a path without a GID", warpline_skip::missing("ibverbs-utils"));

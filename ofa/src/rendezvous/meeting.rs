@@ -16,7 +16,7 @@ use ual_cm::{
 use vp_api::StreamParams;
 
 use crate::adapter::Adapter;
-use crate::advice::Advice;
+use crate::advice;
 use crate::errno::Errno;
 use crate::qp::{Owner, Qp};
 use crate::rendezvous::name::{Hello, IMMEDIATES, Name, parts};
@@ -186,7 +186,7 @@ impl Meeting {
 
     fn give_up(&self, qp: &Qp) {
         if !self.lost.load(Ordering::Acquire) {
-            Advice::NoPeer.say();
+            advice::no_peer();
         }
         self.steady.allow_changes();
         qp.ended(self.life, true);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use ibv_sys::*;
 use vp_api::Transport;
 
+use crate::advice;
 use crate::device::{self, Device};
 use crate::errno::{self, EINVAL, Errno};
 use crate::object;
@@ -100,6 +101,7 @@ unsafe fn device_of(device: *mut ibv_device) -> Result<&'static Device, Errno> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_ibv_get_device_list(num: *mut c_int) -> *mut *mut ibv_device {
     let table = table();
+    advice::listed();
     if !num.is_null() {
         // SAFETY: the caller's integer.
         unsafe { *num = table.as_ref().map_or(0, |table| table.len() as c_int) }

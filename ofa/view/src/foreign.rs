@@ -1,5 +1,6 @@
 //! What the paths say of a program: the record that `warpline doctor` reads, and a line on standard error where another
-//! libibverbs than Warpline's looks for devices. Nothing is allocated, no lock is taken, and `errno` stays.
+//! libibverbs than Warpline's looks for devices, and where libmlx5 refuses a device. Nothing is allocated, no lock is
+//! taken, and `errno` stays.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Write;
@@ -18,19 +19,41 @@ const READ_BY_OTHERS: &[u8] = b"_verbs";
 /// # Safety
 /// A string.
 pub(crate) unsafe fn noticed(shown: &CStr, rest: *const c_char) {
+    // SAFETY: the caller's string.
+    let rest = unsafe { CStr::from_ptr(rest) }.to_bytes();
+    keeping_errno(|| {
+        record(b"looked", &[shown.to_bytes(), rest]);
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if rest == READ_BY_OTHERS && !SAID.swap(true, Ordering::Relaxed) {
+            say();
+        }
+    });
+}
+
+fn keeping_errno(act: impl FnOnce()) {
     // SAFETY: no preconditions.
     let place = unsafe { libc::__errno_location() };
     // SAFETY: the C library's own variable of this thread.
     let errno = unsafe { place.read() };
-    // SAFETY: the caller's string.
-    let rest = unsafe { CStr::from_ptr(rest) }.to_bytes();
-    record(b"looked", &[shown.to_bytes(), rest]);
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if rest == READ_BY_OTHERS && !SAID.swap(true, Ordering::Relaxed) {
-        say();
-    }
+    act();
     // SAFETY: as above.
     unsafe { place.write(errno) };
+}
+
+/// The program was told that there is no mlx5dv. The verbs library says nothing more then.
+#[unsafe(no_mangle)]
+static warpline_view_told: AtomicBool = AtomicBool::new(false);
+
+/// libmlx5 has refused to open a device.
+pub(crate) fn refused_by_mlx5() {
+    const TEXT: &[u8] = b"the program opens a device by mlx5dv_open_device, which is for NVIDIA's adapters only, and these \
+        devices have no mlx5dv: make it use ibv_open_device";
+    if !warpline_view_told.swap(true, Ordering::Relaxed) {
+        keeping_errno(|| {
+            record(b"advice", &[TEXT]);
+            write(2, &[b"warpline: ", TEXT, b"\n"]);
+        });
+    }
 }
 
 /// Says which file it is; nothing if there is none, as in a shell.

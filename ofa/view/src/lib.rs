@@ -97,6 +97,19 @@ type Any = *mut c_void;
 type Text = *const c_char;
 type Buffer = *mut c_char;
 
+/// Of libmlx5, which refuses each of Warpline's devices: its programs see only a NULL.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_open_device(device: Any, attributes: Any) -> Any {
+    type Function = unsafe extern "C" fn(Any, Any) -> Any;
+    let Some(next) = behind!(mlx5dv_open_device, Function) else { return null_mut() };
+    // SAFETY: the caller's arguments.
+    let context = unsafe { next(device, attributes) };
+    if context.is_null() {
+        foreign::refused_by_mlx5();
+    }
+    context
+}
+
 functions! {
     open(; flags: c_int, mode: c_uint) from AT_FDCWD => c_int, else -1;
     open64(; flags: c_int, mode: c_uint) from AT_FDCWD => c_int, else -1;
