@@ -250,9 +250,12 @@ impl<'a> Work<'a> {
         Self::new(Kind::Immediate { data, solicited: false }, Local::default())
     }
 
-    /// Fetch and add (`it_post_atomic`): adds to the 8 octets at `remote`, which begin at a multiple of 8, else
-    /// the post is refused; the original value arrives in `sink`, in this machine's octet order. With zero-based addresses
-    /// the offset is a multiple of 8, and the memory begins at one, else the peer ends the connection.
+    /// Fetch and add (`it_post_atomic`): adds to the 8 octets at `remote`; the original value arrives in `sink`, in this
+    /// machine's octet order.
+    ///
+    /// The address is a multiple of 8, else the post is refused, on every device. With zero-based addresses that is the
+    /// offset, as InfiniBand requires (volume 1, 9.4.5), and the memory begins at a multiple of 8, too, as RFC 7306
+    /// section 5.1 requires, else the peer ends the connection.
     pub fn fetch_add(remote: RemoteRange, add: u64, sink: impl Into<Local>) -> Self {
         let op = AtomicOp::FetchAdd { add, mask: 0 };
         Self::new(Kind::Atomic { remote, op }, Payload::Memory(sink.into()))

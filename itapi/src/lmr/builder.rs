@@ -95,7 +95,8 @@ impl<'a, M> LmrBuilder<'a, M> {
         self
     }
 
-    /// Peers address it by offset, so they do not learn where it lies.
+    /// Peers address it by offset, so they do not learn where it lies. For atomics it begins at a multiple of 8, as that
+    /// of [`Pz::lmr`] does.
     pub fn zero_based(mut self) -> Self {
         self.addressing = Addressing::ZeroBased;
         self

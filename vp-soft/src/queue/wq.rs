@@ -379,8 +379,9 @@ impl RecvRing {
     }
 }
 
-/// Whether the peer can execute it, if it is an atomic: the peer would end the connection (RFC 7306 5.1, InfiniBand
-/// volume 1, 9.4.5). Of zero-based memory this end knows only the offset. [EXT-08]
+/// Whether every peer can execute it, if it is an atomic. InfiniBand (volume 1, 9.4.5) requires an address that is a
+/// multiple of 8. RFC 7306 5.1 requires that of the memory only: of zero-based memory this end knows the offset and not
+/// the address, so this is stricter where such memory begins at no multiple of 8. [EXT-08]
 #[inline]
 fn is_aligned(op: &SendOp) -> bool {
     !matches!(op, SendOp::Atomic { remote, .. } if !remote.to.is_multiple_of(8))

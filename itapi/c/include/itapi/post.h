@@ -106,8 +106,9 @@ it_status_t it_post_rdma_write(IN it_ep_handle_t ep_handle,
  * with IT_DTO_FETCH_ADD_CMPL_EVENT or IT_DTO_CMP_SWAP_CMPL_EVENT.
  *
  * op: IT_FETCH_AND_ADD adds swap_or_add; IT_COMPARE_AND_SWAP stores swap_or_add if they equal
- * compare. result: 8 octets of an LMR. rdma_addr is a multiple of 8 (RFC 7306 5.1): else the post is refused with
- * IT_ERR_OP_NOT_SUPPORTED. With zero-based addresses the memory begins at one, too: else the peer ends the connection.
+ * compare. result: 8 octets of an LMR. rdma_addr is a multiple of 8: else the post is refused with
+ * IT_ERR_OP_NOT_SUPPORTED. With zero-based addresses that is the offset (InfiniBand volume 1, 9.4.5), and the memory
+ * begins at a multiple of 8, too (RFC 7306 5.1): else the peer ends the connection.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE,
  * IT_ERR_INVALID_ATOMIC_OP, IT_ERR_INVALID_DTO_FLAGS, IT_ERR_INVALID_LMR, IT_ERR_INVALID_LENGTH,
