@@ -1,7 +1,10 @@
 //! The processes that the tests explain: this test program again, as one end of a connection that does what an
 //! environment variable says until it is killed.
 
+use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use itapi::{Ep, Error, Evd, Ia, Lmr, Operation, Pz, RemoteRange, Result, WcStatus, Work};
@@ -93,6 +96,7 @@ pub(crate) const STREAM: Load = Load {
 fn end() {
     let Ok(roles) = std::env::var(ROLES) else { return };
     let roles: Vec<Role> = serde_json::from_str(&roles).unwrap();
+    OUT.set(keep_output().unwrap()).unwrap();
     std::thread::scope(|scope| {
         for role in &roles {
             scope.spawn(|| match role {
@@ -103,9 +107,19 @@ fn end() {
     });
 }
 
+/// What was standard output.
+static OUT: OnceLock<File> = OnceLock::new();
+
+/// Returns standard output, and directs what else is written there to nowhere: after a minute libtest writes that the
+/// test runs for long, and ends the process if nobody reads that.
+fn keep_output() -> std::io::Result<File> {
+    let out = std::io::stdout().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdout(OpenOptions::new().write(true).open("/dev/null")?)?;
+    Ok(out.into())
+}
+
 fn say(what: &str) {
-    let mut out = std::io::stdout();
-    writeln!(out, "\n{what}").and_then(|()| out.flush()).unwrap();
+    writeln!(OUT.get().unwrap(), "\n{what}").unwrap();
 }
 
 /// Keeps all objects: the connection ended, as some tests intend, and they check the record of its end.

@@ -180,8 +180,10 @@ impl Peer {
     }
 
     fn address(&mut self) -> SocketAddr {
-        let mut out = BufReader::new(self.0.stdout.take().unwrap()).lines();
-        let address = out.find_map(|line| Some(line.ok()?.strip_prefix("address ")?.to_owned()));
+        // Stays open: libtest ends a peer that cannot write after a minute that its test runs for long.
+        let out = BufReader::new(self.0.stdout.as_mut().unwrap());
+        let mut lines = out.lines().map_while(Result::ok);
+        let address = lines.find_map(|line| Some(line.strip_prefix("address ")?.to_owned()));
         address.expect("the peer says its address").parse().unwrap()
     }
 }
