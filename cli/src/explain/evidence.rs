@@ -1,8 +1,9 @@
 //! The figures of a connection between two moments. Plain numbers.
 
-use state_page::layout::{flag, state};
+use state_page::layout::{end, flag, state};
 use state_page::read::QueuePair;
 use ual::observe::questions::{RoundTrip, Tcp};
+use ual::vp_api::Terminate;
 
 use super::glance::Glance;
 use super::peer::Peer;
@@ -159,6 +160,7 @@ impl Evidence {
         let notes = begin.notes.iter().chain(&end.notes);
         let mut notes: Vec<_> = notes.cloned().collect();
         notes.dedup();
+        notes.extend(ended(b));
         if b.is_roce() {
             notes.push(NOT_ON_ROCE.to_owned());
         }
@@ -284,6 +286,22 @@ fn is_same_host(of: &QueuePair) -> bool {
         (Some(local), Some(remote)) => local.ip() == remote.ip() || remote.ip().is_loopback(),
         _ => false,
     }
+}
+
+/// That a connection is none any more, and why if the page has it.
+fn ended(of: &QueuePair) -> Option<String> {
+    if of.state == state::RTS {
+        return None;
+    }
+    let why = if of.is_roce() {
+        end::name(of.terminate).map(str::to_owned)
+    } else {
+        let text =
+            |(sent, layer, etype, code)| Terminate::new(sent, layer, etype, code).to_string();
+        terminate(of.terminate).map(text)
+    };
+    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+    Some(format!("the connection has ended, its state is {}{why}", state::name(of.state)))
 }
 
 fn terminate(word: u32) -> Option<(bool, u8, u8, u8)> {

@@ -8,6 +8,7 @@ mod peers;
 
 use ends::{Ends, Net, Path};
 use load::{Load, Manner, Op, STREAM, Serve};
+use warpline_patience::until;
 
 const POLLS: Serve = Serve { receives: 64, manner: Manner::Poll };
 const PARKS: Serve = Serve { receives: 0, manner: Manner::Park };
@@ -179,6 +180,18 @@ fn figures_are_beside_the_causes() {
     assert!(all["figures"]["round trip"].is_string(), "{all:#}");
     assert!(all["figures"]["polls in vain"].is_string(), "{all:#}");
     assert_eq!(all["peer"], ends.server.id(), "{all:#}");
+}
+
+#[test]
+fn a_connection_that_has_ended_is_called_so() {
+    let mut ends = Ends::start(Net::Host, "", &[], PARKS, SELDOM);
+    let is_over = |ends: &Ends| {
+        let (_, all) = ends.explain(ends.client.id());
+        all["notes"].to_string().contains("the connection has ended, its state is ")
+    };
+    assert!(!is_over(&ends));
+    ends.server.kill();
+    until("the end of the connection", || is_over(&ends));
 }
 
 #[test]

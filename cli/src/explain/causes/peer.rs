@@ -68,7 +68,9 @@ pub(super) const FULL: &str =
 
 /// The figures.
 pub(super) fn path_is_full(of: &Evidence, recent: f64, shortest: f64, busy: f64) -> String {
-    let octets = of.octets_sent.max(of.octets_received) as f64 / of.seconds;
+    // TCP knows what arrived; this end what it gave to TCP, which keeps up to a full send buffer.
+    let given = || of.octets_sent.max(of.octets_received) as f64 / of.seconds;
+    let octets = of.tcp.map_or_else(given, |tcp| tcp.delivery_rate as f64);
     format!(
         "the path carries {octets:.0} B/s: octets were under way for {} of the time, and a round trip takes {:.0} us, the \
          shortest {:.0} us",
