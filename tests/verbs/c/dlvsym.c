@@ -24,8 +24,12 @@ int main(void)
         {"ibv_reg_mr", "IBVERBS_1.1"},          {"ibv_reg_mr_iova2", "IBVERBS_1.8"},
         {"ibv_query_ece", "IBVERBS_1.10"},      {"ibv_reg_dmabuf_mr", "IBVERBS_1.12"},
         {"ibv_query_port_speed", "IBVERBS_1.16"},
+        {"ibv_query_gid_type", "IBVERBS_PRIVATE_22"},
+        {"ibv_query_gid_type", "IBVERBS_PRIVATE_33"},
         {"ibv_query_gid_type", "IBVERBS_PRIVATE_34"},
         {"ibv_query_gid_type", "IBVERBS_PRIVATE_65"},
+        {"verbs_register_driver_25", "IBVERBS_PRIVATE_25"},
+        {"verbs_register_driver_33", "IBVERBS_PRIVATE_33"},
         {"verbs_register_driver_34", "IBVERBS_PRIVATE_34"},
         {"verbs_register_driver_65", "IBVERBS_PRIVATE_65"},
     };
