@@ -7,11 +7,13 @@ mod operator;
 mod peers;
 
 use ends::{Ends, Net, Path};
-use load::{Load, Manner, Op, STREAM, Serve};
+use load::{FLOW, Load, Manner, Op, STREAM, Serve};
 use warpline_patience::until;
 
 const POLLS: Serve = Serve { receives: 64, manner: Manner::Poll };
 const PARKS: Serve = Serve { receives: 0, manner: Manner::Park };
+/// A connection with a stopped peer does not end.
+const PATIENT: &str = "[policy]\nuser_timeout_ms = 0\nprobe_ms = 0\n";
 /// One request in 20 ms.
 const SELDOM: Load = Load { size: 4096, at_once: 1, rest_us: 20_000, ..STREAM };
 
@@ -36,18 +38,19 @@ fn nothing_to_send() {
     both(
         "nothing to send",
         || ends(test, Path::Plain, "", PARKS, SELDOM),
-        || ends(test, Path::Narrow, "", PARKS, STREAM),
+        || ends(test, Path::Narrow, "", PARKS, FLOW),
     );
 }
 
 #[test]
 fn depth() {
     let test = "explain depth";
-    let shallow = Load { op: Op::Read, size: 4096, depth: 2, at_once: 8, ..STREAM };
-    let deep = Load { op: Op::Read, depth: 16, at_once: 16, ..STREAM };
+    let shallow = Load { op: Op::Read, size: 4096, depth: 2, at_once: 8, ..FLOW };
+    let deep = Load { op: Op::Read, depth: 16, at_once: 16, ..FLOW };
     both(
         "depth",
-        || ends(test, Path::Plain, "", PARKS, shallow),
+        // A round trip takes far longer than a thread waits for a processor.
+        || ends(test, Path::Long, "", PARKS, shallow),
         // As full, but the network limits.
         || ends(test, Path::Narrow, "", PARKS, deep),
     );
@@ -90,11 +93,11 @@ fn no_receive_posted() {
 fn a_stopped_receiver() {
     let test = "explain receiver's processor";
     let stopped = || {
-        let ends = ends(test, Path::Plain, "", PARKS, STREAM)?;
+        let ends = ends(test, Path::Plain, PATIENT, PARKS, FLOW)?;
         Ends::stop(&ends.server);
         Some(ends)
     };
-    both("receiver's processor", stopped, || ends(test, Path::Narrow, "", PARKS, STREAM));
+    both("receiver's processor", stopped, || ends(test, Path::Narrow, "", PARKS, FLOW));
 }
 
 #[test]
@@ -102,8 +105,8 @@ fn loss() {
     let test = "explain network";
     both(
         "network",
-        || ends(test, Path::Lossy, "", PARKS, STREAM),
-        || ends(test, Path::Plain, "", PARKS, STREAM),
+        || ends(test, Path::Lossy, "", PARKS, FLOW),
+        || ends(test, Path::Plain, "", PARKS, FLOW),
     );
 }
 
@@ -112,7 +115,7 @@ fn a_small_send_buffer_on_a_long_path() {
     let test = "explain socket";
     let start = |client: &str| {
         let net = Net::two(test, 1500, Path::Long)?;
-        Some(Ends::start_each(net, [client, ""], &[], PARKS, STREAM))
+        Some(Ends::start_each(net, [client, ""], &[], PARKS, FLOW))
     };
     both("socket", || start("[softrdma]\nsocket_buffer = 65536\n"), || start(""));
 }

@@ -91,6 +91,9 @@ pub(crate) const STREAM: Load = Load {
     messages: 0,
 };
 
+/// The same, where the path is the limit: it sleeps meanwhile, so that other load of the machine changes little.
+pub(crate) const FLOW: Load = Load { wait: true, ..STREAM };
+
 /// Not a test by itself: one end.
 #[test]
 fn end() {

@@ -2,7 +2,7 @@
 
 use super::ends::{Net, Path};
 use crate::stat::Runtime;
-use crate::support::{Running, line_with};
+use crate::support::{Running, TempFile, line_with};
 
 const CAUSES: usize = 10;
 
@@ -11,6 +11,7 @@ struct Pair {
     server: Running,
     client: Running,
     runtime: Runtime,
+    _config: TempFile,
     _net: Net,
 }
 
@@ -18,9 +19,11 @@ impl Pair {
     fn start(path: Path, what: &[&str]) -> Option<Self> {
         let net = Net::two("explain to an operator", 9000, path)?;
         let runtime = Runtime::new();
+        let config = TempFile::new("explain.toml", super::PATIENT.as_bytes());
         let start = |is_server: bool, arguments: &[&str]| {
             let mut command = net.warpline(is_server);
             command.args(arguments).env("XDG_RUNTIME_DIR", &runtime.0);
+            command.env("WARPLINE_CONFIG", config.path());
             command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
             Running::new(command.spawn().unwrap())
         };
@@ -29,7 +32,7 @@ impl Pair {
         let address = line.split_whitespace().find(|word| word.starts_with("10.77.0.2:")).unwrap();
         let fixed = ["perf", "run", address, "--no-raw", "--rounds=1", "--seconds=600"];
         let client = start(false, &[&fixed, what].concat());
-        let pair = Self { server, client, runtime, _net: net };
+        let pair = Self { server, client, runtime, _config: config, _net: net };
         warpline_patience::until("the measurement", || pair.has_sent());
         Some(pair)
     }

@@ -1,8 +1,8 @@
 //! Causes that are at the other end, on the path to it, or in the processes: on each carrier, with a control on each.
 
 use super::ends::{Ends, Net, Path};
-use super::load::{DEVICE, Load, Manner, Op, STREAM, Serve};
-use super::{PARKS, SELDOM};
+use super::load::{DEVICE, FLOW, Load, Manner, Op, STREAM, Serve};
+use super::{PARKS, PATIENT, SELDOM};
 
 /// A carrier of connections.
 #[derive(Clone, Copy, PartialEq)]
@@ -23,13 +23,13 @@ impl By {
     fn ends(self, path: Path, serve: Serve, load: Load) -> Option<Ends> {
         let test = "explain causes on each carrier";
         Some(match self {
-            Self::Tcp => Ends::start(Net::two(test, 9000, path)?, "", &[], serve, load),
+            Self::Tcp => Ends::start(Net::two(test, 9000, path)?, PATIENT, &[], serve, load),
             Self::Roce => {
                 let variables = [(DEVICE, "vp_roce")];
-                Ends::start(Net::two(test, 9000, path)?, "", &variables, serve, load)
+                Ends::start(Net::two(test, 9000, path)?, PATIENT, &variables, serve, load)
             }
             Self::Local => {
-                Ends::start(Net::Host, "", &[("WARPLINE_LOCAL", "require")], serve, load)
+                Ends::start(Net::Host, PATIENT, &[("WARPLINE_LOCAL", "require")], serve, load)
             }
         })
     }
@@ -93,10 +93,10 @@ fn a_stopped_process_is_the_first_cause() {
 #[test]
 fn a_full_path() {
     let cause = "full path";
-    for (_, shows) in first(cause, &[By::Tcp, By::Roce], Path::Routed, PARKS, STREAM) {
+    for (_, shows) in first(cause, &[By::Tcp, By::Roce], Path::Routed, PARKS, FLOW) {
         assert!(shows.contains("B/s") && shows.contains("the shortest"), "{shows}");
     }
-    never(cause, Path::Plain, PARKS, STREAM);
+    never(cause, Path::Plain, PARKS, FLOW);
 }
 
 #[test]
