@@ -127,6 +127,8 @@ struct Link {
     mtu: u32,
     socket: Arc<Socket>,
     peer: IpAddr,
+    /// The peer is on this host.
+    near: bool,
     /// A packet of the peer had this provider's mark, so that the invariant CRC is checked in full.
     ours: bool,
     /// Our id of the exchange whose last message has not arrived. A packet of the peer counts as that message.
@@ -301,6 +303,7 @@ impl RoceQp {
         })?;
         let now = self.engine.now();
         state.in_force = Some(path.in_force());
+        let near = path.socket.is_near(path.peer);
         let Path { config, number, socket, peer, unconfirmed, role, probes, .. } = path;
         let (destination, mtu) = (config.destination, config.mtu.octets());
         let (probing, timer) = (false, None);
@@ -311,6 +314,7 @@ impl RoceQp {
             mtu,
             socket,
             peer,
+            near,
             ours: false,
             unconfirmed,
             role,

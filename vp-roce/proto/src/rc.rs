@@ -13,6 +13,7 @@
 
 use alloc::collections::TryReserveError;
 
+mod call;
 mod congestion;
 mod host;
 mod outstanding;
@@ -126,7 +127,7 @@ pub struct RcConfig {
     /// RDMA Reads and atomics of the peer at once; 0: none is served.
     pub responder_resources: u8,
     /// Most packets of the path MTU outstanding, responses to Reads included: as many as receive buffers hold. Of
-    /// messages of one packet as many as take the same room there. A connection begins with half, and congestion makes
+    /// messages of one packet as many as take the same room there ([`Qp::begin_call`]). A connection begins with half, and congestion makes
     /// it smaller.
     pub window: u16,
     /// Most send requests that are posted and not completed.
@@ -299,7 +300,13 @@ impl Qp {
         self.poll_urgent(now).or_else(|| self.responder.poll_transmit(&self.config))
     }
 
-    /// The same without that acknowledgement, which may wait for requests that are posted soon.
+    /// What [`Qp::poll_transmit`] returns from now on leaves in another system call. `joins`: the peer receives those of
+    /// one length together.
+    pub fn begin_call(&mut self, joins: bool) {
+        self.requester.begin_call(joins);
+    }
+
+    /// [`Qp::poll_transmit`] without that acknowledgement, which may wait for requests that are posted soon.
     pub fn poll_urgent(&mut self, now: u64) -> Option<Transmit> {
         self.notifier
             .poll_transmit(&self.config)

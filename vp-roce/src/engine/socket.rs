@@ -8,7 +8,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use kal_os::fork::{Descriptors, Ours};
@@ -56,6 +56,8 @@ pub(crate) struct Socket {
     sequence: AtomicU32,
     /// Drops of the kernel that were counted, modulo 2^32.
     overruns: AtomicU32,
+    /// The kernel did not cut what was sent.
+    refuses: AtomicBool,
 }
 
 /// A datagram that arrived.
@@ -207,7 +209,8 @@ impl Socket {
         }
         joined.map_err(os)?;
         let (sequence, overruns) = (AtomicU32::new(0), AtomicU32::new(0));
-        Ok(Self { group: Vec::new(), udp, local: group, scope: 0, sequence, overruns })
+        let (scope, refuses) = (0, AtomicBool::new(false));
+        Ok(Self { group: Vec::new(), udp, local: group, scope, sequence, overruns, refuses })
     }
 
     /// Whether it is for what is sent to a multicast group.
@@ -247,7 +250,8 @@ impl Socket {
         let overruns = AtomicU32::new(kal_os::udp::buffered(&udp).map_or(0, |it| it.dropped));
         let bound = udp.local_addr()?;
         let scope = if let SocketAddr::V6(v6) = bound { v6.scope_id() } else { 0 };
-        let socket = Self { group, udp, local, scope, sequence: AtomicU32::new(0), overruns };
+        let (sequence, refuses) = (AtomicU32::new(0), AtomicBool::new(false));
+        let socket = Self { group, udp, local, scope, sequence, overruns, refuses };
         // Packets for the slot's earlier owner.
         let mut octets = [0; 1];
         while socket.receive(&mut octets).is_some() {}
@@ -304,12 +308,23 @@ impl Socket {
             Some(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Ok(()),
             // The kernel or the interface does not cut: one by one.
             _ if packets.len() > segment => {
+                self.refuses.store(true, Ordering::Relaxed);
                 let mut each = packets.chunks_mut(segment);
                 each.try_for_each(|packet| self.send(to, packet, segment, class))
             }
             Some(Errno::MSGSIZE) => Err(TooLong),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the packets of a call arrive together at a receiver on this host.
+    pub(crate) fn joins(&self) -> bool {
+        !self.refuses.load(Ordering::Relaxed)
+    }
+
+    /// Whether an address is one of this host.
+    pub(crate) fn is_near(&self, to: IpAddr) -> bool {
+        to == self.local || UdpSocket::bind(self.on_link(to, 0)).is_ok()
     }
 
     fn seal(&self, to: IpAddr, packet: &mut [u8], id: u16) {

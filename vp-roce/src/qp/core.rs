@@ -75,6 +75,13 @@ impl Core {
         }
     }
 
+    /// What leaves from now on leaves in another system call. `joins`: the peer receives packets of one length together.
+    pub(super) fn begin_call(&mut self, joins: bool) {
+        if let Self::Reliable(qp) = self {
+            qp.begin_call(joins);
+        }
+    }
+
     pub(super) fn poll_transmit(&mut self, now: u64) -> Option<Transmit> {
         match self {
             Self::Reliable(qp) => qp.poll_transmit(now),

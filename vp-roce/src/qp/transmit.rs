@@ -26,7 +26,8 @@ impl Link {
     }
 
     /// Sends what is in the batch. Only of its own ends it is known that they notify this one of congestion.
-    fn send(&self, batch: &mut Batch, record: &mut Record) -> Result<(), TooLong> {
+    fn send(&mut self, batch: &mut Batch, record: &mut Record) -> Result<(), TooLong> {
+        self.core.begin_call(self.near && self.socket.joins());
         record.send_calls += u64::from(!batch.is_empty());
         let class = if self.ours && self.core.is_reliable() { engine::ECN_CAPABLE } else { 0 };
         batch.send(&self.socket, self.peer, class)
@@ -87,7 +88,7 @@ impl RoceQp {
     fn build(
         &self,
         batch: &mut Batch,
-        link: &Link,
+        link: &mut Link,
         queues: &Queues,
         record: &mut Record,
         transmit: &Transmit,

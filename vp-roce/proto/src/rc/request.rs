@@ -141,11 +141,13 @@ pub(super) struct Request {
     pub(super) packets: u32,
     /// How many of them are acknowledged or, for Reads, have arrived.
     pub(super) done: u32,
+    /// What its only packet takes of the window beyond one packet; 0 if it has several.
+    pub(super) beyond: i64,
 }
 
 impl Request {
     pub(super) fn new(post: Post, mtu: Mtu) -> Self {
-        Self { post, first: Psn::default(), packets: mtu.packets(post.len), done: 0 }
+        Self { post, first: Psn::default(), packets: mtu.packets(post.len), done: 0, beyond: 0 }
     }
     /// Whether it ends by a response and not by an acknowledgement.
     pub(super) const fn wants_response(&self) -> bool {

@@ -9,6 +9,7 @@
 
 use alloc::collections::{TryReserveError, VecDeque};
 
+use super::call::{Call, room};
 use super::congestion::Window;
 use super::host::{AtomicOp, Host};
 use super::outstanding::Outstanding;
@@ -39,6 +40,7 @@ pub(super) struct Requester {
     cursor: Cursor,
     /// What requests of one packet before the cursor take of the window beyond one packet each.
     beyond: i64,
+    call: Call,
     /// PSN of the next request that is started.
     next: Psn,
     /// The PSN after the last that was ever sent or requested.
@@ -80,6 +82,7 @@ impl Requester {
             started: 0,
             cursor: Cursor::default(),
             beyond: 0,
+            call: Call::default(),
             next: config.send_psn,
             end: config.send_psn,
             reads: Outstanding::new(config.initiator_depth)?,
@@ -150,15 +153,16 @@ impl Requester {
         let first = if cursor.request == self.started { self.next } else { request.first };
         let psn = first.plus(cursor.packet);
         let window = self.window.packets();
-        let (unit, cost) = (cost(config, None), cost(config, Some(request)));
+        let unit = room(config);
+        let cost = if request.packets == 1 { self.call.room_of(request) } else { unit };
         let taken = i64::from(psn.ahead_of(unacknowledged)) * unit + self.beyond;
-        let room = i64::from(window) * unit - taken;
+        let free = i64::from(window) * unit - taken;
         // In packets of the path MTU. If nothing is outstanding one may be sent, however long it is.
-        let packets = u32::try_from(room / unit).unwrap_or(0).max(u32::from(taken == 0));
+        let packets = u32::try_from(free / unit).unwrap_or(0).max(u32::from(taken == 0));
         let left = request.packets - cursor.packet;
         let repeated = self.reads.repeated().filter(|_| request.wants_response());
         let count = match (request.post.op, repeated) {
-            _ if room < cost && taken != 0 => return None,
+            _ if free < cost && taken != 0 => return None,
             (_, Some(last)) => last.next().ahead_of(psn).unsigned_abs(),
             // [IBRC-17]
             _ if request.wants_response() && !self.reads.has_room() => {
@@ -178,8 +182,10 @@ impl Requester {
             self.next = first.plus(request.packets);
             self.started += 1;
         }
+        request.beyond = cost - unit;
         let request = *request;
-        self.beyond += cost - unit;
+        self.beyond += request.beyond;
+        self.call.add(&request);
         self.advance(&request, count);
         let last = psn.plus(count - 1);
         let is_new = last.next().ahead_of(self.end) > 0;
@@ -204,6 +210,11 @@ impl Requester {
             }
         }
         Some(transmit)
+    }
+
+    /// See [`super::Qp::begin_call`].
+    pub(super) fn begin_call(&mut self, joins: bool) {
+        self.call = Call::new(joins);
     }
 
     /// The network reports congestion.
@@ -356,7 +367,7 @@ impl Requester {
         {
             let slot = head.post.slot;
             if self.cursor.request > 0 {
-                self.beyond -= cost(config, Some(head)) - cost(config, None);
+                self.beyond -= head.beyond;
             }
             self.queue.pop_front();
             self.started -= 1;
@@ -450,18 +461,6 @@ impl Requester {
             let status = if at == index { status } else { Status::Flushed };
             self.completions.push_back(Completion { slot: request.post.slot, status });
         }
-    }
-}
-
-/// Octets of the receiver's buffer that a packet of a request takes; without a request, one of several of the path MTU.
-/// A packet that arrives with others of its message takes little more than its octets; one that arrives alone up to
-/// twice as many.
-fn cost(config: &RcConfig, request: Option<&Request>) -> i64 {
-    const TOGETHER: i64 = 128;
-    const ALONE: i64 = 2048;
-    match request {
-        Some(request) if request.packets == 1 => 2 * i64::from(request.post.len) + ALONE,
-        _ => i64::from(config.mtu.octets()) + TOGETHER,
     }
 }
 

@@ -221,6 +221,7 @@ impl Pair {
     }
 
     fn carry(&mut self, from: usize, random: &mut Random) {
+        self.ends[from].qp.begin_call(random.chance(50));
         for datagram in self.ends[from].transmit(self.now) {
             let way = &mut self.way[1 - from];
             if random.chance(self.weather.lost) {

@@ -11,3 +11,4 @@ mod model;
 mod uc;
 mod ud;
 mod vectors;
+mod window;

@@ -1,0 +1,59 @@
+//! Tests of the window: how many messages of one packet leave before the first is acknowledged.
+
+use crate::common::{Pair, Weather, config};
+use roce_proto::rc::{Mtu, Post, SendOp};
+
+const MESSAGES: u32 = 64;
+
+fn pair() -> Pair {
+    let mut pair = Pair::new(config(Mtu::Octets4096, 48), Weather::default());
+    pair.ends[0].memory.local = vec![vec![1; 4096]; MESSAGES as usize];
+    pair
+}
+
+/// Posts messages of `len` octets, and returns how many leave in a call.
+fn leave(pair: &mut Pair, joins: bool, len: u32) -> usize {
+    let op = SendOp::Send { immediate: None, invalidate: None };
+    for slot in 0..MESSAGES {
+        pair.ends[0].qp.post(Post { slot, op, len, solicited: false }).unwrap();
+    }
+    pair.ends[0].qp.begin_call(joins);
+    deliver(pair)
+}
+
+/// Sends what may leave, acknowledges it, and returns how many packets that were.
+fn deliver(pair: &mut Pair) -> usize {
+    let sent = pair.ends[0].transmit(0);
+    pair.ends[1].memory.receives.extend(sent.iter().map(|_| 4096));
+    for datagram in &sent {
+        pair.ends[1].receive(0, datagram);
+    }
+    for datagram in pair.ends[1].transmit(0) {
+        pair.ends[0].receive(0, &datagram);
+    }
+    sent.len()
+}
+
+// A connection begins with half of its window of 48 packets of 4096 and 128 octets.
+#[test]
+fn messages_that_arrive_together_take_little_of_the_window() {
+    assert_eq!(leave(&mut pair(), true, 8), MESSAGES as usize);
+    assert_eq!(leave(&mut pair(), false, 8), 24 * 4224 / (2 * 8 + 2048));
+    assert_eq!(leave(&mut pair(), true, 4096), 1 + (24 * 4224 - 10240) / 4224);
+    assert_eq!(leave(&mut pair(), false, 4096), 24 * 4224 / 10240);
+}
+
+// What is acknowledged gives back what it took, and no more.
+#[test]
+fn acknowledged_messages_give_their_room_back() {
+    let (mut joined, mut alone) = (pair(), pair());
+    for _ in 0..3 {
+        assert_eq!(leave(&mut joined, true, 8), MESSAGES as usize);
+        // A window of acknowledged packets adds one packet of 4096 octets.
+        let mut left = MESSAGES as usize - leave(&mut alone, false, 8);
+        assert!((1..=15).contains(&left), "{left}");
+        while left > 0 {
+            left -= deliver(&mut alone);
+        }
+    }
+}
