@@ -34,7 +34,7 @@ use kal_os::fork::{Descriptors, Ours, Owner, PerProcess};
 use kal_os::progress::{Mode, Progress};
 use kal_os::sync::Patience;
 use kal_os::udp::segments::MAX_OCTETS;
-use kal_os::{lock, timespec};
+use kal_os::{Spinner, lock, timespec};
 use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::{QKEY, QPN};
 use roce_proto::ud;
@@ -57,7 +57,7 @@ use self::steering::{MAX_SERVICES, SLOTS};
 use self::timers::Timers;
 use self::visits::Visits;
 use crate::cm::{ConnectionTable, Ears, Services};
-use crate::tuning::{FIRST_BACK_OFF, KEEP, MANY, RECEIVE_BUDGET, RECEIVE_OCTETS};
+use crate::tuning::{FIRST_BACK_OFF, KEEP, MANY, RECEIVE_BUDGET, RECEIVE_OCTETS, ROUNDS, SPIN};
 
 /// The descriptors that a child made by fork(2) must close.
 #[derive(Debug)]
@@ -397,9 +397,14 @@ impl Engine {
         self.attendance.note(now);
     }
 
-    /// It has sent what it posted, which took some time.
-    pub(crate) fn stay(&self) {
-        self.attendance.stay(self.now());
+    /// It sends what it posted, until [`Engine::leave_post`].
+    pub(crate) fn enter_post(&self) {
+        self.attendance.enter();
+    }
+
+    /// It has sent.
+    pub(crate) fn leave_post(&self) {
+        self.attendance.leave(self.now());
     }
 
     /// The thread polls instead.
@@ -411,6 +416,7 @@ impl Engine {
     pub(crate) fn poll(&self) {
         let now = self.now();
         self.attendance.poll(now);
+        self.attendance.enter();
         // It would wake up for each packet.
         if self.watching.load(Ordering::Relaxed)
             && self.attendance.lasts(now)
@@ -421,14 +427,12 @@ impl Engine {
         }
         let _visit = self.visits.begin();
         self.kept.flush();
-        let received = match self.receiving.try_lock() {
+        let _ = match self.receiving.try_lock() {
             Ok(receiving) => self.receive(receiving),
             Err(TryLockError::Poisoned(receiving)) => self.receive(receiving.into_inner()),
             Err(TryLockError::WouldBlock) => false,
         };
-        if received {
-            self.stay();
-        }
+        self.attendance.leave(self.now());
     }
 
     /// Returns whether anything arrived.
@@ -520,13 +524,16 @@ impl Engine {
         // Without it a short sleep takes twice its time.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let (mut back_off, mut woken) = (FIRST_BACK_OFF, Woken::default());
+        let (spinner, mut arrived, mut rounds) = (Spinner::default(), false, 0);
         loop {
             let visit = self.visits.begin();
-            self.kept.flush_late(self.now());
+            let begun = self.now();
+            let attended = self.attendance.is_recent(begun);
+            self.kept.flush_late(begun);
             // Threads that poll have the packets sooner.
             if !woken.backed_off || !self.attendance.lasts(self.now()) {
                 // Not by `try_lock`: this thread would spin until the other goes on.
-                self.receive(lock(&self.receiving));
+                arrived |= self.receive(lock(&self.receiving));
             }
             let mut touched = Touched::default();
             let now = self.now();
@@ -546,14 +553,40 @@ impl Engine {
             if self.is_over() {
                 return;
             }
-            if self.attendance.lasts(self.now()) {
+            let now = self.now();
+            // On its processor, or for its locks, a thread that polls had to wait for this one.
+            if attended {
+                self.attendance.stay(now);
+            }
+            if self.attendance.lasts(now) {
                 self.progress.mark_polled();
             }
             let mode = self.progress.decide(|| false);
+            let spins = mode == Mode::Watch && arrived && rounds < ROUNDS;
+            arrived = spins && self.spin(&spinner);
+            if arrived {
+                (rounds, woken) = (rounds + 1, Woken::default());
+                continue;
+            }
+            rounds = 0;
             woken = self.sleep((mode == Mode::BackOff).then_some(back_off));
             self.progress.end_wait();
             back_off = next_back_off(back_off, mode);
         }
+    }
+
+    /// Packets mostly follow each other: looks for more for a moment, as waking a thread takes its peer's time, too.
+    /// Returns whether any arrived.
+    fn spin(&self, spinner: &Spinner) -> bool {
+        let _visit = self.visits.begin();
+        let mut spin = spinner.begin(SPIN);
+        while spin.again() && !self.attendance.lasts(self.now()) {
+            if self.receive(lock(&self.receiving)) {
+                return true;
+            }
+            self.kept.flush_late(self.now());
+        }
+        false
     }
 
     /// Ends the engine if no RNIC is open and no connection is being ended. True if it has ended.

@@ -6,12 +6,12 @@
 //!
 //! Owner: the engine. Any thread; if several poll, they count as one. Times are in microseconds of the engine's clock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kal_os::progress::Mode;
 
-use crate::tuning::{ATTENDED_US, BACK_OFF, FIRST_BACK_OFF, PAUSE_US};
+use crate::tuning::{ATTENDED_US, BACK_OFF, FIRST_BACK_OFF, PAUSE_US, POLLED_US};
 
 /// See the module's documentation.
 #[derive(Default, Debug)]
@@ -21,6 +21,8 @@ pub(super) struct Attendance {
     last: AtomicU64,
     /// When the last poll was: a post receives nothing.
     polled: AtomicU64,
+    /// Threads inside a poll, or a post that sends: such a call may take long.
+    inside: AtomicU32,
 }
 
 impl Attendance {
@@ -43,16 +45,33 @@ impl Attendance {
         }
     }
 
-    /// A call of a thread that polls ends; it took long.
+    /// A poll, or a post that sends, begins; until [`Attendance::leave`].
+    pub(super) fn enter(&self) {
+        self.inside.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It ends; a long one is no pause.
+    pub(super) fn leave(&self, now: u64) {
+        self.inside.fetch_sub(1, Ordering::Relaxed);
+        self.stay(now);
+    }
+
+    /// Threads that poll had to wait until now.
     pub(super) fn stay(&self, now: u64) {
         self.last.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether a poll or a post was just now.
+    pub(super) fn is_recent(&self, now: u64) -> bool {
+        let pause = now.saturating_sub(self.last.load(Ordering::Relaxed));
+        pause <= PAUSE_US || self.inside.load(Ordering::Relaxed) != 0
     }
 
     /// Whether such polls come now, and have come without a pause for long enough.
     pub(super) fn lasts(&self, now: u64) -> bool {
         let (begun, last) = (self.begun.load(Ordering::Relaxed), self.last.load(Ordering::Relaxed));
-        let polled = now.saturating_sub(self.polled.load(Ordering::Relaxed)) <= 2 * ATTENDED_US;
-        polled && now.saturating_sub(last) <= PAUSE_US && last.saturating_sub(begun) >= ATTENDED_US
+        let polled = now.saturating_sub(self.polled.load(Ordering::Relaxed)) <= POLLED_US;
+        polled && self.is_recent(now) && last.saturating_sub(begun) >= ATTENDED_US
     }
 }
 
@@ -87,10 +106,22 @@ mod tests {
         let end = end + PAUSE_US + 1 + ATTENDED_US;
         assert!(attendance.lasts(end));
         // Posts alone do not receive.
-        (end..=end + 2 * ATTENDED_US).for_each(|at| attendance.note(at));
-        assert!(attendance.lasts(end + 2 * ATTENDED_US));
-        attendance.note(end + 2 * ATTENDED_US + 1);
-        assert!(!attendance.lasts(end + 2 * ATTENDED_US + 1));
+        (end..=end + POLLED_US).for_each(|at| attendance.note(at));
+        assert!(attendance.lasts(end + POLLED_US));
+        attendance.note(end + POLLED_US + 1);
+        assert!(!attendance.lasts(end + POLLED_US + 1));
+    }
+
+    #[test]
+    fn a_long_call_is_no_pause() {
+        let attendance = Attendance::default();
+        (0..=ATTENDED_US).for_each(|at| attendance.poll(at));
+        attendance.enter();
+        let during = ATTENDED_US + 2 * PAUSE_US;
+        assert!(attendance.lasts(during));
+        attendance.leave(during);
+        assert!(attendance.lasts(during + PAUSE_US));
+        assert!(!attendance.lasts(during + PAUSE_US + 1));
     }
 
     #[test]

@@ -45,10 +45,11 @@ impl Qp for RoceQp {
             }
             return posted;
         }
+        self.engine.enter_post();
         self.advance(&mut state, now);
         let settles = !state.queues.deferred.is_empty();
         drop(state);
-        self.engine.stay();
+        self.engine.leave_post();
         if settles {
             self.settle();
         }
