@@ -392,6 +392,11 @@ impl Engine {
         }
     }
 
+    /// Whether a thread polls all the time.
+    pub(crate) fn is_polled(&self, now: u64) -> bool {
+        self.attendance.lasts(now)
+    }
+
     /// A thread of the consumer posts.
     pub(crate) fn attend(&self, now: u64) {
         self.attendance.note(now);

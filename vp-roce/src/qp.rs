@@ -405,10 +405,14 @@ impl RoceQp {
 
     /// Whether requests that were just posted wait for others.
     fn defers(&self, state: &mut State, (posts, octets): (u32, u64), now: u64) -> bool {
-        let under_way = state.queues.outstanding - state.queues.pending.len() as u32;
-        let may = under_way != 0 && self.engine.may_keep() && state.takes_sends();
+        let may = self.engine.may_keep() && state.takes_sends();
         let Some(link) = state.link.as_mut().filter(|_| may) else { return false };
-        link.deferral.add(posts, octets, now)
+        self.may_wait(link, &state.queues, now) && link.deferral.add(posts, octets, now)
+    }
+
+    /// Whether an acknowledgement, or at once the next poll, ends the wait of posts.
+    fn may_wait(&self, link: &Link, queues: &Queues, now: u64) -> bool {
+        queues.is_under_way() || (link.deferral.follow() && self.engine.is_polled(now))
     }
 
     /// The timer that was set for `at` is due.
@@ -434,12 +438,14 @@ impl RoceQp {
     }
 
     fn work(&self, state: &mut State, now: u64, may_keep: bool) {
-        if let Some(link) = &mut state.link {
-            link.deferral.end(now);
-        }
         loop {
             self.take_completions(state);
             let State { link: Some(link), queues, record, .. } = state else { return };
+            // Each acknowledgement would send the few posts since the last one.
+            let waits = may_keep && link.deferral.any() && self.may_wait(link, queues, now);
+            if !waits {
+                link.deferral.end(now);
+            }
             if let Some(broken) = link.core.broken() {
                 // Tells the peer why.
                 self.transmit(link, queues, record, now, false);
@@ -447,7 +453,7 @@ impl RoceQp {
                 let why = status::of_end(broken, queues.refused, link.core.failed_post());
                 return self.finish(state, Some(why));
             }
-            if let Some(pending) = queues.next_ready() {
+            if !waits && let Some(pending) = queues.next_ready() {
                 match self.start(link, queues, pending) {
                     Ok(()) => continue,
                     Err(status) => {

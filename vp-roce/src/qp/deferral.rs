@@ -1,9 +1,10 @@
 //! Posts that wait for others, so that all leave in one system call.
 //!
-//! Belongs to a connection, under the QP's lock. A post waits only while earlier requests are under way, and as long
-//! as an acknowledgement may be kept (`engine/kept`): it leaves at the next poll that finds nothing, with enough
-//! others, or when the engine's thread wakes up. If that thread had to, the consumer does not poll, and its next posts
-//! leave at once. Times are in microseconds of the engine's clock.
+//! Belongs to a connection, under the QP's lock. A post waits only while earlier requests are under way, or while the
+//! consumer polls all the time and mostly posts several requests between its polls. It waits as long as an
+//! acknowledgement may be kept (`engine/kept`): it leaves at the next poll that finds nothing, with enough others, or
+//! when the engine's thread wakes up. If that thread had to, the consumer does not poll, and its next posts leave at
+//! once. Times are in microseconds of the engine's clock.
 
 use crate::tuning::{BATCH_OCTETS, BATCH_POSTS, EAGER_POSTS, KEEP};
 
@@ -16,6 +17,8 @@ pub(super) struct Deferral {
     since: u64,
     /// So many posts leave at once.
     eager: u32,
+    /// Of those that waited last, there were several.
+    follow: bool,
 }
 
 impl Deferral {
@@ -32,10 +35,23 @@ impl Deferral {
         self.posts < BATCH_POSTS && self.octets < BATCH_OCTETS
     }
 
+    /// Whether any wait.
+    pub(super) fn any(&self) -> bool {
+        self.posts != 0
+    }
+
+    /// Whether a post is mostly followed by others before the next poll.
+    pub(super) fn follow(&self) -> bool {
+        self.follow
+    }
+
     /// All of them leave.
     pub(super) fn end(&mut self, now: u64) {
         if self.posts != 0 && now.saturating_sub(self.since) >= KEEP.as_micros() as u64 {
             self.eager = EAGER_POSTS;
+        }
+        if self.posts != 0 {
+            self.follow = self.posts > 1;
         }
         (self.posts, self.octets) = (0, 0);
     }
@@ -59,5 +75,21 @@ mod tests {
         deferral.end(103 + KEEP.as_micros() as u64);
         assert_eq!((0..EAGER_POSTS).filter(|_| deferral.add(1, 8, 200)).count(), 0);
         assert!(deferral.add(1, 8, 200));
+    }
+
+    #[test]
+    fn posts_follow_each_other_if_several_waited() {
+        let mut deferral = Deferral::default();
+        deferral.add(1, 8, 100);
+        deferral.add(1, 8, 100);
+        assert!(deferral.any());
+        deferral.end(101);
+        assert!(deferral.follow() && !deferral.any());
+        // Nothing waited.
+        deferral.end(102);
+        assert!(deferral.follow());
+        deferral.add(1, 8, 103);
+        deferral.end(104);
+        assert!(!deferral.follow());
     }
 }

@@ -144,6 +144,11 @@ impl Queues {
         self.send_depth
     }
 
+    /// Whether the protocol core has requests that are not completed.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.outstanding > self.pending.len() as u32
+    }
+
     /// The slot of the next send request. Requests complete in order, so it is free if any slot is.
     pub(crate) fn send_slot(&self) -> u32 {
         self.next_slot
