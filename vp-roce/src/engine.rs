@@ -457,8 +457,9 @@ impl Engine {
                 if calls == MANY || octets >= RECEIVE_OCTETS {
                     crowded |= socket.is_crowded();
                 }
+                let now = self.now();
                 for arrived in together.each(crowded) {
-                    self.dispatch(socket, &arrived, &mut touched);
+                    self.dispatch(now, socket, &arrived, &mut touched);
                 }
             }
             // Only a buffer with several was full.
@@ -479,7 +480,13 @@ impl Engine {
         }
     }
 
-    fn dispatch(&self, socket: &Arc<Socket>, arrived: &Arrived<'_>, touched: &mut Touched) {
+    fn dispatch(
+        &self,
+        now: u64,
+        socket: &Arc<Socket>,
+        arrived: &Arrived<'_>,
+        touched: &mut Touched,
+    ) {
         let stray = || self.drops.count(Reason::Stray);
         let Ok(packet) = Packet::parse(arrived.datagram) else { return stray() };
         let number = packet.headers.bth.destination;
@@ -492,13 +499,12 @@ impl Engine {
                 return stray();
             }
             return self.groups.each(socket.local(), |qp| {
-                qp.receive(self.now(), socket, arrived, &packet);
+                qp.receive(now, socket, arrived, &packet);
                 touched.add(qp);
             });
         }
-        let Some(qp) = self.numbers.find(number) else { return stray() };
-        let unconfirmed = qp.receive(self.now(), socket, arrived, &packet);
-        touched.add(qp);
+        let Some(qp) = touched.find(number, &self.numbers) else { return stray() };
+        let unconfirmed = qp.receive(now, socket, arrived, &packet);
         if let Some(id) = unconfirmed {
             self.connections.confirm(self, id, touched);
         }
@@ -668,6 +674,8 @@ pub(crate) struct Touched {
     qps: Vec<Arc<dyn Served>>,
     /// Those for which the list above had no memory.
     others: LinkedList<Arc<dyn Served>>,
+    /// The last that was found by its number: packets of a connection arrive together.
+    found: Option<(u32, Arc<dyn Served>)>,
     /// Events of datagram services, and who gets them.
     events: LinkedList<(Arc<Ears>, ServiceEvent)>,
 }
@@ -681,6 +689,16 @@ impl Touched {
             Ok(()) => self.qps.push(qp),
             Err(_) => self.others.push_back(qp),
         }
+    }
+
+    /// Finds and adds the queue pair with this number.
+    fn find(&mut self, number: u32, all: &Numbers) -> Option<&Arc<dyn Served>> {
+        if self.found.as_ref().is_none_or(|(found, _)| *found != number) {
+            let qp = all.find(number)?;
+            self.add(qp.clone());
+            self.found = Some((number, qp));
+        }
+        self.found.as_ref().map(|(_, qp)| qp)
     }
 
     /// An event of a datagram service.

@@ -6,7 +6,8 @@
 //! Owner of the state: the requester.
 
 use super::RcConfig;
-use super::request::Request;
+use super::request::{Request, SendOp};
+use crate::wire::bth::Rider;
 
 /// Octets beyond its payload that a packet takes which arrives with others.
 const TOGETHER: i64 = 128;
@@ -23,7 +24,14 @@ pub(super) fn room(config: &RcConfig) -> i64 {
 pub(super) struct Call {
     joins: bool,
     /// The last message of one packet in it.
-    last: Option<Request>,
+    last: Option<Kind>,
+}
+
+/// What decides about the length of a packet.
+type Kind = (core::mem::Discriminant<SendOp>, Rider, u32);
+
+fn kind(of: &Request) -> Kind {
+    (core::mem::discriminant(&of.post.op), of.rider(), of.post.len)
 }
 
 impl Call {
@@ -34,15 +42,14 @@ impl Call {
     /// Octets that the next message takes, if it is one packet.
     pub(super) fn room_of(&self, next: &Request) -> i64 {
         let len = i64::from(next.post.len);
-        let kind = |of: &Request| (core::mem::discriminant(&of.post.op), of.rider(), of.post.len);
         match self.last {
-            Some(last) if kind(&last) == kind(next) => len + TOGETHER,
+            Some(last) if last == kind(next) => len + TOGETHER,
             _ => 2 * len + ALONE,
         }
     }
 
     /// A packet of this message is in it.
     pub(super) fn add(&mut self, message: &Request) {
-        self.last = Some(*message).filter(|_| self.joins && message.packets == 1);
+        self.last = (self.joins && message.packets == 1).then(|| kind(message));
     }
 }
