@@ -17,7 +17,7 @@ VM_MODULES="virtio_pci virtio_net crc32_generic crc32c_generic ib_core iw_cm rdm
 # Loss, duplication and another order of packets, of those that arrive, too.
 VM_MODULES+=" sch_netem sch_ingress ifb cls_matchall act_mirred"
 VM_PROGRAMS="usr/bin/rping usr/bin/ucmatose usr/bin/udaddy usr/bin/rdma_client usr/bin/rdma_server usr/bin/ibv_rc_pingpong usr/bin/ibv_ud_pingpong
-    usr/bin/ib_send_bw usr/bin/ib_write_bw usr/bin/ib_read_bw usr/bin/ib_atomic_bw usr/bin/ib_send_lat usr/bin/rdma sbin/tc"
+    usr/bin/ibv_uc_pingpong usr/bin/ib_send_bw usr/bin/ib_write_bw usr/bin/ib_read_bw usr/bin/ib_atomic_bw usr/bin/ib_send_lat usr/bin/rdma sbin/tc"
 
 # Name of the newest kernel package of this release, for example 6.1.0-56-amd64.
 vm_kernel_release() {

@@ -11,10 +11,13 @@ ROCE_TCP=18515
 roce_table() {
     cat <<'TABLE'
 path|ibv_rc_pingpong -g {gid} -n 200 -c
+path|ibv_uc_pingpong -g {gid} -n 200 -c
 path|ibv_ud_pingpong -g {gid} -n 200 -s 1000 -c
 path|ib_send_lat -x {gid} -n 100 -F
 path|ib_send_lat -x {gid} -n 100 -F -c UD
+path|ib_send_lat -x {gid} -n 100 -F -c UC
 path|ib_write_bw -x {gid} -n 100 -s 65536 -F
+path|ib_write_bw -x {gid} -n 100 -s 65536 -F -c UC
 path|ib_read_bw -x {gid} -n 100 -s 65536 -F
 path|ib_atomic_bw -x {gid} -n 100 -F
 cm|ucmatose -b {server} -c 4 -C 10|ucmatose -s {server} -c 4 -C 10
@@ -77,7 +80,7 @@ roce_gid_here() { # FAMILY
 }
 
 # Its user has no home directory, so no configuration.
-on_roce_libraries() { on_roce env -u HOME timeout 60 "$VM_DIR/warpline" run --roce -- "$@"; }
+on_roce_libraries() { on_roce env -u HOME timeout 60 "$VM_DIR/warpline" run --roce --no-view -- "$@"; }
 
 # The guest's server, whose status is in /run/status.
 roce_guest_program() { # KIND COMMAND
