@@ -302,6 +302,15 @@ unsafe fn carry_out(
     }
 }
 
+/// Whether the queue pair may write `len` octets to these elements.
+unsafe fn may_scatter(world: &World, qp: *mut ibv_qp, sges: &[ibv_sge], mut len: usize) -> bool {
+    sges.iter().all(|sge| {
+        let here = len.min(sge.length as usize);
+        len -= here;
+        here == 0 || allowed(world, qp, sge.lkey, sge.addr, here as u32, IBV_ACCESS_LOCAL_WRITE)
+    })
+}
+
 /// Consumes a receive of the peer.
 unsafe fn deliver(
     world: &mut World,
@@ -333,6 +342,13 @@ unsafe fn deliver(
         world.complete((*raw).recv_cq, wc, false);
         world.flush(peer);
         return Err(IBV_WC_REM_INV_REQ_ERR);
+    }
+    // Receives of a shared queue have its domain, which is not known here.
+    if srq == 0 && !may_scatter(world, raw, &recv.sges, data.len()) {
+        wc.status = IBV_WC_LOC_PROT_ERR;
+        world.complete((*raw).recv_cq, wc, false);
+        world.flush(peer);
+        return Err(IBV_WC_REM_OP_ERR);
     }
     scatter(data, &in_memory(world, &recv.sges));
     match wr.opcode {

@@ -9,6 +9,7 @@ mod data;
 mod datagrams;
 mod depths;
 mod edges;
+mod elements;
 mod endings;
 mod extras;
 mod late;
@@ -51,6 +52,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         depths::CASES,
         slots::CASES,
         memory::CASES,
+        elements::CASES,
         regions::CASES,
         windows::CASES,
         based::CASES,

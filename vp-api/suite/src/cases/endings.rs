@@ -280,6 +280,11 @@ fn native_ends(rig: &Rig) -> Result<(), Fail> {
         for (end, count) in [(&near, 2), (&far, 3)] {
             all_flushed(end, count)?;
             same("state", end.qp.query()?.state, QpState::Error)?;
+            // Once more it is nothing: no second event comes before those of the next connection.
+            end.qp.modify(QpChange::Error)?;
+        }
+        if let Some(event) = rig.cm()?.0.poll_event() {
+            return Err(format!("{what}: {event:?} behind the end").into());
         }
         near.idle()?;
         far.idle()?;

@@ -59,14 +59,17 @@ fn services_end(rig: &Rig) -> Result<(), Fail> {
 
 fn freed(rig: &Rig) -> Result<(), Fail> {
     let (other, region) = (rig.another()?, Region::new(4096)?);
-    let (near, _far) = other.pair()?;
+    let used = Arc::new(Bell::default());
+    let (near, _far) = (other.end_with(Some(used.clone()), |_| {})?, other.end()?);
+    other.connect(&near, &_far)?;
     other.rnic.register_mr(&mr(near.pd, &region, Access::LOCAL))?;
     let bell = Arc::new(Bell::default());
     drop(other.rnic.create_cq(&CqInit { depth: 4, handler: Some(bell.clone()) })?);
     drop((near, _far));
     drop(other);
     same("uses of memory that was registered, after close", region.uses(), 1)?;
-    same("uses of the handler of a CQ, after close", Arc::strong_count(&bell), 1)
+    same("uses of the handler of a CQ, after close", Arc::strong_count(&bell), 1)?;
+    same("uses of the handler of a CQ with a QP, after close", Arc::strong_count(&used), 1)
 }
 
 fn mr(pd: PdId, region: &Region, access: Access) -> MrInit {
