@@ -1,7 +1,8 @@
 //! Listening (rdma_listen(3)): requests are queued on the listener's channel, up to its backlog.
 //!
-//! A listener for connections that is bound to no device (`id->verbs` is NULL) serves all of them: peers choose one. The
-//! first device's errors are the call's; what another one refuses is logged, and peers do not reach the program by it.
+//! A listener for connections that is bound to no device (`id->verbs` is NULL) serves further ones than the first: peers
+//! choose one. Not those of iWARP, whose port is one of TCP, on which the program may listen itself, as UCX does. The first
+//! device's errors are the call's; what another one refuses is logged, and peers do not reach the program by it.
 //! Requests to one that is bound to a device come by this device only, as in the kernel: libfabric takes others for an
 //! error.
 
@@ -10,6 +11,7 @@ use std::sync::{Arc, Weak};
 
 use kal_os::lock;
 use ual_cm::{ConnRequest, ListenerId, Listening, RequestSink, ServiceRequest, Sharing};
+use vp_api::Transport;
 
 use super::channel::ChannelEvent;
 use super::id::{Id, Inner, State};
@@ -104,7 +106,8 @@ impl Id {
         let is_bound = inner.adapter.is_some() || inner.is_datagrams || alone;
         if let Some(local) = inner.local.filter(|_| !is_bound) {
             let own = adapter.device().index();
-            for device in device::all()?.iter().filter(|device| device.index() != own) {
+            let further = |it: &&Device| it.index() != own && it.transport() != Transport::Iwarp;
+            for device in device::all()?.iter().filter(further) {
                 match aside(device, local, inner.options.sharing) {
                     Ok((other, listening)) => {
                         all.push(self.serve(&inner.options, &other, listening, &backlog));
