@@ -11,6 +11,7 @@ pub mod programs;
 pub mod run;
 pub mod survivor;
 pub mod table;
+pub mod wheels;
 
 pub use libraries::Libraries;
 pub use warpline_skip::skip;

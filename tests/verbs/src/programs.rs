@@ -23,8 +23,12 @@ pub struct Program {
     pub times: u32,
     /// A text that the client must print.
     pub shows: Option<String>,
-    /// The option of `warpline run` that it needs.
+    /// The option of `warpline run` that its client needs, or it if it has one process.
     pub needs: Option<String>,
+    /// The option that its server needs.
+    pub server_needs: Option<String>,
+    /// The list of `wheels` whose Python environment `{wheel}` is.
+    pub wheel: Option<String>,
     /// Whether its server opens no TCP port.
     pub is_unseen: bool,
     /// What the server prints when the client may start.
@@ -61,6 +65,8 @@ struct Entry {
     times: u32,
     shows: Option<String>,
     needs: Option<String>,
+    server_needs: Option<String>,
+    wheel: Option<String>,
     listens: Option<Listens>,
     ready: Option<String>,
     compiler: Option<String>,
@@ -117,6 +123,8 @@ fn one_of(entry: &Entry, each: &str, with: &str) -> Program {
         times: entry.times,
         shows: entry.shows.clone(),
         needs: entry.needs.clone(),
+        server_needs: entry.server_needs.clone(),
+        wheel: entry.wheel.clone(),
         is_unseen: entry.listens.is_some(),
         ready: entry.ready.clone(),
         links: entry.links.clone(),

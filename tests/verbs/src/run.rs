@@ -8,7 +8,7 @@ use warpline_skip::Reason;
 
 use crate::process::{Process, free_port, is_listening};
 use crate::programs::Program;
-use crate::{Libraries, libraries};
+use crate::{Libraries, libraries, wheels};
 
 /// Time-out of a program, longer than any run on a busy machine.
 const BOUND: Duration = Duration::from_secs(600);
@@ -28,15 +28,20 @@ pub enum Seen {
 pub fn once(libraries: &Libraries, program: &Program) -> Seen {
     let lines = program.server.iter().chain([&program.client]);
     let names = lines.map(|line| line.split(' ').next().unwrap_or_default());
-    let names = names.filter(|name| *name != "{program}");
+    let names = names.filter(|name| !name.starts_with('{'));
     let compiler = program.source.iter().map(|(compiler, _)| compiler.as_str());
     let no_header = program.header.iter().any(|header| !Path::new(header).exists());
     if no_header || names.chain(compiler).any(|name| libraries::find(name).is_none()) {
         return Seen::Missing(warpline_skip::missing(&program.package));
     }
+    let wheel = match program.wheel.as_deref().map(wheels::install).transpose() {
+        Ok(wheel) => wheel,
+        Err(why) => return Seen::Missing(why),
+    };
     let compile = |(compiler, source): &(String, String)| compile(compiler, source, &program.links);
     let compiled = program.source.as_ref().map(compile);
-    let run = compiled.transpose().and_then(|made| sides(libraries, program, made.as_deref()));
+    let run =
+        compiled.transpose().and_then(|made| sides(libraries, program, made.or(wheel).as_deref()));
     match run {
         Ok(()) => Seen::Works,
         Err(why) => Seen::Fails(why),
@@ -49,8 +54,9 @@ pub fn once(libraries: &Libraries, program: &Program) -> Seen {
 /// What the compiler says.
 pub fn compile(compiler: &str, source: &str, links: &[String]) -> Result<PathBuf, String> {
     let source = libraries::root().join("tests/verbs/c").join(source);
-    let program = std::env::current_exe().unwrap().with_file_name("verbs-program");
-    let program = program.with_extension(source.file_stem().unwrap());
+    let stem = source.file_stem().unwrap().display();
+    let name = format!("verbs-program-{compiler}-{stem}");
+    let program = std::env::current_exe().unwrap().with_file_name(name);
     let mut command = Command::new(compiler);
     command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
     let output =
@@ -61,8 +67,8 @@ pub fn compile(compiler: &str, source: &str, links: &[String]) -> Result<PathBuf
 
 fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Result<(), String> {
     let port = free_port();
-    let start = |line: &String| {
-        let mut command = libraries.run(program.needs.as_deref());
+    let start = |line: &String, needs: &Option<String>| {
+        let mut command = libraries.run(needs.as_deref());
         let (name, arguments) = words(line, port, made);
         command.arg(name).args(arguments);
         if program.is_unseen {
@@ -71,10 +77,10 @@ fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Resul
         Process::start(command)
     };
     let Some(server) = &program.server else {
-        let mut client = start(&program.client)?;
+        let mut client = start(&program.client, &program.needs)?;
         return end("it", &mut client, program.shows.as_deref());
     };
-    let mut server = start(server)?;
+    let mut server = start(server, &program.server_needs)?;
     warpline_patience::until("a server to listen", || {
         let is_ready = match &program.ready {
             Some(text) => server.printed().contains(text),
@@ -85,7 +91,7 @@ fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Resul
     if !program.is_endless && server.ended().is_some_and(|status| !status.success()) {
         return Err(format!("the server ended before it listened:\n{}", server.printed()));
     }
-    let mut client = start(&program.client)?;
+    let mut client = start(&program.client, &program.needs)?;
     let both =
         |what: String, server: &Process| format!("{what}\nThe server:\n{}", server.printed());
     end("the client", &mut client, program.shows.as_deref()).map_err(|what| both(what, &server))?;
@@ -120,15 +126,20 @@ pub fn command(libraries: &Libraries, line: &str, port: u16, made: Option<&Path>
     command
 }
 
-/// The program of a line, and its arguments.
+/// The program of a line, and its arguments. `made`: the compiled program, or the environment of wheels.
 fn words(line: &str, port: u16, made: Option<&Path>) -> (String, Vec<String>) {
     let made = made.map_or_else(String::new, |path| path.display().to_string());
+    let root = libraries::root().display().to_string();
     let line = line.replace("{port}", &port.to_string());
-    let mut words = line.split(' ').map(|word| word.replace("{program}", &made));
+    let insert = |word: &str| {
+        word.replace("{program}", &made).replace("{wheel}", &made).replace("{root}", &root)
+    };
+    let mut words = line.split(' ').map(insert);
     let name = words.next().unwrap_or_default();
     // perftest ends with an error where it cannot determine the frequency of the processor, as beside load.
     let further = name.starts_with("ib_").then(|| "-F".to_owned());
-    (name, words.chain(further).collect())
+    let arguments = words.chain(further).collect();
+    (name, arguments)
 }
 
 fn end(who: &str, process: &mut Process, shows: Option<&str>) -> Result<(), String> {

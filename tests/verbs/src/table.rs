@@ -43,7 +43,18 @@ fn programs(old: &str, seen: &[(Program, String)]) -> String {
         let kept = || old.lines().find_map(|line| line.strip_prefix(&head)?.strip_suffix(" |"));
         table += &format!("{head}{} |\n", new.or_else(kept).unwrap_or("not tried"));
     }
-    table
+    format!("{table}\n{}\n", count())
+}
+
+/// How many programs need no more than `warpline run --` at either end.
+fn count() -> String {
+    let all = crate::programs::all();
+    let needs = |program: &&Program| program.needs.is_none() && program.server_needs.is_none();
+    let free = all.iter().filter(needs).count();
+    format!(
+        "{free} of {} run without an option of `warpline run`, and all without a variable.",
+        all.len()
+    )
 }
 
 /// For each version node that applications use, how many symbols work, and which do not.
@@ -71,7 +82,9 @@ fn head(program: &Program) -> String {
     let Program { row, name, package, client, .. } = program;
     let needs = program.needs.iter().map(|option| format!("warpline run {option} -- "));
     let client = needs.collect::<String>() + client;
-    let client = client.replace("{port}", "N").replace("{program}", "PROGRAM");
+    let inserted =
+        [("{port}", "N"), ("{program}", "PROGRAM"), ("{wheel}/bin/", ""), ("{root}/", "")];
+    let client = inserted.iter().fold(client, |client, (from, to)| client.replace(from, to));
     format!("| {row} | {name} | {package} | `{client}` | ")
 }
 
@@ -83,5 +96,5 @@ pub fn missing() -> Vec<String> {
     }
     let programs = crate::programs::all();
     let heads = programs.iter().map(head);
-    heads.filter(|head| !text.contains(head.as_str())).collect()
+    heads.chain([count()]).filter(|part| !text.contains(part.as_str())).collect()
 }

