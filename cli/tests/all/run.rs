@@ -171,7 +171,7 @@ fn programs_that_look_below_sys_and_dev_find_the_devices() {
 }
 
 /// What the C program prints: the devices listed and opened, and those of identifiers for connections and datagrams.
-fn chosen(command: &mut Command) -> Option<[String; 4]> {
+fn chosen(command: &mut Command, opened: &[&str]) -> Option<[String; 4]> {
     if libraries::find("cc").is_none() || !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         skip("the devices that programs get", warpline_skip::missing("librdmacm-dev"));
         return None;
@@ -179,7 +179,7 @@ fn chosen(command: &mut Command) -> Option<[String; 4]> {
     Libraries::build();
     let links = ["-lrdmacm", "-libverbs"].map(str::to_owned);
     let program = run::compile("cc", "choice.c", &links).unwrap();
-    let output = command.arg(program).arg("127.0.0.1").output().unwrap();
+    let output = command.arg(program).arg("127.0.0.1").args(opened).output().unwrap();
     let (shown, error) = (text(&output.stdout), text(&output.stderr));
     let lines = shown.lines().filter_map(|line| line.split_once(':'));
     let lines: Vec<_> = lines.map(|(_, names)| names.trim().to_owned()).collect();
@@ -200,8 +200,21 @@ fn an_identifier_gets_the_device_of_its_port_space() {
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
         command.arg("run").args(option).arg("--").env(SPLIT, split);
-        let Some(seen) = chosen(&mut command) else { return };
+        let Some(seen) = chosen(&mut command, &[]) else { return };
         assert_eq!(seen, expected, "{option:?} {split}");
+    }
+}
+
+#[test]
+fn an_identifier_gets_the_only_device_that_the_program_has_opened() {
+    for (opened, expected) in [
+        (&["roce0"][..], "roce0"),
+        (&["softrdma0"], "softrdma0"),
+        (&["roce0", "softrdma0"], "softrdma0"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
+        let Some(seen) = chosen(command.args(["run", "--"]), opened) else { return };
+        assert_eq!([&seen[2], &seen[3]], [expected, "roce0"], "{opened:?}");
     }
 }
 
@@ -222,10 +235,18 @@ sys.exit(subprocess.call(sys.argv[1:]))' \"$@\"";
         return skip(TEST, warpline_skip::NO_NAMESPACES);
     }
     let warpline = env!("CARGO_BIN_EXE_warpline");
-    let Some(seen) = chosen(&mut alone(&[warpline, "run", "--"])) else { return };
+    let Some(seen) = chosen(&mut alone(&[warpline, "run", "--"]), &[]) else { return };
     assert_eq!([&seen[0], &seen[2]], ["softrdma0 roce0", "softrdma0"]);
-    // Who asks for it is told why it has none.
     if libraries::find("rping").is_some() {
+        // A server that would listen by RoCE, too, serves iWARP.
+        let both =
+            "rping -s -a 127.0.0.1 -C 1 & until rping -c -a 127.0.0.1 -C 1; do :; done; wait";
+        let both = ["timeout", "60", warpline, "run", "--", "sh", "-c", both];
+        let output = alone(&both).output().unwrap();
+        let error = text(&output.stderr);
+        let is_told = ["warpline: ", " WARN "].iter().any(|said| error.contains(said));
+        assert!(output.status.success() && !is_told, "{error}");
+        // Who asks for it is told why it has none.
         let serve = ["run", "--roce", "--", "rping", "-s", "-a", "127.0.0.1"];
         let output = alone(&[&[warpline], &serve[..]].concat()).output().unwrap();
         let error = text(&output.stderr);

@@ -1,10 +1,11 @@
 /* Prints the devices that libibverbs lists, those that rdma_get_devices opens, and the one that an identifier of each
- * port space gets on its way to the address in the argument. */
+ * port space gets on its way to the address in the first argument. The devices in the further ones are opened before. */
 
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
+#include <string.h>
 
 static void choose(const char *name, enum rdma_port_space space, struct sockaddr *to)
 {
@@ -31,6 +32,10 @@ int main(int count, char **arguments)
     for (int at = 0; opened && opened[at]; at++)
         printf(" %s", ibv_get_device_name(opened[at]->device));
     printf("\n");
+    for (int name = 2; name < count; name++)
+        for (int at = 0; list && list[at]; at++)
+            if (!strcmp(arguments[name], ibv_get_device_name(list[at])) && !ibv_open_device(list[at]))
+                return 1;
     choose("RDMA_PS_TCP", RDMA_PS_TCP, (struct sockaddr *)&to);
     choose("RDMA_PS_UDP", RDMA_PS_UDP, (struct sockaddr *)&to);
     return 0;
