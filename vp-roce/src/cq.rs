@@ -266,6 +266,7 @@ impl Cq for RoceCq {
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
         self.interrupts.check_alive()?;
         self.ring.arm(solicited_only);
+        self.engine.rest();
         if let Some(record) = self.record.get() {
             record.arms.fetch_add(1, Relaxed);
         }

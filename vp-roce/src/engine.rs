@@ -374,10 +374,16 @@ impl Engine {
 
     /// A thread relies on the engine's thread for completions from now on, until [`Engine::end_events`].
     pub(crate) fn begin_events(&self) {
+        self.rest();
         self.kept.flush();
         if self.progress.rely() {
             self.wake();
         }
+    }
+
+    /// A thread will wait for an event.
+    pub(crate) fn rest(&self) {
+        self.attendance.restart(self.now());
     }
 
     /// Whether requests and acknowledgements may be kept: [`Served::settle`] is called soon.
@@ -425,7 +431,6 @@ impl Engine {
         // It would wake up for each packet.
         if self.watching.load(Ordering::Relaxed)
             && self.attendance.lasts(now)
-            && !self.progress.is_relied_on()
             && self.watching.swap(false, Ordering::Relaxed)
         {
             self.wake();
@@ -580,7 +585,12 @@ impl Engine {
                 continue;
             }
             rounds = 0;
-            woken = self.sleep((mode == Mode::BackOff).then_some(back_off));
+            // Threads that poll receive for one that relies on this thread, too, as long as they poll.
+            let away = match mode {
+                Mode::BackOff => Some(back_off),
+                _ => self.attendance.lasts(now).then_some(FIRST_BACK_OFF),
+            };
+            woken = self.sleep(away);
             self.progress.end_wait();
             back_off = next_back_off(back_off, mode);
         }

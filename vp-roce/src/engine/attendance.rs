@@ -56,6 +56,11 @@ impl Attendance {
         self.stay(now);
     }
 
+    /// A thread will wait for an event: its polls until now say nothing about the time that follows.
+    pub(super) fn restart(&self, now: u64) {
+        self.begun.store(now, Ordering::Relaxed);
+    }
+
     /// Threads that poll had to wait until now.
     pub(super) fn stay(&self, now: u64) {
         self.last.store(now, Ordering::Relaxed);
@@ -122,6 +127,17 @@ mod tests {
         attendance.leave(during);
         assert!(attendance.lasts(during + PAUSE_US));
         assert!(!attendance.lasts(during + PAUSE_US + 1));
+    }
+
+    #[test]
+    fn who_waits_for_an_event_polls_anew() {
+        let attendance = Attendance::default();
+        (0..=ATTENDED_US).for_each(|at| attendance.poll(at));
+        attendance.restart(ATTENDED_US);
+        (ATTENDED_US..2 * ATTENDED_US).for_each(|at| attendance.poll(at));
+        assert!(!attendance.lasts(2 * ATTENDED_US));
+        attendance.poll(2 * ATTENDED_US);
+        assert!(attendance.lasts(2 * ATTENDED_US));
     }
 
     #[test]
