@@ -20,9 +20,9 @@ mod served;
 mod socket;
 mod steering;
 mod timers;
+mod touched;
 mod visits;
 
-use std::collections::LinkedList;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,7 +41,7 @@ use roce_proto::ud;
 use roce_proto::wire::packet::Packet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::thread::set_current_timer_slack;
-use vp_api::{MULTICAST_QPN, ServiceEvent, VpError, VpResult, VpStatus, room};
+use vp_api::{MULTICAST_QPN, VpError, VpResult, VpStatus, room};
 
 use self::attendance::{Attendance, next_back_off};
 pub(crate) use self::batch::{Batch, with as with_batch};
@@ -55,8 +55,9 @@ pub(crate) use self::socket::{Arrived, ECN_CAPABLE, HOPS, PORT, Socket, TooLong}
 pub(crate) use self::steering::DESCRIPTORS;
 use self::steering::{MAX_SERVICES, SLOTS};
 use self::timers::Timers;
+pub(crate) use self::touched::Touched;
 use self::visits::Visits;
-use crate::cm::{ConnectionTable, Ears, Services};
+use crate::cm::{ConnectionTable, Services};
 use crate::tuning::{FIRST_BACK_OFF, KEEP, MANY, RECEIVE_BUDGET, RECEIVE_OCTETS, ROUNDS, SPIN};
 
 /// The descriptors that a child made by fork(2) must close.
@@ -675,54 +676,5 @@ extern "C" fn settle_at_exit() {
     if let Some(engine) = engine {
         engine.kept.flush();
         engine.visits.wait_for_others();
-    }
-}
-
-/// Queue pairs with work to be done when no lock is held.
-#[derive(Default)]
-pub(crate) struct Touched {
-    qps: Vec<Arc<dyn Served>>,
-    /// Those for which the list above had no memory.
-    others: LinkedList<Arc<dyn Served>>,
-    /// The last that was found by its number: packets of a connection arrive together.
-    found: Option<(u32, Arc<dyn Served>)>,
-    /// Events of datagram services, and who gets them.
-    events: LinkedList<(Arc<Ears>, ServiceEvent)>,
-}
-
-impl Touched {
-    pub(crate) fn add(&mut self, qp: Arc<dyn Served>) {
-        if self.qps.last().is_some_and(|last| Arc::ptr_eq(last, &qp)) {
-            return;
-        }
-        match self.qps.try_reserve(1) {
-            Ok(()) => self.qps.push(qp),
-            Err(_) => self.others.push_back(qp),
-        }
-    }
-
-    /// Finds and adds the queue pair with this number.
-    fn find(&mut self, number: u32, all: &Numbers) -> Option<&Arc<dyn Served>> {
-        if self.found.as_ref().is_none_or(|(found, _)| *found != number) {
-            let qp = all.find(number)?;
-            self.add(qp.clone());
-            self.found = Some((number, qp));
-        }
-        self.found.as_ref().map(|(_, qp)| qp)
-    }
-
-    /// An event of a datagram service.
-    pub(crate) fn tell(&mut self, ears: &Arc<Ears>, event: ServiceEvent) {
-        self.events.push_back((ears.clone(), event));
-    }
-
-    /// Sends replies, delivers notifications and events, and ends connections.
-    fn settle(self, engine: &Engine) {
-        for qp in self.qps.iter().chain(&self.others) {
-            if qp.settle(engine.may_keep()) {
-                engine.keep(qp);
-            }
-        }
-        self.events.into_iter().for_each(|(ears, event)| ears.tell(event));
     }
 }
