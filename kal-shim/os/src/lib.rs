@@ -21,6 +21,7 @@ pub mod progress;
 mod remedy;
 mod spin;
 pub mod sync;
+mod tcp_owner;
 mod thread;
 mod timer;
 mod tuning;
@@ -37,6 +38,7 @@ pub use interfaces::{Interface, interfaces, socket_address};
 pub use process::is_stopped;
 pub use remedy::{Use, address_remedy, remedy};
 pub use spin::{Spin, Spinner};
+pub use tcp_owner::{owner_of_tcp, socket_for_owners};
 pub use thread::{Thread, spawn};
 pub use timer::{Timer, timespec};
 
