@@ -6,6 +6,7 @@
 //! | `page` | its first page: the words that both ends read and write |
 //! | `octets`, `copy` | the octets of one ring, and how they are copied |
 //! | `end` | [`End`]: write, read, sleep, close |
+//! | `companion` | [`Companion`]: rings beside a TCP connection, whose octets go by either |
 //!
 //! One process makes the memory, a memfd that can neither shrink nor grow, and passes it to the other,
 //! which verifies it. Each maps it once. A ring has one producer and one consumer; each of them writes its
@@ -36,6 +37,8 @@
 // Loom's model has its own memory.
 #![cfg_attr(all(test, loom), allow(dead_code, unused_imports))]
 
+#[cfg(not(loom))]
+mod companion;
 mod copy;
 mod end;
 mod memory;
@@ -43,11 +46,16 @@ mod octets;
 mod page;
 mod tuning;
 
+#[cfg(not(loom))]
+pub use companion::Companion;
 pub use end::{Corrupt, End, Side};
 pub use memory::{MAX_RING, MIN_RING, Refused, create, verify};
 pub use page::SHORT;
 pub use tuning::NON_TEMPORAL_MIN;
 
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod companion_tests;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests;
