@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::kernel;
 use crate::names::{Call, NAMES};
+use crate::ring::link::Link;
+use crate::tuning::CALL_OCTETS;
 
 /// Descriptors of a connection that is being written to the record.
 const ENDING: u32 = u32::MAX;
@@ -94,6 +96,8 @@ pub(crate) struct Connection {
     /// The socket's number in this kernel; 0: nothing was moved yet, and the ends are not known.
     cookie: AtomicU64,
     ends: Ends,
+    /// Its part in shared memory.
+    pub(crate) link: Link,
 }
 
 impl Connection {
@@ -106,6 +110,7 @@ impl Connection {
             into: Count::new(),
             cookie: AtomicU64::new(0),
             ends: Ends([const { AtomicU64::new(0) }; 5]),
+            link: Link::new(),
         }
     }
 
@@ -125,6 +130,7 @@ impl Connection {
         self.obstacles.store(0, Ordering::Relaxed);
         self.used.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.cookie.store(0, Ordering::Relaxed);
+        self.link.clear();
         self.descriptors.store(1, Ordering::Release);
         true
     }
@@ -197,14 +203,31 @@ impl Connection {
         self.way(way).octets.load(Ordering::Relaxed)
     }
 
+    /// What it has moved, in calls: so many octets count as one.
+    #[inline]
+    pub(crate) fn weight(&self) -> u64 {
+        let one = |count: &Count| {
+            let [octets, calls] = count.now();
+            calls + octets / CALL_OCTETS
+        };
+        one(&self.out) + one(&self.into)
+    }
+
     /// A line tells all so far.
     pub(crate) fn report_from_here(&self) {
         self.out.report();
         self.into.report();
     }
 
+    /// From now on all goes by TCP.
     pub(crate) fn obstruct(&self, obstacle: Obstacle) {
         self.obstacles.fetch_or(1 << obstacle as u32, Ordering::Relaxed);
+        self.link.close();
+    }
+
+    /// Whether anything obstructs it.
+    pub(crate) fn is_obstructed(&self) -> bool {
+        self.obstacles.load(Ordering::Relaxed) != 0
     }
 
     /// Names of what obstructs it.

@@ -3,14 +3,18 @@
 use std::ffi::{c_int, c_uint};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, FdFlags};
 use rustix::net::{
     AddressFamily, Protocol, SocketFlags, SocketType, bind, getpeername, getsockname, ipproto,
     socket_with, sockopt,
 };
 
 use crate::connection::{Connection, Way};
-use crate::next::{errno, set_errno};
+use crate::next::system;
 
 /// A descriptor of the program, for the length of a call.
 fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
@@ -66,7 +70,6 @@ pub(crate) fn is_open(fd: c_int) -> bool {
 ///
 /// The figures are of several calls, between which some may change: those that are none, or the same again, count.
 pub(crate) fn others(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
-    let before = errno();
     let mut last = Some([0, 0]);
     let found = (0..8).find_map(|_| {
         let now = others_now(fd, connection);
@@ -74,14 +77,23 @@ pub(crate) fn others(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
         last = now;
         again.then_some(now)
     });
-    set_errno(before);
     found.flatten()
 }
 
 fn others_now(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
+    let [written, read] = moved(fd, connection)?;
+    let other = |all: u64, way| {
+        let by_tcp = connection.octets(way).wrapping_sub(connection.link.by_ring(way));
+        all.saturating_sub(by_tcp)
+    };
+    Some([other(written, Way::Out), other(read, Way::In)])
+}
+
+/// Octets that all processes have written to a connection, and read from it.
+fn moved(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
     let info = tcp_info(fd)?;
     let (unacked, unread) = (queue(fd, SIOCOUTQ)?, queue(fd, libc::FIONREAD)?);
-    let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| info[at + i]));
+    let word = |at| word(&info, at);
     // A SYN of this end counts as an octet, and so does a FIN of either.
     let syn = u64::from(!connection.is_accepted());
     let (fin, peer_fin) = match info[0] {
@@ -92,8 +104,149 @@ fn others_now(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
     };
     let written = (word(ACKED) + unacked).checked_sub(syn + fin)?;
     let read = word(RECEIVED).checked_sub(peer_fin + unread)?;
-    let other = |all: u64, way| all.saturating_sub(connection.octets(way));
-    Some([other(written, Way::Out), other(read, Way::In)])
+    Some([written, read])
+}
+
+/// Octets that were written to a connection by TCP; `None`: it is not open in both directions, or others write meanwhile.
+pub(crate) fn written(fd: c_int, connection: &Connection) -> Option<u64> {
+    let syn = u64::from(!connection.is_accepted());
+    settled(fd, ACKED, SIOCOUTQ, |state, acked, unacked| {
+        (state == ESTABLISHED).then(|| (acked + unacked).checked_sub(syn))?
+    })
+}
+
+/// Octets that were read from a connection by TCP; `None`: the kernel does not tell, after a reset or before an urgent octet.
+pub(crate) fn read_so_far(fd: c_int) -> Option<u64> {
+    if ready(fd, PollFlags::PRI).contains(PollFlags::PRI) {
+        return None;
+    }
+    settled(fd, RECEIVED, libc::FIONREAD, |state, received, unread| {
+        let fin = match state {
+            ESTABLISHED | FIN_WAIT1 | FIN_WAIT2 => 0,
+            CLOSE_WAIT => 1,
+            _ => return None,
+        };
+        received.checked_sub(fin + unread)
+    })
+}
+
+/// What a count of the kernel's and the length of a queue show together, while the count stays the same.
+fn settled(
+    fd: c_int,
+    count: usize,
+    queued: libc::Ioctl,
+    figure: impl Fn(u8, u64, u64) -> Option<u64>,
+) -> Option<u64> {
+    let state = || Some(tcp_info(fd)?).map(|info| (info[0], word(&info, count)));
+    let mut before = state()?;
+    for _ in 0..64 {
+        let queue = queue(fd, queued)?;
+        let after = state()?;
+        if after == before {
+            return figure(after.0, after.1, queue);
+        }
+        before = after;
+    }
+    None
+}
+
+/// A word of `struct tcp_info`.
+fn word(info: &[u8; LEN], at: usize) -> u64 {
+    u64::from_ne_bytes(std::array::from_fn(|i| info[at + i]))
+}
+
+/// Whether a connection is open in both directions, as far as this end knows.
+pub(crate) fn is_established(fd: c_int) -> bool {
+    tcp_info(fd).is_some_and(|info| info[0] == ESTABLISHED)
+}
+
+/// Whether a peer will send no more, and all that it sent has arrived.
+pub(crate) fn has_ended(fd: c_int) -> bool {
+    tcp_info(fd).is_none_or(|info| ![ESTABLISHED, FIN_WAIT1, FIN_WAIT2].contains(&info[0]))
+}
+
+/// What a descriptor is ready for now.
+pub(crate) fn ready(fd: c_int, events: PollFlags) -> PollFlags {
+    let Some(fd) = borrow(fd) else { return PollFlags::NVAL };
+    let mut one = [PollFd::from_borrowed_fd(fd, events)];
+    match poll(&mut one, Some(&Timespec::default())) {
+        Ok(_) => one[0].revents(),
+        Err(_) => PollFlags::ERR,
+    }
+}
+
+/// Waits until there is something to read. False: a signal came.
+pub(crate) fn wait_readable(fd: c_int) -> bool {
+    let Some(fd) = borrow(fd) else { return true };
+    let mut one = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 })) != Err(Errno::INTR)
+}
+
+/// Waits until there is room to write, if calls on the descriptor wait. False: there is none.
+pub(crate) fn wait_writable(fd: c_int) -> bool {
+    let limit = if blocks(fd) { None } else { Some(Timespec::default()) };
+    let Some(fd) = borrow(fd) else { return false };
+    let mut one = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    poll(&mut one, limit.as_ref()).is_ok_and(|n| n > 0)
+}
+
+/// The error that the next call would return.
+pub(crate) fn take_error(fd: c_int) -> Option<c_int> {
+    let error = sockopt::socket_error(borrow(fd)?).ok()?.err()?;
+    Some(error.raw_os_error())
+}
+
+/// Whether an urgent octet is next, before which reads end (tcp(7)).
+pub(crate) fn is_at_mark(fd: c_int) -> bool {
+    queue(fd, SIOCATMARK) == Some(1)
+}
+
+/// Whether few octets are sent at once.
+pub(crate) fn no_delay(fd: c_int) -> Option<bool> {
+    sockopt::tcp_nodelay(borrow(fd)?).ok()
+}
+
+/// From now on they are.
+pub(crate) fn send_without_delay(fd: c_int) {
+    if let Some(fd) = borrow(fd) {
+        let _ = sockopt::set_tcp_nodelay(fd, true);
+    }
+}
+
+/// Octets by TCP that wait to be read.
+pub(crate) fn unread(fd: c_int) -> u64 {
+    queue(fd, libc::FIONREAD).unwrap_or(0)
+}
+
+/// Whether the kernel has neither octets nor an end nor an error for a reader. To ask takes none of them.
+pub(crate) fn is_quiet(fd: c_int) -> bool {
+    ready(fd, PollFlags::IN | PollFlags::RDHUP).is_empty()
+}
+
+/// Whether calls on a descriptor wait.
+pub(crate) fn blocks(fd: c_int) -> bool {
+    let Some(fd) = borrow(fd) else { return false };
+    rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
+}
+
+/// Whether a descriptor stays open when the process becomes another program.
+pub(crate) fn survives_exec(fd: c_int) -> bool {
+    let Some(fd) = borrow(fd) else { return false };
+    rustix::io::fcntl_getfd(fd).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
+}
+
+/// Ends a connection at once: the peer gets a reset.
+pub(crate) fn reset(fd: c_int) {
+    if let Some(fd) = borrow(fd) {
+        let _ = rustix::net::connect_unspec(fd);
+    }
+}
+
+/// From now on the close of the last descriptor resets the connection, as it does with octets that nobody has read.
+pub(crate) fn reset_at_close(fd: c_int) {
+    if let Some(fd) = borrow(fd) {
+        let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+    }
 }
 
 /// States of `tcpi_state`.
@@ -109,22 +262,24 @@ const LEN: usize = 136;
 
 /// Octets sent and not acknowledged (tcp(7)).
 const SIOCOUTQ: libc::Ioctl = libc::TIOCOUTQ;
+/// Whether an urgent octet is next (sockatmark(3)).
+pub(crate) const SIOCATMARK: libc::Ioctl = 0x8905;
 
 fn queue(fd: c_int, request: libc::Ioctl) -> Option<u64> {
     let mut octets: c_int = 0;
-    // SAFETY: both requests write one int.
-    let done = unsafe { libc::syscall(libc::SYS_ioctl, fd, request, &raw mut octets) };
-    u64::try_from(octets).ok().filter(|_| done == 0)
+    let arguments = [fd as usize, request as usize, (&raw mut octets).expose_provenance(), 0, 0, 0];
+    // All these requests write one int.
+    system(libc::SYS_ioctl, arguments).ok()?;
+    u64::try_from(octets).ok()
 }
 
 /// The first octets of `struct tcp_info`.
 fn tcp_info(fd: c_int) -> Option<[u8; LEN]> {
     let mut info = [0; LEN];
     let mut len = LEN as c_uint;
-    let (at, room) = (info.as_mut_ptr(), &raw mut len);
-    // SAFETY: the kernel writes at most `len` octets, and their number.
-    let done = unsafe {
-        libc::syscall(libc::SYS_getsockopt, fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, room)
-    };
-    (done == 0 && len as usize == LEN).then_some(info)
+    let (level, name) = (libc::IPPROTO_TCP as usize, libc::TCP_INFO as usize);
+    // The kernel writes at most `len` octets, and their number.
+    let (at, room) = (info.as_mut_ptr().expose_provenance(), (&raw mut len).expose_provenance());
+    system(libc::SYS_getsockopt, [fd as usize, level, name, at, room, 0]).ok()?;
+    (len as usize == LEN).then_some(info)
 }

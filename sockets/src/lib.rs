@@ -1,6 +1,7 @@
-//! Functions of the C library that an unmodified program calls on TCP connections, followed and written to a record:
-//! for `LD_PRELOAD`, which `warpline run --sockets --log FILE` sets. Each call is passed on unchanged, with its result and
-//! `errno`: all octets travel by TCP.
+//! Functions of the C library that an unmodified program calls on TCP connections: for `LD_PRELOAD`, which
+//! `warpline run --sockets` sets. Octets between two such programs of one host travel by memory that both share, beside the
+//! TCP connection; all others by TCP. Calls have the results and the `errno` that they have without this library. What each
+//! connection has moved is written to a record, if there is one.
 //!
 //! | file | what |
 //! |---|---|
@@ -10,9 +11,10 @@
 //! | `process` | whether this is the process that the table belongs to |
 //! | `kernel` | what the kernel knows about a connection |
 //! | `record`, `line` | the lines of the record |
+//! | `ring` | octets by shared memory |
 //!
 //! **Any thread** and any signal handler may call, also while another closes the same descriptor: all state is in atomics
-//! of static memory, nothing is allocated after the start, no lock is taken. A thread may be cancelled within a call
+//! of static memory and of mappings, nothing of the heap is allocated after the start, no lock is waited for. A thread may be cancelled within a call
 //! (pthread_cancel(3)): frames of this library have nothing to drop while the C library's function runs.
 //!
 //! **A child** made by fork(2) has a copy of the table, and counts from zero. One made by vfork(2) shares its parent's
@@ -29,5 +31,6 @@ mod names;
 mod next;
 mod process;
 mod record;
+mod ring;
 mod table;
 mod tuning;

@@ -18,6 +18,7 @@ names! {
     read __read __read_chk readv preadv2 preadv64v2 recv __recv_chk recvfrom __recvfrom_chk recvmsg recvmmsg
     write __write writev pwritev2 pwritev64v2 send __send sendto sendmsg sendmmsg sendfile sendfile64 splice
     poll __poll ppoll __poll_chk __ppoll_chk select __select pselect epoll_ctl
+    epoll_create epoll_create1 epoll_wait epoll_pwait epoll_pwait2
     shutdown setsockopt getsockopt ioctl fcntl __fcntl fcntl64
     dup dup2 __dup2 dup3 close __close close_range closefrom fdopen _IO_fdopen
     execve execv execvp execvpe execveat fexecve _exit _Exit syscall

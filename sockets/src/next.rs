@@ -3,7 +3,7 @@
 //! Owner of the state: static memory. All are looked for when the library is loaded, so that a signal handler does
 //! not have to; a call before that, from the start of another library, looks for its own.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_long, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -77,15 +77,36 @@ impl<T> Missing for *mut T {
     const MISSING: Self = null_mut();
 }
 
-/// Functions that pass their arguments on, and return what is returned. `before`: what is done first; `after |result|`:
+/// A system call, which no preloaded library sees: its result, or `errno`, which stays as it is.
+pub(crate) fn system(number: c_long, arguments: [usize; 6]) -> Result<usize, i32> {
+    type Function = unsafe extern "C" fn(c_long, ...) -> c_long;
+    let next = next(Call::syscall);
+    if next.is_null() {
+        return Err(libc::ENOSYS);
+    }
+    // SAFETY: the C library's function of this name, which has this type.
+    let next = unsafe { std::mem::transmute::<*mut c_void, Function>(next) };
+    let before = errno();
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: memory that the caller may pass to this call.
+    let result = unsafe { next(number, a, b, c, d, e, f) };
+    let now = errno();
+    set_errno(before);
+    usize::try_from(result).map_err(|_| now)
+}
+
+/// Functions that pass their arguments on, and return what is returned. `before`: what is done first; `around |real|`: what
+/// is done instead of the call, which is `real()`; `after |result|`:
 /// what is done with the result, which may make system calls only through rustix, because these leave `errno` as it is.
 ///
 /// Unwinding passes through them: the C library ends a cancelled thread so.
 macro_rules! calls {
+    (@run $real:ident) => { $real() };
+    (@run $real:ident |$name:ident| $instead:expr) => {{ let $name = $real; $instead }};
     ($($name:ident($($arg:ident: $kind:ty),*) -> $ret:ty
-        $(, before $before:expr)? $(, after |$result:ident| $after:expr)?;)*) => {$(
+        $(, before $before:expr)? $(, around |$real:ident| $instead:expr)? $(, after |$result:ident| $after:expr)?;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> $ret {
+        pub(super) unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> $ret {
             type Function = unsafe extern "C-unwind" fn($($kind),*) -> $ret;
             let next = $crate::next::next($crate::names::Call::$name);
             if next.is_null() {
@@ -96,7 +117,8 @@ macro_rules! calls {
             let next: Function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Function>(next) };
             $($before;)?
             // SAFETY: the caller's arguments, as for the function that it calls.
-            let result = unsafe { next($($arg),*) };
+            let real = || unsafe { next($($arg),*) };
+            let result = $crate::next::calls!(@run real $(|$real| $instead)?);
             $(
                 let $result = &result;
                 $after;

@@ -56,7 +56,13 @@ pub(crate) fn write(fd: c_int, connection: &Connection) {
         Some([written, read]) => line.field("other", Pair(written, read)),
         None => line.field("other", "?"),
     }
-    line.field("carried", "tcp");
+    let link = &connection.link;
+    let ring = [Way::Out, Way::In].map(|way| link.by_ring(way));
+    line.field("carried", if ring == [0, 0] { "tcp" } else { "ring" });
+    line.field("ring", Pair(ring[0], ring[1]));
+    if let Some(failure) = link.failure() {
+        line.field("reset", failure);
+    }
     line.list("obstacles", obstacles(connection, [this, peer]));
     line.list("calls", connection.calls());
     append(&mut line);
@@ -88,7 +94,11 @@ fn obstacles(connection: &Connection, ends: [SocketAddr; 2]) -> impl Iterator<It
     let [this, peer] = ends.map(|end| end.ip());
     let here = this == peer || peer.is_loopback() || kernel::is_here(peer);
     let remote = (!here).then_some("peer-remote");
-    remote.into_iter().chain(short.then_some("too-short")).chain(connection.obstacles())
+    // Nothing else keeps it from shared memory.
+    let plain = || here && !short && !connection.is_obstructed();
+    let reason = connection.link.reason().filter(|reason| *reason != "peer-plain" || plain());
+    let local = remote.into_iter().chain(short.then_some("too-short"));
+    local.chain(connection.obstacles()).chain(reason)
 }
 
 fn begin_line() -> Line {

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::connection::{Connection, Obstacle, Way};
 use crate::names::Call;
+use crate::ring::{meet, sets};
 use crate::tuning::{CONNECTIONS, DESCRIPTORS, SEARCHED};
 use crate::{kernel, process, record};
 
@@ -43,12 +44,66 @@ fn of_word(word: u32) -> Option<&'static Connection> {
     CONNECTION.get((word as usize).wrapping_sub(1))
 }
 
+/// A word with this bit has the number of a set of epoll(7).
+const SET: u32 = 1 << 31;
+
+/// The set of a descriptor.
+#[inline]
+pub(crate) fn set_of(fd: c_int) -> Option<u32> {
+    let word = DESCRIPTOR.get(fd as usize)?.load(Ordering::Relaxed);
+    (word & SET != 0).then_some(word & !SET)
+}
+
+/// The connection with this number plus 1; 0: none.
+pub(crate) fn at(word: u32) -> Option<&'static Connection> {
+    CONNECTION.get((word as usize).wrapping_sub(1))
+}
+
+/// The number of a descriptor's connection.
+pub(crate) fn index_of(fd: c_int) -> Option<u32> {
+    let word = DESCRIPTOR.get(fd as usize)?.load(Ordering::Relaxed);
+    (word != 0 && word & SET == 0).then(|| word - 1)
+}
+
+fn open() -> impl Iterator<Item = &'static Connection> {
+    let used = CONNECTION.iter().take(USED.load(Ordering::Relaxed));
+    used.filter(|it| it.is_open())
+}
+
 /// In a child with a copy of the table: what its parent has moved is not its own.
 #[cold]
 pub(crate) fn renew() {
     MISSED.store(0, Ordering::Relaxed);
-    let used = CONNECTION.iter().take(USED.load(Ordering::Relaxed));
-    used.filter(|it| it.is_open()).for_each(Connection::report_from_here);
+    for connection in open() {
+        connection.report_from_here();
+        connection.link.renew();
+    }
+    sets::renew();
+    meet::renew();
+}
+
+/// Descriptors that stay open when a child becomes another program may be that program's, which cannot read a ring: from now
+/// on octets come by TCP.
+pub(crate) fn keep_from_exec() {
+    each(|fd, connection| {
+        if connection.link.is_attached() && kernel::survives_exec(fd) {
+            connection.link.close();
+        }
+    });
+}
+
+/// This process has a child with copies of all descriptors.
+pub(crate) fn forked() {
+    open().for_each(|connection| connection.link.fork());
+}
+
+/// Each connection that has a descriptor, with one of them.
+pub(crate) fn each(mut act: impl FnMut(c_int, &Connection)) {
+    for fd in 0..=highest() {
+        if let Some(connection) = of(fd) {
+            act(fd, connection);
+        }
+    }
 }
 
 /// Descriptors that are followed have numbers up to this one; -1: none.
@@ -97,6 +152,17 @@ fn take() -> Option<usize> {
         .find(|index| CONNECTION[*index].take())
 }
 
+/// Follows a new set of epoll(7).
+pub(crate) fn follow_set(fd: c_int) {
+    if fd < 0 || fd as usize >= DESCRIPTORS || !process::follows() || !process::is_own() {
+        return;
+    }
+    forget(fd);
+    if let Some(index) = sets::made() {
+        set(fd, index | SET);
+    }
+}
+
 fn set(fd: c_int, word: u32) {
     HIGHEST.fetch_max(fd, Ordering::Relaxed);
     if let Some(place) = DESCRIPTOR.get(fd as usize) {
@@ -106,12 +172,25 @@ fn set(fd: c_int, word: u32) {
 
 /// A descriptor is about to be closed, or was without this library's notice.
 pub(crate) fn forget(fd: c_int) {
-    if of(fd).is_none() || !process::is_own() {
+    meet::forget(fd);
+    let known = DESCRIPTOR.get(fd as usize).is_some_and(|it| it.load(Ordering::Relaxed) != 0);
+    if !known || !process::is_own() {
         return;
     }
+    if process::is_new_child() {
+        renew();
+    }
     let word = DESCRIPTOR[fd as usize].swap(0, Ordering::AcqRel);
+    if word & SET != 0 {
+        sets::end(word & !SET);
+        return;
+    }
     if let Some(connection) = CONNECTION.get((word as usize).wrapping_sub(1)) {
-        connection.leave(|| record::write(fd, connection));
+        connection.leave(|| {
+            record::write(fd, connection);
+            meet::end(word - 1);
+            connection.link.detach(fd);
+        });
         // Where memory is in the caches.
         CURSOR.store(word - 1, Ordering::Relaxed);
     }
@@ -129,6 +208,11 @@ pub(crate) fn share(from: c_int, to: c_int) {
         return;
     }
     forget(to);
+    if let Some(index) = set_of(from).filter(|_| process::is_own()) {
+        sets::duplicated(index);
+        set(to, index | SET);
+        return;
+    }
     let Some(connection) = of(from).filter(|_| process::is_own()) else { return };
     if (to as usize) < DESCRIPTORS && connection.join() {
         set(to, DESCRIPTOR[from as usize].load(Ordering::Relaxed));
@@ -159,6 +243,11 @@ pub(crate) fn moved(fd: c_int, call: Call, way: Way, octets: isize) {
         if !connection.is_known() {
             connection.introduce(fd);
         }
+        if !connection.link.is_attached()
+            && let Some(index) = index_of(fd)
+        {
+            meet::advance(fd, connection, index);
+        }
     }
 }
 
@@ -170,7 +259,7 @@ pub(crate) fn cannot(fd: c_int, obstacle: Obstacle) {
 }
 
 /// The process is about to end, or to become another program: writes what it has moved.
-pub(crate) fn end() {
+pub(crate) fn end(exits: bool) {
     if !process::follows() || !process::is_own() {
         return;
     }
@@ -178,6 +267,9 @@ pub(crate) fn end() {
         if let Some(connection) = of(fd) {
             record::write(fd, connection);
             connection.report_from_here();
+            if exits && !connection.link.is_forked() {
+                connection.link.close();
+            }
         }
     }
     record::write_missed(MISSED.swap(0, Ordering::Relaxed));

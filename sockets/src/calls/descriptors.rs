@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use crate::connection::Obstacle;
 use crate::names::Call;
 use crate::next::calls;
+use crate::ring::link::Failure;
 use crate::{kernel, table};
 
 calls! {
@@ -54,7 +55,8 @@ pub(super) fn made(fd: c_int, family: c_int, kind: c_int, protocol: c_int) {
 
 /// `to` is about to become a duplicate: what it is now is closed, unless the call fails.
 pub(super) fn replaced(fd: c_int, to: c_int) {
-    if fd != to && table::of(to).is_some() && kernel::is_open(fd) {
+    let known = table::of(to).is_some() || table::set_of(to).is_some();
+    if fd != to && known && kernel::is_open(fd) {
         table::forget(to);
     }
 }
@@ -69,7 +71,21 @@ pub(super) fn duplicated(fd: c_int, call: Call, new: c_int) {
 fn controlled(fd: c_int, call: Call, command: c_int, value: c_long, result: c_int) {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, call, result),
-        libc::F_SETFL if value & c_long::from(libc::O_ASYNC) != 0 => signals(fd, call),
+        libc::F_SETFL => {
+            if value & c_long::from(libc::O_ASYNC) != 0 {
+                signals(fd, call);
+            }
+            table::note(fd, call);
+            if let Some(connection) = table::of(fd) {
+                connection.link.forget_blocks();
+            }
+        }
+        libc::F_SETFD if value & c_long::from(libc::FD_CLOEXEC) == 0 => {
+            table::note(fd, call);
+            if let Some(connection) = table::of(fd) {
+                connection.link.survives_exec();
+            }
+        }
         // Not in the libc crate: F_SETSIG, F_SETOWN_EX (fcntl(2)).
         libc::F_SETOWN | 10 | 15 => signals(fd, call),
         _ => table::note(fd, call),
@@ -91,6 +107,9 @@ fn opened(fd: c_int, call: Call, stream: *mut c_void) {
     if !stream.is_null() {
         table::note(fd, call);
         table::cannot(fd, Obstacle::Stream);
+        if let Some(connection) = table::of(fd).filter(|it| it.link.unread() > 0) {
+            connection.link.fail(fd, Failure::Passed);
+        }
         table::forget(fd);
     }
 }

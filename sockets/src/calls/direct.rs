@@ -3,9 +3,7 @@
 use std::ffi::{c_int, c_long, c_uint};
 
 use super::descriptors::{closes, duplicated, made, replaced};
-use super::messages::passed;
-use super::octets::{received, sent};
-use crate::connection::Way;
+use super::{messages, octets, waits};
 use crate::names::Call;
 use crate::next::calls;
 use crate::table;
@@ -13,7 +11,63 @@ use crate::table;
 calls! {
     // The kernel ignores what the number does not have.
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long,
-        before before(number, a, b, c), after |result| after(number, [a, b, c, d], *result);
+        before before(number, a, b, c),
+        // SAFETY: the arguments of the call with this number.
+        around |real| match unsafe { instead(number, [a, b, c, d, e, f]) } {
+            Some(result) => result,
+            None => real(),
+        },
+        after |result| after(number, [a, b, c], *result);
+}
+
+/// Calls that move octets of connections, or wait for them: the C library's functions do the same.
+///
+/// # Safety
+/// Arguments of the call with this number.
+unsafe fn instead(number: c_long, arguments: [c_long; 6]) -> Option<c_long> {
+    macro_rules! call {
+        ($group:ident::$function:ident($($argument:expr),*)) => {
+            // SAFETY: the caller's promise: the function has the arguments of the call.
+            unsafe { $group::$function($($argument as _),*) as c_long }
+        };
+    }
+    let [a, b, c, d, e, f] = arguments;
+    if table::highest() < 0 {
+        return None;
+    }
+    Some(match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_poll => call!(waits::poll(a, b, c)),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_select => call!(waits::select(a, b, c, d, e)),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_wait => call!(waits::epoll_wait(a, b, c, d)),
+        libc::SYS_ppoll => call!(waits::ppoll(a, b, c, d)),
+        libc::SYS_epoll_pwait => call!(waits::epoll_pwait(a, b, c, d, e)),
+        libc::SYS_epoll_pwait2 => call!(waits::epoll_pwait2(a, b, c, d, e)),
+        // Of the mask there is the address and the size.
+        libc::SYS_pselect6 if f == 0 => call!(waits::pselect(a, b, c, d, e, f)),
+        libc::SYS_splice if table::of(a as c_int).or(table::of(c as c_int)).is_some() => {
+            call!(octets::splice(a, b, c, d, e, f))
+        }
+        _ => {
+            table::of(a as c_int)?.note(Call::syscall);
+            match number {
+                libc::SYS_read => call!(octets::read(a, b, c)),
+                libc::SYS_write => call!(octets::write(a, b, c)),
+                libc::SYS_readv => call!(octets::readv(a, b, c)),
+                libc::SYS_writev => call!(octets::writev(a, b, c)),
+                libc::SYS_recvfrom => call!(octets::recvfrom(a, b, c, d, e, f)),
+                libc::SYS_sendto => call!(octets::sendto(a, b, c, d, e, f)),
+                libc::SYS_sendfile => call!(octets::sendfile(a, b, c, d)),
+                libc::SYS_recvmsg => call!(messages::recvmsg(a, b, c)),
+                libc::SYS_sendmsg => call!(messages::sendmsg(a, b, c)),
+                libc::SYS_recvmmsg => call!(messages::recvmmsg(a, b, c, d, e)),
+                libc::SYS_sendmmsg => call!(messages::sendmmsg(a, b, c, d)),
+                _ => return None,
+            }
+        }
+    })
 }
 
 fn before(number: c_long, a: c_long, b: c_long, c: c_long) {
@@ -29,8 +83,8 @@ fn before(number: c_long, a: c_long, b: c_long, c: c_long) {
     }
 }
 
-fn after(number: c_long, arguments: [c_long; 4], result: c_long) {
-    let [fd, second, third, flags] = arguments.map(|it| it as c_int);
+fn after(number: c_long, arguments: [c_long; 3], result: c_long) {
+    let [fd, second, third] = arguments.map(|it| it as c_int);
     let new = result as c_int;
     match number {
         libc::SYS_socket => made(new, fd, second, third),
@@ -39,22 +93,9 @@ fn after(number: c_long, arguments: [c_long; 4], result: c_long) {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2 => duplicated(fd, Call::syscall, new),
         libc::SYS_dup | libc::SYS_dup3 => duplicated(fd, Call::syscall, new),
-        libc::SYS_read | libc::SYS_readv => {
-            table::moved(fd, Call::syscall, Way::In, result as isize)
-        }
-        libc::SYS_write | libc::SYS_writev => {
-            table::moved(fd, Call::syscall, Way::Out, result as isize)
-        }
-        libc::SYS_recvmsg => received(fd, Call::syscall, third, result as isize),
-        libc::SYS_sendmsg => {
-            sent(fd, Call::syscall, third, result as isize);
-            if result >= 0 {
-                // SAFETY: the kernel has read it.
-                unsafe { passed(arguments[1] as *const libc::msghdr) };
-            }
-        }
-        libc::SYS_recvfrom => received(fd, Call::syscall, flags, result as isize),
-        libc::SYS_sendto => sent(fd, Call::syscall, flags, result as isize),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_create => table::follow_set(new),
+        libc::SYS_epoll_create1 => table::follow_set(new),
         _ => {}
     }
 }

@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod ends;
+mod hostile;
 mod hosts;
 mod lane;
 mod many;
 mod names;
 mod oracle;
+mod passed;
 mod processes;
 mod program;
 mod programs;
 mod record;
+mod rings;
 mod support;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use warpline_patience::seeds::play;
 
 use crate::program::{Moved, Program};
-use crate::support::{LOG, field, is_inside, run_inside};
+use crate::support::{CARRIER, LOG, field, is_inside, run_inside_with};
 
 /// Steps of one program.
 const STEPS: usize = 300;
@@ -21,7 +21,9 @@ fn random_programs_have_the_results_of_the_kernel() {
     if !is_inside() {
         // Also without the library, where both ways are the kernel: what fails then is the test.
         run_all();
-        run_inside("oracle::random_programs_have_the_results_of_the_kernel");
+        for carrier in ["tcp", "ring"] {
+            run_inside_with("oracle::random_programs_have_the_results_of_the_kernel", carrier);
+        }
         return;
     }
     let moved = run_all();
@@ -71,4 +73,8 @@ fn check_record(moved: &[Moved]) {
         assert!(*urgent || others[&names], "{names:?}: octets that no call has moved");
     }
     assert!(!moved.is_empty());
+    let by_ring = text.lines().filter(|line| field(line, "carried") == Some("ring")).count();
+    println!("{by_ring} of {} ends had octets by the ring", moved.len());
+    let rings = std::env::var(CARRIER).as_deref() == Ok("ring");
+    assert_eq!(by_ring > 0, rings);
 }

@@ -51,6 +51,8 @@ pub(crate) struct Moved {
 /// A program's objects.
 pub(crate) struct Program {
     random: Random,
+    /// No call that keeps connections with TCP, and fewer connections: these then share memory.
+    gentle: bool,
     ends: Ends,
     listener: Fds,
     addresses: [SocketAddr; 2],
@@ -120,6 +122,7 @@ impl Program {
         }
         Self {
             random: Random::new(seed),
+            gentle: seed & 2 != 0,
             ends: Ends::default(),
             listener,
             addresses,
@@ -194,7 +197,8 @@ impl Program {
     fn step(&mut self) {
         let open: Vec<_> =
             (0..self.ends.0.len()).filter(|end| self.ends.0[*end].is_open()).collect();
-        if open.is_empty() || open.len() < 2 * CONNECTIONS && self.random.once_in(24) {
+        let most = if self.gentle { 1 } else { CONNECTIONS };
+        if open.is_empty() || open.len() < 2 * most && self.random.once_in(24) {
             return self.connect();
         }
         let end = self.random.pick(&open);
@@ -203,13 +207,15 @@ impl Program {
             11..24 => self.receive(end),
             24..27 => self.poll(&open),
             27..29 => self.select(&open),
+            29..31 if self.gentle && !self.random.once_in(20) => self.send(end),
             29..31 => self.watch(end),
             31..33 => self.wait(),
             33..35 => self.ask(end),
             35 => self.set(end),
             36 => self.duplicate(end),
             37 => self.wrong(end),
-            38 if self.random.once_in(2) => self.shutdown(end),
+            38 if self.random.once_in(if self.gentle { 10 } else { 2 }) => self.shutdown(end),
+            39 if self.gentle && !self.random.once_in(4) => self.receive(end),
             _ if self.random.once_in(3) => self.close(end),
             _ => self.receive(end),
         }
@@ -288,7 +294,8 @@ impl Program {
         let octets: Vec<u8> = (0..len).map(|_| self.random.below(256) as u8).collect();
         let (from, half) = (octets.as_ptr().cast::<c_void>(), len / 3);
         let mut flags = MSG_NOSIGNAL | self.random.pick(&[0, 0, MSG_DONTWAIT]);
-        if self.random.once_in(64) {
+        // The kernel makes of a second urgent octet what the reads so far, by TCP, let it.
+        if !self.gentle && !self.ends.0[end].urgent && self.random.once_in(64) {
             flags |= MSG_OOB;
         }
         let pieces = [(0, half), (half, len - half)].map(|(at, len)| libc::iovec {
@@ -356,11 +363,14 @@ impl Program {
         let len = self.random.pick(&[0, 1, 3, 48, 100, 1000, 4096]);
         let mut flags =
             self.random.pick(&[0, 0, 0, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL]);
-        let kind = self.random.below(RECEIVES.len());
+        let kind = match self.random.below(RECEIVES.len()) {
+            14 if self.gentle => 0,
+            other => other,
+        };
         if flags == MSG_WAITALL && self.ends.0[end].blocks && !self.random.once_in(50) {
             flags = 0;
         }
-        if self.random.once_in(64) {
+        if !self.gentle && self.random.once_in(64) {
             flags = MSG_OOB;
         }
         let flagged = (5..13).contains(&kind);
@@ -503,7 +513,7 @@ impl Program {
         let copy = self.ends.0[end].fds.iter().position(|it| *it == fds).unwrap();
         self.same("epoll_ctl", fds, |lane, fd| {
             let set = sets[usize::from(lane == Lane::Library)];
-            let u64 = (end * 16 + copy) as u64;
+            let u64 = (end * 16 + copy) as u64 | if events & EPOLLET != 0 { EDGE } else { 0 };
             let mut event = libc::epoll_event { events: events as u32, u64 };
             lane.epoll_ctl(set, what, fd, &raw mut event)
         });
@@ -519,7 +529,13 @@ impl Program {
                 true => lane.epoll_pwait(set, to, 64, 0, null()),
                 false => lane.epoll_wait(set, to, 64, 0),
             };
-            shown[at] = room[..count as usize].iter().map(|it| (it.u64, it.events)).collect();
+            // With octets that arrive, and were read since, the kernel reports an edge of what was there all the time: room to
+            // write. Octets of a ring are no event of the kernel's.
+            let all = room[..count as usize].iter().map(|it| match it.u64 & EDGE {
+                0 => (it.u64, it.events),
+                _ => (it.u64, it.events & !(EPOLLOUT as u32)),
+            });
+            shown[at] = all.filter(|(_, events)| *events != 0).collect();
             shown[at].sort_unstable();
         }
         self.steps += 1;
@@ -660,6 +676,9 @@ impl Program {
         self.ends.settle(end);
     }
 }
+
+/// In what a program wants back with an event: it asked for edges.
+const EDGE: u64 = 1 << 32;
 
 const SIOCATMARK: libc::Ioctl = 0x8905;
 

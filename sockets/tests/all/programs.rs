@@ -159,6 +159,7 @@ impl Place {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(record) = record {
             command.env(LOG, &record.0).env("LD_PRELOAD", library());
+            command.env("WARPLINE_SOCKETS", "ring");
         }
         command
     }
@@ -228,6 +229,23 @@ fn check(pair: &Pair, text: &str) {
     }
 }
 
+/// The part of all octets that went by the ring, in percent.
+fn by_ring(text: &str) -> u64 {
+    let (mut ring, mut all) = (0, 0);
+    for line in text.lines().filter(|line| field(line, "local").is_some()) {
+        ring += field(line, "ring")
+            .unwrap()
+            .split('+')
+            .map(|it| it.parse::<u64>().unwrap())
+            .sum::<u64>();
+        all += ["sent", "received"]
+            .map(|it| field(line, it).unwrap().parse::<u64>().unwrap())
+            .iter()
+            .sum::<u64>();
+    }
+    ring * 100 / all.max(1)
+}
+
 /// A row of the table: functions that were called on connections of more than a few octets.
 fn row(pair: &Pair, text: &str) -> String {
     let all = |name: &str| -> BTreeSet<&str> {
@@ -262,7 +280,8 @@ fn row(pair: &Pair, text: &str) -> String {
     let mut obstacles = all("obstacles");
     obstacles.retain(|it| !["-", "too-short"].contains(it));
     let obstacles = Vec::from_iter(obstacles).join(", ");
-    format!("| {} | {waits} | {octets} | {obstacles} |", pair.name)
+    let by_ring = by_ring(text);
+    format!("| {} | {waits} | {octets} | {by_ring} % | {obstacles} |", pair.name)
 }
 
 /// The pair's row; `None`: a program is missing.
@@ -277,6 +296,7 @@ fn try_pair(pair: &Pair) -> Option<String> {
         let text = run(pair, &place, modes);
         if modes != [false, false] {
             check(pair, &text);
+            assert_eq!(by_ring(&text), 0, "{}: one end has the library", pair.name);
         }
     }
     let text = run(pair, &place, [true, true]);
@@ -288,6 +308,8 @@ fn try_pair(pair: &Pair) -> Option<String> {
 fn unmodified_programs_give_the_right_results() {
     assert!(Path::new(&library()).exists());
     let rows: Vec<_> = PAIRS.iter().filter_map(try_pair).collect();
-    println!("| programs | wait by | move octets by | obstacles |\n|---|---|---|---|");
+    println!(
+        "| programs | wait by | move octets by | by the ring | obstacles |\n|---|---|---|---|---|"
+    );
     rows.iter().for_each(|row| println!("{row}"));
 }

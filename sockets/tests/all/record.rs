@@ -6,7 +6,9 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 
-use crate::support::{LOG, TempFile, connection, field, inside, is_inside, lines, run_inside};
+use crate::support::{
+    LOG, TempFile, connection, field, inside, is_inside, lines, run_inside, run_inside_with,
+};
 
 /// What the line about an end has in a field.
 fn told(names: &[String; 2], name: &str) -> String {
@@ -18,7 +20,7 @@ fn told(names: &[String; 2], name: &str) -> String {
 #[test]
 fn what_shared_memory_cannot_carry_is_named() {
     if !is_inside() {
-        run_inside("record::what_shared_memory_cannot_carry_is_named");
+        run_inside_with("record::what_shared_memory_cannot_carry_is_named", "tcp");
         return;
     }
     let long = [7; 70_000];
@@ -59,7 +61,7 @@ fn what_shared_memory_cannot_carry_is_named() {
 }
 
 /// Sends a descriptor to this process.
-fn pass(fd: c_int) {
+pub(crate) fn pass(fd: c_int) {
     let (here, _there) = UnixStream::pair().unwrap();
     let octets = [IoSlice::new(b"x")];
     let mut control = [0_u64; 3];

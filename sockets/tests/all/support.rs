@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Set in a process that has the library.
 const INSIDE: &str = "WARPLINE_SOCKETS_TEST";
+/// What carries octets.
+pub(crate) const CARRIER: &str = "WARPLINE_SOCKETS";
 /// The record's path.
 pub(crate) const LOG: &str = "WARPLINE_SOCKETS_LOG";
 
@@ -52,13 +54,20 @@ pub(crate) fn inside(test: &str, log: &TempFile) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads", "1"]);
     command.env(INSIDE, "1").env(LOG, &log.0).env("LD_PRELOAD", library());
+    // From the first octets on: tests move few.
+    command.env(CARRIER, "ring").env("WARPLINE_SOCKETS_AFTER", "1");
     command
 }
 
 /// Runs a test in a process with the library, which must pass; returns the record.
 pub(crate) fn run_inside(test: &str) -> String {
+    run_inside_with(test, "ring")
+}
+
+/// The same, with this carrier of octets: `tcp`, or `ring`.
+pub(crate) fn run_inside_with(test: &str, carrier: &str) -> String {
     let log = TempFile::new();
-    let output = inside(test, &log).output().unwrap();
+    let output = inside(test, &log).env(CARRIER, carrier).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     assert!(output.status.success() && text.contains("1 passed"), "{test}: {text}");
