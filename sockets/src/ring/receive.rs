@@ -240,6 +240,7 @@ impl Receive<'_> {
         let flags = self.flags & (MSG_PEEK | MSG_TRUNC) | MSG_DONTWAIT;
         let by_tcp = match kernel::unread(self.fd) {
             0 => 0,
+            _ if left == 0 && kernel::is_at_mark(self.fd) => 0,
             _ => self.pass(&mut all, before + some, flags).unwrap_or(0),
         };
         if by_tcp < left {
