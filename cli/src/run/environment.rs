@@ -77,15 +77,26 @@ fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<(Variables, Vec<Cl
     if !args.no_preload {
         preloaded.extend(libraries.files());
     }
-    if let Some(file) = args.log.as_deref().filter(|_| args.sockets) {
+    if args.sockets {
         preloaded.push(libraries.sockets()?);
-        all.push(("WARPLINE_SOCKETS_LOG", empty(file)?));
+        all.extend(of_sockets(args)?);
     }
     if !preloaded.is_empty() {
         let files: Vec<_> = preloaded.iter().map(|file| file.display().to_string()).collect();
         all.push(("LD_PRELOAD", before("LD_PRELOAD", &files.join(":"), ":")));
     }
     Ok((all, notes))
+}
+
+/// What the library of sockets is told.
+fn of_sockets(args: &RunArgs) -> CliResult<Variables> {
+    let carrier = if args.tcp_only { "tcp" } else { "ring" };
+    let mut all = vec![("WARPLINE_SOCKETS", carrier.into())];
+    all.extend(args.spin.map(|micros| ("WARPLINE_SOCKETS_SPIN", micros.to_string().into())));
+    if let Some(file) = &args.log {
+        all.push(("WARPLINE_SOCKETS_LOG", empty(file)?));
+    }
+    Ok(all)
 }
 
 /// The wrappers, outermost first, so that the faults that the program sees are traced and counted.

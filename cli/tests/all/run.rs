@@ -442,7 +442,7 @@ fn mpi_over_ucx_runs_on_roce() {
 /// A program that connects, sends and receives.
 #[test]
 fn connections_are_recorded() {
-    let (status, error) = printed(&["--sockets"], &["true"]);
+    let (status, error) = printed(&["--sockets", "--tcp-only"], &["true"]);
     assert!(status == Some(2) && error.contains("--log"), "{error}");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let local = listener.local_addr().unwrap();
@@ -465,6 +465,42 @@ fn connections_are_recorded() {
     let peer = format!("peer={local} ");
     for part in ["program=bash ", &peer, "sent=0 ", "received=6 ", "other=6+0 ", ",stdio "] {
         assert!(lines.contains(part), "{part}: {lines}");
+    }
+}
+
+/// Two processes of a program, each with an end.
+#[test]
+fn connections_are_carried_by_shared_memory() {
+    if libraries::find("python3").is_none() {
+        return skip("warpline run --sockets", warpline_skip::missing("python3"));
+    }
+    let script = "
+import os, socket
+l = socket.create_server(('127.0.0.1', 0))
+if os.fork() == 0:
+    c, _ = l.accept()
+    while d := c.recv(1000): c.sendall(d)
+    os._exit(0)
+c = socket.create_connection(l.getsockname())
+for i in range(200):
+    m = bytes([i]) * 300; c.sendall(m); r = b''
+    while len(r) < 300: r += c.recv(300 - len(r))
+    assert r == m
+c.close(); os.wait()";
+    for (option, carried) in
+        [(&[][..], "ring"), (&["--spin", "0"], "ring"), (&["--tcp-only"], "tcp")]
+    {
+        let record = TempFile::new("record", b"");
+        let options = [&["--sockets", "--log", record.path()], option].concat();
+        let (status, error) = printed(&options, &["python3", "-c", script]);
+        assert_eq!((status, error.as_str()), (Some(0), ""));
+        let lines = std::fs::read_to_string(record.path()).unwrap();
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+        for part in
+            [" sent=60000 ", " received=60000 ", " other=0+0 ", &format!(" carried={carried} ")]
+        {
+            assert!(lines.lines().all(|line| line.contains(part)), "{part}: {lines}");
+        }
     }
 }
 
