@@ -35,8 +35,14 @@ pub(crate) const SPIN_MICROS: u64 = 50;
 /// Between two questions to the kernel of a wait that looks at memory.
 pub(crate) const ASK_NS: u64 = 3_000;
 
+/// A wait that looks at memory and loses the processor for so long stops: others need it.
+pub(crate) const AWAY_NS: u64 = 15_000;
+
+/// After that no wait looks for so long.
+pub(crate) const CROWDED_NS: u64 = 20_000_000;
+
 /// Most waits in succession that sleep at once after some that looked in vain.
-pub(crate) const MOST_SKIPPED: u32 = 63;
+pub(crate) const MOST_SKIPPED: u32 = 31;
 
 /// How long a full ring is waited for while the peer reads; a tenth of that in a call that must not wait.
 pub(crate) const ROOM_NS: u64 = 5_000_000;

@@ -183,7 +183,7 @@ impl Receive<'_> {
         }
         let memory = || self.ring.octets() != Ok(0) || self.ring.base().is_some();
         let seen = spin::look(u64::MAX, memory, || !kernel::is_quiet(self.fd));
-        link.patience.learn(seen != Seen::Nothing);
+        link.patience.learn(seen);
         seen == Seen::Memory
     }
 

@@ -417,7 +417,7 @@ unsafe fn wait_for(
                 found != 0
             };
             let seen = spin::look(limit, || any(set), kernel);
-            set.patience.learn(seen != Seen::Nothing);
+            set.patience.learn(seen);
             if seen == Seen::Kernel {
                 // SAFETY: the caller's promise.
                 return unsafe { report(set, room, found) };

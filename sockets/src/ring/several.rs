@@ -93,7 +93,7 @@ impl<'a> Several<'a> {
             one.link.look(one.ring);
         });
         let seen = spin::look(limit, || self.any_ready(), kernel);
-        first.link.patience.learn(seen != Seen::Nothing);
+        first.link.patience.learn(seen);
         seen
     }
 

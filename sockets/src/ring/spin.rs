@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::tuning::{ASK_NS, MOST_SKIPPED};
+use crate::tuning::{ASK_NS, AWAY_NS, CROWDED_NS, MOST_SKIPPED};
 
 static SPIN_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -17,16 +17,19 @@ pub(crate) fn set(micros: u64) {
 pub(crate) struct Patience {
     skip: AtomicU32,
     skipped: AtomicU32,
+    /// Others want the processors: nobody looks before this time.
+    until: AtomicU64,
 }
 
 impl Patience {
     pub(crate) const fn new() -> Self {
-        Self { skip: AtomicU32::new(0), skipped: AtomicU32::new(0) }
+        Self { skip: AtomicU32::new(0), skipped: AtomicU32::new(0), until: AtomicU64::new(0) }
     }
 
     pub(crate) fn clear(&self) {
         self.skip.store(0, Relaxed);
         self.skipped.store(0, Relaxed);
+        self.until.store(0, Relaxed);
     }
 
     /// Whether this wait is one that looks.
@@ -38,7 +41,7 @@ impl Patience {
         if left > 0 {
             self.skip.store(left - 1, Relaxed);
         }
-        left == 0
+        left == 0 && (self.until.load(Relaxed) == 0 || now() >= self.until.load(Relaxed))
     }
 
     /// A wait sleeps: what [`Patience::wakes`] wants to know.
@@ -51,13 +54,19 @@ impl Patience {
 
     /// It has slept since then: if not for long, to look would have been better.
     pub(crate) fn wakes(&self, begin: u64) {
-        if begin != 0 && self.skip.load(Relaxed) > 0 && now() - begin < SPIN_NS.load(Relaxed) / 2 {
-            self.learn(true);
+        if begin != 0 && self.skip.load(Relaxed) > 0 && now() - begin < SPIN_NS.load(Relaxed) {
+            self.skip_after(true);
         }
     }
 
     /// What came of it.
-    pub(crate) fn learn(&self, found: bool) {
+    pub(crate) fn learn(&self, seen: Seen) {
+        let crowded = if seen == Seen::Crowd { now() + CROWDED_NS } else { 0 };
+        self.until.store(crowded, Relaxed);
+        self.skip_after(matches!(seen, Seen::Memory | Seen::Kernel));
+    }
+
+    fn skip_after(&self, found: bool) {
         let next = if found { 0 } else { (self.skipped.load(Relaxed) * 2 + 1).min(MOST_SKIPPED) };
         self.skipped.store(next, Relaxed);
         self.skip.store(next, Relaxed);
@@ -78,9 +87,12 @@ pub(crate) enum Seen {
     /// Something of the kernel's.
     Kernel,
     Nothing,
+    /// Others want the processor.
+    Crowd,
 }
 
-/// Looks until `memory` or `kernel` is true, of which the second costs a system call; at most `limit` nanoseconds.
+/// Looks until `memory` or `kernel` is true, of which the second costs a system call; at most `limit` nanoseconds. It does not
+/// yield: since Linux 6.6 that costs a whole slice of time each, which this thread lacks when it has work.
 pub(crate) fn look(
     limit: u64,
     mut memory: impl FnMut() -> bool,
@@ -88,7 +100,7 @@ pub(crate) fn look(
 ) -> Seen {
     let begin = now();
     let end = begin + SPIN_NS.load(Relaxed).min(limit);
-    let mut ask = begin + ASK_NS;
+    let (mut ask, mut last) = (begin + ASK_NS, begin);
     loop {
         for _ in 0..16 {
             if memory() {
@@ -96,17 +108,20 @@ pub(crate) fn look(
             }
             std::hint::spin_loop();
         }
-        let now = now();
-        if now >= ask {
+        let time = now();
+        // Another ran here meanwhile, and has work for the time that this wait would take.
+        if time - last >= AWAY_NS {
+            return if memory() { Seen::Memory } else { Seen::Crowd };
+        }
+        last = time;
+        if time >= end {
+            return Seen::Nothing;
+        }
+        if time >= ask {
             if kernel() {
                 return Seen::Kernel;
             }
-            // Whoever is to write may wait for this processor.
-            rustix::thread::sched_yield();
-            ask = now + ASK_NS;
-        }
-        if now >= end {
-            return Seen::Nothing;
+            ask = time + ASK_NS;
         }
     }
 }
