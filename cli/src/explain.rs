@@ -24,7 +24,7 @@ use crate::error::CliResult;
 use crate::signals;
 use crate::stat::pages::Seen;
 use causes::{LEAST, Verdict, unknown, verdicts};
-use evidence::Evidence;
+use evidence::{Evidence, STARVED};
 
 /// Samples, and prints the causes.
 pub(crate) fn run(args: &ExplainArgs, out: &mut dyn Write) -> CliResult<()> {
@@ -72,7 +72,14 @@ fn json(of: &Evidence, verdicts: &[Verdict]) -> Value {
 
 /// What the reader should know besides.
 fn notes(of: &Evidence) -> Vec<String> {
-    of.notes.iter().cloned().chain(unknown(of)).collect()
+    let starved = of.peer.as_ref().filter(|_| of.peer_starved() > STARVED).map(|peer| {
+        let share = 100.0 * of.peer_starved();
+        format!(
+            "for {share:.0} % of the time the busiest thread of the peer, {} {}, was ready to run and had no processor",
+            peer.pid, peer.exe
+        )
+    });
+    of.notes.iter().cloned().chain(starved).chain(unknown(of)).collect()
 }
 
 /// For people: the connection, then what was found.

@@ -14,6 +14,9 @@ use super::watch::Moment;
 const NOT_ON_ROCE: &str = "on RoCE these causes are not judged: depth, small messages, receiver's processor, socket, \
      CRC or FPDU size, sleeping, engine only";
 
+/// From this share of the time on, in which a thread is ready to run and has no processor, that is said.
+pub(crate) const STARVED: f64 = 0.2;
+
 /// Bound of a count, so that sums of counts do not overflow: the page may be scribbled.
 const MOST: u64 = u64::MAX >> 8;
 
@@ -166,7 +169,7 @@ impl Evidence {
         }
         let processor = threads.map(|(end, begin)| end.since(begin));
         let starved = processor.map_or(0.0, |of| (of.waited / seconds).min(1.0));
-        if starved > 0.2 {
+        if starved > STARVED {
             let share = 100.0 * starved;
             notes.push(format!(
                 "for {share:.0} % of the time the busiest thread was ready to run and had no processor"

@@ -3,7 +3,7 @@
 use state_page::layout::end;
 
 use super::{Shown, part, peer};
-use crate::explain::evidence::Evidence;
+use crate::explain::evidence::{Evidence, STARVED};
 
 impl Evidence {
     /// The share of the samples in which requests were outstanding and none was completed since the one before.
@@ -61,8 +61,9 @@ pub(super) fn silent(of: &Evidence) -> Shown {
 pub(super) fn full(of: &Evidence) -> Shown {
     // Requests wait for something else. Threads of both ends take part in each round trip: without a processor they are
     // late.
-    let starved = of.peer.as_ref().map_or(0.0, |peer| peer.waited / of.seconds).max(of.starved);
-    if starved > 0.2 || of.repeats > 0 || of.rnr_naks > 0 || of.ord_stalls > of.messages_sent / 4 {
+    let starved = of.peer_starved().max(of.starved);
+    if starved > STARVED || of.repeats > 0 || of.rnr_naks > 0 || of.ord_stalls > of.messages_sent / 4
+    {
         return None;
     }
     let (queued, recent, shortest) = peer::queued(of)?;

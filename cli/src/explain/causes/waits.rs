@@ -37,6 +37,18 @@ impl Evidence {
         (self.looking().min(free) - path - self.asleep()).max(0.0)
     }
 
+    /// The share of the time in which the peer did not serve requests, nothing was in flight, and the threads of both ends
+    /// had processors.
+    fn unserved(&self) -> f64 {
+        let frozen = part(self.samples.frozen, self.samples.taken);
+        (frozen - self.starved - self.peer_starved()).min(1.0 - self.in_flight()).max(0.0)
+    }
+
+    /// The share of the time in which the busiest thread of the peer was ready to run and had no processor.
+    pub(crate) fn peer_starved(&self) -> f64 {
+        self.peer.as_ref().map_or(0.0, |peer| peer.waited / self.seconds)
+    }
+
     /// Octets on the path at a time. If they are few, an acknowledgement that the peer's TCP delays, for up to 40 ms, makes
     /// the round trip long, and nobody waits for it.
     pub(super) fn on_path(&self) -> f64 {
@@ -116,8 +128,7 @@ pub(super) fn peer(of: &Evidence) -> Shown {
     // The peer needs a moment for each message.
     let gap = waiting * of.served() / of.messages_sent.max(of.messages_received).max(1) as f64;
     let waiting = waiting * gap / (gap + queue::POSTING);
-    // Requests that the peer does not serve, and nothing is in flight.
-    let unserved = part(of.samples.frozen, of.samples.taken).min(1.0 - of.in_flight());
+    let unserved = of.unserved();
     let (share, what) = match waiting >= unserved {
         true => (
             waiting,
@@ -175,4 +186,33 @@ pub(super) fn limit(of: &Evidence) -> Shown {
         processor.thread
     );
     Some((of.running() * useful - named, shows, remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cause, verdicts};
+    use crate::explain::evidence::{Evidence, Samples};
+    use crate::explain::peer::Peer;
+
+    #[test]
+    fn a_peer_is_not_at_fault_while_an_end_has_no_processor() {
+        let is_named = |starved, waited| {
+            let samples = Samples { taken: 10, frozen: 5, ..Samples::default() };
+            let peer = Some(Peer { waited, ..Peer::default() });
+            let (connected, seconds, roce) = (true, 1.0, true);
+            let of = Evidence {
+                connected,
+                seconds,
+                roce,
+                samples,
+                starved,
+                peer,
+                ..Evidence::default()
+            };
+            verdicts(&of).iter().any(|of| of.cause == Cause::WaitsForPeer)
+        };
+        assert!(is_named(0.0, 0.0));
+        assert!(!is_named(0.4, 0.0));
+        assert!(!is_named(0.0, 0.4));
+    }
 }
