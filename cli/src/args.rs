@@ -34,7 +34,7 @@ Environment:
   WARPLINE_PROVIDER_PATH
                    absolute paths of provider libraries (*.so), and of directories of manifests";
 
-/// Inspect, try and measure RDMA over standard iWARP, without RDMA hardware or root
+/// Inspect, try and measure RDMA over iWARP and RoCE v2, without RDMA hardware or root
 #[derive(Parser, Debug)]
 #[command(name = "warpline", version, after_help = EXIT_CODES, propagate_version = true)]
 pub(crate) struct Cli {

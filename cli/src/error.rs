@@ -5,6 +5,7 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
+use clap::error::ErrorKind;
 use itapi::{ConnEvent, ConnectionEnd};
 use kal_os::Use;
 use thiserror::Error;
@@ -134,6 +135,18 @@ impl CliError {
         Self::new(Exit::Input, what)
     }
 
+    /// The error of a peer's name or address that gives no address.
+    pub(crate) fn unresolved(error: &io::Error) -> Self {
+        let (exit, remedy) = match error.kind() {
+            io::ErrorKind::InvalidInput => (Exit::Usage, "write HOST, HOST:PORT or [IPV6]:PORT"),
+            _ => (
+                Exit::Network,
+                "see whether the name is right, and known here: `getent hosts NAME`",
+            ),
+        };
+        Self::new(exit, error.to_string()).hint(remedy)
+    }
+
     /// What happened and its cause, for an error that contains this one.
     pub(crate) fn brief(&self) -> String {
         match &self.cause {
@@ -227,7 +240,10 @@ impl From<clap::Error> for CliError {
                 this = this.at(words(usage));
             }
         }
-        remedy.push("--help explains all options".to_owned());
+        remedy.push(match error.kind() {
+            ErrorKind::InvalidSubcommand => "--help lists the commands".to_owned(),
+            _ => "--help explains all options".to_owned(),
+        });
         this.hint(remedy.join("; "))
     }
 }

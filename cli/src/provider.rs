@@ -41,7 +41,11 @@ pub(crate) fn run(args: &ProviderArgs, out: &mut dyn Write) -> CliResult<()> {
 
 fn check(args: &CheckArgs, out: &mut dyn Write) -> CliResult<()> {
     let CheckArgs { library, device, over, case, wait, programs, limit, json } = args;
-    let missing = |e| CliError::input(format!("cannot read {}: {e}", library.display()));
+    let missing = |e| {
+        CliError::input(format!("cannot read {}: {e}", library.display()))
+            .at("provider check")
+            .hint("name the library of a provider; examples/vendor-provider-c is one to start from")
+    };
     let library = library.canonicalize().map_err(missing)?;
     let mut words: Vec<OsString> = Vec::new();
     for (option, value) in [("--device", device), ("--over", over)] {

@@ -73,15 +73,8 @@ pub(super) struct Control {
 impl Control {
     /// The client's end, greeted.
     pub(super) fn connect(host: &str) -> CliResult<Self> {
-        let addresses = ual::resolve(host, PORT).map_err(|error| {
-            let exit = match error.kind() {
-                std::io::ErrorKind::InvalidInput => Exit::Usage,
-                _ => Exit::Network,
-            };
-            CliError::new(exit, error.to_string())
-                .at("perf run")
-                .hint("write HOST, HOST:PORT or [IPV6]:PORT")
-        })?;
+        let addresses = ual::resolve(host, PORT)
+            .map_err(|error| CliError::unresolved(&error).at("perf run"))?;
         let mut failure = CliError::new(Exit::Network, format!("{host} has no address"));
         for address in addresses {
             match TcpStream::connect_timeout(&address, GREETING) {

@@ -33,15 +33,5 @@ pub(super) fn listener(text: &str, args: &PingArgs) -> CliResult<SocketAddr> {
 }
 
 fn resolve(target: &str) -> CliResult<Vec<SocketAddr>> {
-    itapi::resolve(target, PING_PORT).map_err(|error| {
-        let exit = match error.kind() {
-            std::io::ErrorKind::InvalidInput => Exit::Usage,
-            _ => Exit::Network,
-        };
-        let hint = match exit {
-            Exit::Usage => "write HOST, HOST:PORT or [IPV6]:PORT",
-            _ => "see whether the name is right, and known here: `getent hosts NAME`",
-        };
-        CliError::new(exit, error.to_string()).at("ping").hint(hint)
-    })
+    itapi::resolve(target, PING_PORT).map_err(|error| CliError::unresolved(&error).at("ping"))
 }

@@ -12,22 +12,28 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::Happening;
 use crate::error::{CliError, CliResult, Exit};
 
-/// Refuses what is no terminal.
+/// Refuses what is no terminal, and a terminal that cannot show a screen.
 pub(super) fn check() -> CliResult<()> {
-    let missing = match (stdin().is_terminal(), stdout().is_terminal()) {
-        (true, true) => return Ok(()),
-        (_, false) => "standard output",
-        (false, _) => "standard input",
+    let is_dumb = || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    // Such as a serial line, or a terminal that a program made.
+    let has_size = || tcgetwinsize(stdout()).map_or(true, |of| of.ws_col > 0 && of.ws_row > 0);
+    let elsewhere =
+        "`warpline stat --watch 1` writes to files and pipes, with `--json` for programs";
+    let (what, remedy) = match (stdin().is_terminal(), stdout().is_terminal()) {
+        (_, false) => ("standard output is no terminal", elsewhere),
+        (false, true) => ("standard input is no terminal", elsewhere),
+        _ if is_dumb() => ("this terminal only writes lines: TERM is dumb", elsewhere),
+        _ if !has_size() => ("this terminal has no size", "tell it: `stty columns 80 rows 24`"),
+        _ => return Ok(()),
     };
-    Err(CliError::new(Exit::Failed, format!("{missing} is no terminal"))
-        .hint("`warpline stat --watch 1` writes to files and pipes, with `--json` for programs"))
+    Err(CliError::new(Exit::Failed, what).hint(remedy))
 }
 
 /// The terminal in raw mode, on its alternate screen.

@@ -234,3 +234,18 @@ fn what_is_no_terminal_is_refused() {
     top.process.stderr().read_to_string(&mut error).unwrap();
     assert!(error.contains("there is no process 99999999"), "{error}");
 }
+
+#[test]
+fn a_terminal_that_cannot_show_a_screen_is_refused() {
+    let runtime = Runtime::new();
+    let says = |mut top: Terminal, wanted: &str| {
+        assert_eq!(top.ended().code(), Some(1));
+        let mut error = String::new();
+        top.process.stderr().read_to_string(&mut error).unwrap();
+        assert!(error.contains(wanted), "{error}");
+    };
+    let dumb = Terminal::start_as("dumb", 80, 24, &["top"], &runtime.0);
+    says(dumb, "TERM is dumb");
+    let unsized_one = Terminal::start(0, 0, &["top"], &runtime.0);
+    says(unsized_one, "stty columns 80 rows 24");
+}

@@ -60,6 +60,10 @@ pub fn address_remedy(
             "allow the connection in this host's firewall (`nft list ruleset`), or to the program's control \
              group (IPAddressDeny=)"
         }
+        // Not ::1, which a host may lack where 127.0.0.1, its next address, is reached.
+        (Errno::NETUNREACH, Use::Connect) if address.is_ipv4() && address.ip().is_loopback() => {
+            "bring the loopback interface up: `ip link set lo up`"
+        }
         _ => return None,
     })
 }
@@ -98,6 +102,8 @@ mod tests {
             (Errno::CONNREFUSED, "10.0.0.1:80", [None; 2]),
             (Errno::HOSTUNREACH, "10.0.0.1:80", [None; 2]),
             (Errno::NETUNREACH, "10.0.0.1:80", [None; 2]),
+            (Errno::NETUNREACH, "127.0.0.1:80", [None, Some("ip link set lo up")]),
+            (Errno::NETUNREACH, "[::1]:80", [None; 2]),
             (Errno::TIMEDOUT, "10.0.0.1:80", [None; 2]),
             (Errno::MFILE, "10.0.0.1:80", [None; 2]),
         ];

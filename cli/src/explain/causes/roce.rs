@@ -62,7 +62,10 @@ pub(super) fn full(of: &Evidence) -> Shown {
     // Requests wait for something else. Threads of both ends take part in each round trip: without a processor they are
     // late.
     let starved = of.peer_starved().max(of.starved);
-    if starved > STARVED || of.repeats > 0 || of.rnr_naks > 0 || of.ord_stalls > of.messages_sent / 4
+    if starved > STARVED
+        || of.repeats > 0
+        || of.rnr_naks > 0
+        || of.ord_stalls > of.messages_sent / 4
     {
         return None;
     }

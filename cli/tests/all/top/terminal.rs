@@ -15,6 +15,9 @@ use warpline_patience::{Bound, until, within};
 
 use crate::support::Running;
 
+/// The kind of terminal.
+const TERM: &str = "xterm-256color";
+
 pub(crate) struct Terminal {
     pub(crate) process: Running,
     /// The side of the terminal; `None` when it has hung up.
@@ -30,15 +33,27 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Runs the command as the leader of a session whose terminal this is; its standard error is a pipe.
     pub(crate) fn start(columns: u16, lines: u16, arguments: &[&str], runtime: &Path) -> Self {
-        Self::start_with(columns, lines, arguments, runtime, |_| Stdio::piped())
+        Self::start_as(TERM, columns, lines, arguments, runtime)
+    }
+
+    /// The same, for a terminal of this kind.
+    pub(crate) fn start_as(
+        term: &str,
+        columns: u16,
+        lines: u16,
+        arguments: &[&str],
+        runtime: &Path,
+    ) -> Self {
+        Self::start_with(term, columns, lines, arguments, runtime, |_| Stdio::piped())
     }
 
     /// The same, with standard error on the terminal, too.
     pub(crate) fn start_all(columns: u16, lines: u16, arguments: &[&str], runtime: &Path) -> Self {
-        Self::start_with(columns, lines, arguments, runtime, |end| end())
+        Self::start_with(TERM, columns, lines, arguments, runtime, |end| end())
     }
 
     fn start_with(
+        term: &str,
         columns: u16,
         lines: u16,
         arguments: &[&str],
@@ -54,13 +69,13 @@ impl Terminal {
         let end = || Stdio::from(slave.try_clone().unwrap());
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(env!("CARGO_BIN_EXE_warpline")).args(arguments);
-        command.env("XDG_RUNTIME_DIR", runtime).env("TERM", "xterm-256color");
+        command.env("XDG_RUNTIME_DIR", runtime).env("TERM", term);
         command.env_remove("RUST_LOG").env_remove("WARPLINE_CONFIG");
         let before = tcgetattr(&slave).unwrap();
         let child = command.stdin(end()).stdout(end()).stderr(error(&end)).spawn().unwrap();
         // It holds copies of the slave's descriptor.
         drop(command);
-        let screen = Arc::new(Mutex::new(vt100::Parser::new(lines, columns, 0)));
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(lines.max(1), columns.max(1), 0)));
         let mut output = File::from(master.try_clone().unwrap());
         let hangs_up = Arc::new(AtomicBool::new(false));
         let (shown, stop) = (Arc::clone(&screen), Arc::clone(&hangs_up));
