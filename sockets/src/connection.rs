@@ -11,16 +11,10 @@ use crate::kernel;
 use crate::names::{Call, NAMES};
 use crate::ring::link::Link;
 use crate::tuning::CALL_OCTETS;
+use crate::way::Way;
 
 /// Descriptors of a connection that is being written to the record.
 const ENDING: u32 = u32::MAX;
-
-/// Where octets go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Out,
-    In,
-}
 
 /// A use of a connection that memory shared with the peer cannot carry.
 #[derive(Clone, Copy)]

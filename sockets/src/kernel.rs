@@ -13,7 +13,6 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
-use crate::connection::{Connection, Way};
 use crate::next::system;
 
 /// A descriptor of the program, for the length of a call.
@@ -65,14 +64,14 @@ pub(crate) fn is_open(fd: c_int) -> bool {
     borrow(fd).is_some_and(|fd| rustix::io::fcntl_getfd(fd).is_ok())
 }
 
-/// Octets that were moved on a connection by other means than the calls that were counted: written, and read. `None`: the
+/// Octets that were moved on a connection by other means than the calls that were `counted`: written, and read. `None`: the
 /// kernel does not know any more, because the connection is reset or closed in both directions.
 ///
 /// The figures are of several calls, between which some may change: those that are none, or the same again, count.
-pub(crate) fn others(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
+pub(crate) fn others(fd: c_int, accepted: bool, counted: [u64; 2]) -> Option<[u64; 2]> {
     let mut last = Some([0, 0]);
     let found = (0..8).find_map(|_| {
-        let now = others_now(fd, connection);
+        let now = others_now(fd, accepted, counted);
         let again = now.is_none() || now == Some([0, 0]) || now == last;
         last = now;
         again.then_some(now)
@@ -80,22 +79,18 @@ pub(crate) fn others(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
     found.flatten()
 }
 
-fn others_now(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
-    let [written, read] = moved(fd, connection)?;
-    let other = |all: u64, way| {
-        let by_tcp = connection.octets(way).wrapping_sub(connection.link.by_ring(way));
-        all.saturating_sub(by_tcp)
-    };
-    Some([other(written, Way::Out), other(read, Way::In)])
+fn others_now(fd: c_int, accepted: bool, counted: [u64; 2]) -> Option<[u64; 2]> {
+    let [written, read] = moved(fd, accepted)?;
+    Some([written.saturating_sub(counted[0]), read.saturating_sub(counted[1])])
 }
 
 /// Octets that all processes have written to a connection, and read from it.
-fn moved(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
+fn moved(fd: c_int, accepted: bool) -> Option<[u64; 2]> {
     let info = tcp_info(fd)?;
     let (unacked, unread) = (queue(fd, SIOCOUTQ)?, queue(fd, libc::FIONREAD)?);
     let word = |at| word(&info, at);
     // A SYN of this end counts as an octet, and so does a FIN of either.
-    let syn = u64::from(!connection.is_accepted());
+    let syn = u64::from(!accepted);
     let (fin, peer_fin) = match info[0] {
         ESTABLISHED => (0, 0),
         CLOSE_WAIT => (0, 1),
@@ -108,8 +103,8 @@ fn moved(fd: c_int, connection: &Connection) -> Option<[u64; 2]> {
 }
 
 /// Octets that were written to a connection by TCP; `None`: it is not open in both directions, or others write meanwhile.
-pub(crate) fn written(fd: c_int, connection: &Connection) -> Option<u64> {
-    let syn = u64::from(!connection.is_accepted());
+pub(crate) fn written(fd: c_int, accepted: bool) -> Option<u64> {
+    let syn = u64::from(!accepted);
     settled(fd, ACKED, SIOCOUTQ, |state, acked, unacked| {
         (state == ESTABLISHED).then(|| (acked + unacked).checked_sub(syn))?
     })

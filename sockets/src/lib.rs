@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `next`, `names` | the functions behind these, and the macro that makes these |
 //! | `calls` | the functions, by what they do |
-//! | `table`, `connection` | which descriptors are TCP connections; what each has moved |
+//! | `table`, `connection`, `way` | which descriptors are TCP connections; what each has moved |
 //! | `process` | whether this is the process that the table belongs to |
 //! | `kernel` | what the kernel knows about a connection |
 //! | `record`, `line` | the lines of the record |
@@ -34,3 +34,4 @@ mod record;
 mod ring;
 mod table;
 mod tuning;
+mod way;

@@ -14,10 +14,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rustix::fs::{Mode, OFlags, open};
 
-use crate::connection::{Connection, Way};
+use crate::connection::Connection;
 use crate::kernel;
 use crate::line::Line;
+use crate::ring::link::Link;
+use crate::ring::meet;
 use crate::tuning::{MIN_CALLS, MIN_OCTETS};
+use crate::way::Way;
 
 /// Absolute path of the file, a string that is never freed; null: there is no record.
 static FILE: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
@@ -51,8 +54,10 @@ pub(crate) fn write(fd: c_int, connection: &Connection) {
     line.field("sends", sends);
     line.field("received", into);
     line.field("receives", receives);
+    let by_tcp = [Way::Out, Way::In]
+        .map(|way| connection.octets(way).wrapping_sub(connection.link.by_ring(way)));
     let same = kernel::cookie(fd) == Some(connection.cookie());
-    match kernel::others(fd, connection).filter(|_| same) {
+    match kernel::others(fd, connection.is_accepted(), by_tcp).filter(|_| same) {
         Some([written, read]) => line.field("other", Pair(written, read)),
         None => line.field("other", "?"),
     }
@@ -96,9 +101,25 @@ fn obstacles(connection: &Connection, ends: [SocketAddr; 2]) -> impl Iterator<It
     let remote = (!here).then_some("peer-remote");
     // Nothing else keeps it from shared memory.
     let plain = || here && !short && !connection.is_obstructed();
-    let reason = connection.link.reason().filter(|reason| *reason != "peer-plain" || plain());
+    let reason = never_shared(connection).filter(|reason| *reason != "peer-plain" || plain());
     let local = remote.into_iter().chain(short.then_some("too-short"));
     local.chain(connection.obstacles()).chain(reason)
+}
+
+/// Why it has never had shared memory.
+fn never_shared(connection: &Connection) -> Option<&'static str> {
+    let link = &connection.link;
+    let never = link.no_delay().is_none() && meet::is_enabled();
+    let reason = if link.is_forked() {
+        "forked"
+    } else if link.watch.is_odd() {
+        "epoll"
+    } else if Link::is_full() {
+        "limit"
+    } else {
+        "peer-plain"
+    };
+    never.then_some(reason)
 }
 
 fn begin_line() -> Line {

@@ -13,10 +13,11 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::connection::{Connection, Obstacle, Way};
+use crate::connection::{Connection, Obstacle};
 use crate::names::Call;
 use crate::ring::{meet, sets};
 use crate::tuning::{CONNECTIONS, DESCRIPTORS, SEARCHED};
+use crate::way::Way;
 use crate::{kernel, process, record};
 
 static DESCRIPTOR: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
@@ -52,11 +53,6 @@ const SET: u32 = 1 << 31;
 pub(crate) fn set_of(fd: c_int) -> Option<u32> {
     let word = DESCRIPTOR.get(fd as usize)?.load(Ordering::Relaxed);
     (word & SET != 0).then_some(word & !SET)
-}
-
-/// The connection with this number plus 1; 0: none.
-pub(crate) fn at(word: u32) -> Option<&'static Connection> {
-    CONNECTION.get((word as usize).wrapping_sub(1))
 }
 
 /// The number of a descriptor's connection.

@@ -5,12 +5,13 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{mmsghdr, msghdr};
 
 use super::octets::{LEAVES, gives, obstruct, takes};
-use crate::connection::{Obstacle, Way};
+use crate::connection::Obstacle;
 use crate::names::Call;
 use crate::next::{calls, set_errno};
 use crate::ring::link::Failure;
 use crate::ring::pieces::Pieces;
 use crate::ring::{receive, send};
+use crate::way::Way;
 use crate::{kernel, table};
 
 calls! {

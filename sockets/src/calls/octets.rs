@@ -2,12 +2,13 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::connection::{Obstacle, Way};
+use crate::connection::Obstacle;
 use crate::names::Call;
 use crate::next::calls;
 use crate::ring::pieces::Pieces;
 use crate::ring::{receive, send};
 use crate::table::{self, cannot, moved};
+use crate::way::Way;
 
 type Memory = *mut c_void;
 type Octets = *const c_void;

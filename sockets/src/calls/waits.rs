@@ -84,11 +84,11 @@ fn room(set: c_int, events: Events, most: c_int) -> Room {
 fn controlled(set: c_int, what: c_int, fd: c_int, event: *mut c_void, done: c_int) {
     let Some(connection) = table::of(fd) else { return };
     connection.note(Call::epoll_ctl);
-    if let Some(index) = table::index_of(fd).filter(|_| done == 0) {
+    if done == 0 {
         let event: Events = event.cast();
         // SAFETY: null, or an event that the kernel has read.
         let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
-        sets::controlled(table::set_of(set), what, fd, event, connection, index);
+        sets::controlled(table::set_of(set), what, fd, event, &connection.link);
     }
 }
 

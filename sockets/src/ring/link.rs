@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 
 use shm_ring::Companion;
 
-use crate::connection::Way;
 use crate::kernel;
 use crate::tuning::ATTACHED;
+use crate::way::Way;
 
 /// Connections of this process that have shared memory.
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -355,19 +355,9 @@ impl Link {
         self.by_ring[way as usize].load(Relaxed)
     }
 
-    /// Why it has never had shared memory.
-    pub(crate) fn reason(&self) -> Option<&'static str> {
-        let never = self.no_delay().is_none() && super::meet::is_enabled();
-        let reason = if self.is_forked() {
-            "forked"
-        } else if self.watch.is_odd() {
-            "epoll"
-        } else if COUNT.load(Relaxed) >= ATTACHED {
-            "limit"
-        } else {
-            "peer-plain"
-        };
-        never.then_some(reason)
+    /// Whether the process has as many connections with memory as it may.
+    pub(crate) fn is_full() -> bool {
+        COUNT.load(Relaxed) >= ATTACHED
     }
 
     /// Ends the connection: the peer gets a reset.

@@ -50,13 +50,13 @@ pub(crate) fn enable(after: u64) {
     AFTER.store(after.max(1), Relaxed);
 }
 
-pub(super) fn is_enabled() -> bool {
+pub(crate) fn is_enabled() -> bool {
     AFTER.load(Relaxed) != 0
 }
 
 /// A call has moved octets on a connection, the table's number `index`, that shares no memory.
 #[inline]
-pub(crate) fn advance(fd: c_int, connection: &Connection, index: u32) {
+pub(crate) fn advance(fd: c_int, connection: &'static Connection, index: u32) {
     let (weight, after) = (connection.weight(), AFTER.load(Relaxed));
     if after != 0 && weight >= connection.link.next.load(Relaxed).max(after) {
         attempt(fd, connection, index, weight, after);
@@ -64,7 +64,7 @@ pub(crate) fn advance(fd: c_int, connection: &Connection, index: u32) {
 }
 
 #[cold]
-fn attempt(fd: c_int, connection: &Connection, index: u32, weight: u64, after: u64) {
+fn attempt(fd: c_int, connection: &'static Connection, index: u32, weight: u64, after: u64) {
     let link = &connection.link;
     if link.tries.swap(true, SeqCst) {
         return;
@@ -80,7 +80,7 @@ fn attempt(fd: c_int, connection: &Connection, index: u32, weight: u64, after: u
     } else if weight < dials {
         dials
     } else {
-        dial(fd, connection, index);
+        dial(fd, connection);
         weight * 4
     };
     link.next.store(next, Relaxed);
@@ -146,7 +146,7 @@ fn is_local([this, peer]: [SocketAddr; 2]) -> bool {
 
 // ---- the end that accepted -----------------------------------------------------------------
 
-fn dial(fd: c_int, connection: &Connection, index: u32) {
+fn dial(fd: c_int, connection: &'static Connection) {
     let ends @ [this, peer] = connection.ends();
     if !is_local(ends) || !kernel::is_established(fd) || !Link::permit() {
         return;
@@ -161,14 +161,14 @@ fn dial(fd: c_int, connection: &Connection, index: u32) {
         kernel::close(socket);
     }
     if attached {
-        sets::attached(connection, index);
+        sets::attached(&connection.link);
     } else {
         Link::give_permit();
     }
 }
 
 /// Makes memory, begins to use it, and sends it.
-fn offer(fd: c_int, socket: &OwnedFd, text: &Text, connection: &Connection) -> bool {
+fn offer(fd: c_int, socket: &OwnedFd, text: &Text, connection: &'static Connection) -> bool {
     let Ok(memory) = shm_ring::create(RING) else { return false };
     let attached = Companion::map(&memory, Side::Maker).is_ok_and(|companion| {
         // SAFETY: mapped above.
@@ -197,13 +197,13 @@ fn send_memory(socket: &OwnedFd, text: &Text, memory: &OwnedFd) -> bool {
 
 // ---- the end that connected ----------------------------------------------------------------
 
-fn wait(fd: c_int, connection: &Connection, index: u32, weight: u64) {
+fn wait(fd: c_int, connection: &'static Connection, index: u32, weight: u64) {
     let ends = connection.ends();
     if let Some(name) = KNOWN.iter().find(|it| it.owner.load(SeqCst) == index) {
         accept(fd, name.fd.load(SeqCst), connection);
         if connection.link.is_attached() {
             give_up(name, index);
-            sets::attached(connection, index);
+            sets::attached(&connection.link);
         }
     } else if weight >= connection.link.known.load(Relaxed) {
         connection.link.known.store(weight * 4, Relaxed);
@@ -268,7 +268,7 @@ pub(crate) fn renew() {
 }
 
 /// Looks for an offer.
-fn accept(fd: c_int, listener: c_int, connection: &Connection) {
+fn accept(fd: c_int, listener: c_int, connection: &'static Connection) {
     if listener < 0 || !Link::permit() {
         return;
     }

@@ -31,7 +31,7 @@ pub(crate) unsafe fn poll(
             if entry.events & READS != 0
                 && let Some(connection) = table::of(entry.fd)
             {
-                some.add(place, entry.fd, connection);
+                some.add(place, entry.fd, &connection.link);
             }
         }
     }

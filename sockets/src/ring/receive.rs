@@ -8,9 +8,10 @@ use shm_ring::{Companion, Corrupt};
 use super::link::Failure;
 use super::pieces::Pieces;
 use super::spin::{self, Seen};
-use crate::connection::{Connection, Way};
+use crate::connection::Connection;
 use crate::kernel;
 use crate::next::{set_errno, system};
+use crate::way::Way;
 
 /// A pipe that is writable has room for so many octets (pipe(7), `PIPE_BUF`).
 const AT_ONCE: usize = 4096;

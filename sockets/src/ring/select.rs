@@ -39,7 +39,7 @@ pub(crate) unsafe fn select(
             if word >> (fd % BITS) & 1 != 0
                 && let Some(connection) = table::of(fd as c_int)
             {
-                some.add(fd, fd as c_int, connection);
+                some.add(fd, fd as c_int, &connection.link);
             }
         }
     }

@@ -11,9 +11,10 @@ use super::link::{Failure, Link};
 use super::pieces::Pieces;
 use super::receive::message;
 use super::spin::{self, Seen};
-use crate::connection::{Connection, Way};
+use crate::connection::Connection;
 use crate::names::Call;
 use crate::next::{next, set_errno};
+use crate::way::Way;
 use crate::{kernel, tuning};
 
 /// Flags with which octets may go by the ring.
@@ -76,7 +77,8 @@ fn attached(
     }
     let mut total = 0;
     loop {
-        let base = || if link.sends_none() { kernel::written(fd, connection) } else { None };
+        let base =
+            || if link.sends_none() { kernel::written(fd, connection.is_accepted()) } else { None };
         let part = pieces.part(total, want - total).map(|(at, len)| (at.cast_const(), len));
         // SAFETY: memory that the program passed to be read.
         let Ok(n) = (unsafe { ring.write(part, base) }) else {

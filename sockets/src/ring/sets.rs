@@ -10,7 +10,8 @@
 //! followed, and its connections stay with TCP.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 
 use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, epoll_event};
@@ -20,9 +21,7 @@ use super::limit::Limit;
 use super::link::Link;
 use super::several::is_ready;
 use super::spin::{self, Patience, Seen};
-use crate::connection::Connection;
 use crate::next::system;
-use crate::table;
 use crate::tuning::{ATTACHED, FAIR_NS, SETS};
 
 const READS: c_int = EPOLLIN | EPOLLRDNORM;
@@ -144,8 +143,8 @@ struct Set {
     kept: AtomicBool,
     /// A thread waits.
     busy: AtomicBool,
-    /// Connections with memory, as numbers of the table plus 1.
-    list: [AtomicU32; ATTACHED as usize],
+    /// Connections with memory, which are in static memory; null: none.
+    list: [AtomicPtr<Link>; ATTACHED as usize],
     len: AtomicUsize,
     /// When the kernel was asked last.
     asked: AtomicU64,
@@ -162,7 +161,7 @@ impl Set {
             shared: AtomicBool::new(false),
             kept: AtomicBool::new(false),
             busy: AtomicBool::new(false),
-            list: [const { AtomicU32::new(0) }; ATTACHED as usize],
+            list: [const { AtomicPtr::new(null_mut()) }; ATTACHED as usize],
             len: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
             patience: Patience::new(),
@@ -176,9 +175,9 @@ impl Set {
     /// The registrations of connections with memory, each for the length of `act`.
     fn each(&self, mut act: impl FnMut(&Asked, &Link, &Companion)) {
         for entry in self.list.iter().take(self.len.load(SeqCst)) {
-            let word = entry.load(SeqCst);
-            let Some(connection) = table::at(word) else { continue };
-            let link = &connection.link;
+            let at = entry.load(SeqCst);
+            // SAFETY: null, or what `list` got, which lives for ever.
+            let Some(link) = (unsafe { at.as_ref() }) else { continue };
             let mut found = false;
             if let Some(ring) = link.hold() {
                 let mine = |it: &&Asked| it.set.load(SeqCst) == self.key();
@@ -190,16 +189,19 @@ impl Set {
             }
             if !found {
                 // Closed, or removed from the set.
-                let _ = entry.compare_exchange(word, 0, SeqCst, SeqCst);
+                let _ = entry.compare_exchange(at, null_mut(), SeqCst, SeqCst);
             }
         }
     }
 
-    fn list(&self, index: u32) {
-        if self.list.iter().any(|entry| entry.load(SeqCst) == index + 1) {
+    fn list(&self, link: &'static Link) {
+        let at = std::ptr::from_ref(link).cast_mut();
+        if self.list.iter().any(|entry| entry.load(SeqCst) == at) {
             return;
         }
-        let free = |entry: &AtomicU32| entry.compare_exchange(0, index + 1, SeqCst, SeqCst).is_ok();
+        let free = |entry: &AtomicPtr<Link>| {
+            entry.compare_exchange(null_mut(), at, SeqCst, SeqCst).is_ok()
+        };
         if let Some(at) = self.list.iter().position(free) {
             self.len.fetch_max(at + 1, SeqCst);
         }
@@ -227,7 +229,7 @@ pub(crate) fn end(index: u32) {
     }
     // Connections that name this use are in no set from now on.
     set.key.fetch_add(SETS as u32, SeqCst);
-    set.list.iter().take(set.len.swap(0, SeqCst)).for_each(|entry| entry.store(0, SeqCst));
+    set.list.iter().take(set.len.swap(0, SeqCst)).for_each(|entry| entry.store(null_mut(), SeqCst));
     set.used.store(false, SeqCst);
 }
 
@@ -255,20 +257,19 @@ pub(crate) fn renew() {
 }
 
 /// A connection has memory from now on.
-pub(super) fn attached(connection: &Connection, index: u32) {
-    connection.link.watch.live().filter_map(Asked::set).for_each(|set| set.list(index));
+pub(super) fn attached(link: &'static Link) {
+    link.watch.live().filter_map(Asked::set).for_each(|set| set.list(link));
 }
 
-/// epoll_ctl(2) has succeeded. `index` is the table's number of the connection.
+/// epoll_ctl(2) has succeeded.
 pub(crate) fn controlled(
     set: Option<u32>,
     what: c_int,
     fd: c_int,
     event: Option<epoll_event>,
-    connection: &Connection,
-    index: u32,
+    link: &'static Link,
 ) {
-    let watch = &connection.link.watch;
+    let watch = &link.watch;
     let set = set.and_then(|set| SET.get(set as usize));
     let asked = set.and_then(|set| watch.find(set, fd));
     let odd = |event: &epoll_event| event.events as i32 & (EPOLLONESHOT | EPOLLEXCLUSIVE) != 0;
@@ -286,15 +287,15 @@ pub(crate) fn controlled(
                 }
                 None => watch.odd.store(true, SeqCst),
             }
-            if connection.link.is_attached() {
-                set.list(index);
+            if link.is_attached() {
+                set.list(link);
             }
         }
         _ => watch.odd.store(true, SeqCst),
     }
-    if let Some(ring) = connection.link.hold() {
+    if let Some(ring) = link.hold() {
         look_away(ring);
-        connection.link.release();
+        link.release();
     }
 }
 

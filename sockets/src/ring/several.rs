@@ -7,7 +7,6 @@ use shm_ring::Companion;
 
 use super::link::Link;
 use super::spin::{self, Seen};
-use crate::connection::Connection;
 use crate::kernel;
 use crate::tuning::{ATTACHED, FAIR_NS};
 
@@ -52,8 +51,7 @@ impl<'a> Several<'a> {
     }
 
     /// Adds a connection that is to be read, if it has shared memory and there is room.
-    pub(super) fn add(&mut self, place: usize, fd: c_int, connection: &'a Connection) {
-        let link = &connection.link;
+    pub(super) fn add(&mut self, place: usize, fd: c_int, link: &'a Link) {
         if let Some(room) = self.all.get_mut(self.len)
             && let Some(ring) = link.hold()
         {

@@ -54,7 +54,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("ofa-ibverbs", &["ofa", "ofa-symbols"]),
     ("ofa-rdmacm", &["ofa-symbols"]),
     ("ofa-view", &["ofa-symbols"]),
-    ("warpline-sockets", &["ofa-symbols"]),
+    ("warpline-sockets", &["kal-os", "ofa-symbols", "shm-ring"]),
     ("verbs-programs", ANY),
     (
         "warpline",

@@ -20,6 +20,7 @@ const UNSAFE: &[&str] = &[
     "shm-ring/src/memory.rs",
     "shm-ring/src/octets.rs",
     "shm-ring/src/copy.rs",
+    "shm-ring/src/companion.rs",
     "shm-ring/src/end.rs",
     "vp-soft/src/memory/place.rs",
     "vp-soft/src/memory/segments.rs",
@@ -54,6 +55,7 @@ const UNSAFE: &[&str] = &[
     "sockets/src/kernel.rs",
     "sockets/src/next.rs",
     "sockets/src/process.rs",
+    "sockets/src/ring/",
     "sockets/src/record.rs",
     // Calls of a ring, which takes raw pointers.
     "fuzz/bodies/src/ring_peer/ends.rs",
