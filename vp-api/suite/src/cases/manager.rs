@@ -34,6 +34,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("cm: a wait that has begun ends with an event", wait_ends)
         .keeps("RI-121")
         .only(NATIVE),
+    Case::new("cm: a request stays when another open of the device is closed", other_closes)
+        .keeps("RI-114 RI-122")
+        .only(NATIVE),
     Case::new("cm: two requests at a time, each by its id", two_requests)
         .keeps("RI-114 RI-116")
         .only(NATIVE),
@@ -195,6 +198,19 @@ fn wait_ends(rig: &Rig) -> Result<(), Fail> {
         Ok(waited) => same("an event", waited?, true),
         Err(_) => Err(format!("a request came, and a wait goes on after {:?}", rig.wait).into()),
     }
+}
+
+fn other_closes(rig: &Rig) -> Result<(), Fail> {
+    let (near, far, cm) = (rig.end()?, rig.end()?, rig.cm()?);
+    let other = rig.another()?;
+    let (listener, request, _) = cm.request(&near)?;
+    drop(other);
+    cm.0.accept(request, far.qp.id(), params(b"", (1, 1)))?;
+    one_each(&cm, "established", &(near, far), |event| match event {
+        NativeEvent::Established { qp, .. } => Some(*qp),
+        _ => None,
+    })?;
+    Ok(cm.0.unlisten(listener)?)
 }
 
 /// Two callers; the second is accepted before the first is rejected.
