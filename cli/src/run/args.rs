@@ -12,7 +12,7 @@ Examples:
   warpline run --print -- ib_write_bw -R       what it sets, for `eval`
   warpline run --trace verbs.log -- rping -c -a HOST -C 3
   warpline run --fault 'post_send@5=QueueFull' -- ./my_test
-  warpline run --sockets -- redis-server
+  warpline run --sockets --log tcp.log -- redis-server
 
 Exit status: the program's; 127 if it does not exist, 126 if it cannot be started.";
 
@@ -61,19 +61,20 @@ pub(crate) struct RunArgs {
     /// Print the variables that would be set, as lines for a shell, and start nothing
     #[arg(long)]
     pub(crate) print: bool,
-    /// Carry the TCP connections of the program and of all programs that it starts by shared memory
-    /// where the peer, on this host, is run so, too: by a preloaded library
-    #[arg(long)]
+    /// Follow the TCP connections of the program and of all programs that it starts, by a preloaded
+    /// library, and write a line about each to the file of --log
+    #[arg(long, requires = "log")]
     pub(crate) sockets: bool,
-    /// Write a line about each connection of --sockets to this file
+    /// The record of --sockets
     #[arg(long, value_name = "FILE", requires = "sockets")]
     pub(crate) log: Option<PathBuf>,
-    /// How long a wait of --sockets looks at the memory before it sleeps; 0: not at all [default: 50]
-    #[arg(long, value_name = "MICROSECONDS", requires = "sockets")]
+    /// Carry connections of --sockets by shared memory where the peer, on this host, is run so, too. For
+    /// trials: a program may hang (docs/sockets.md)
+    #[arg(long, requires = "sockets")]
+    pub(crate) shared_memory: bool,
+    /// How long a wait looks at the shared memory before it sleeps; 0: not at all [default: 50]
+    #[arg(long, value_name = "MICROSECONDS", requires = "shared_memory")]
     pub(crate) spin: Option<u32>,
-    /// Leave the connections of --sockets to TCP: only write the lines of --log
-    #[arg(long, requires = "log")]
-    pub(crate) tcp_only: bool,
     /// Do not start a program that will not load the libraries: exit status 2
     #[arg(long)]
     pub(crate) require: bool,

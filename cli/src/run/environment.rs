@@ -90,7 +90,7 @@ fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<(Variables, Vec<Cl
 
 /// What the library of sockets is told.
 fn of_sockets(args: &RunArgs) -> CliResult<Variables> {
-    let carrier = if args.tcp_only { "tcp" } else { "ring" };
+    let carrier = if args.shared_memory { "ring" } else { "tcp" };
     let mut all = vec![("WARPLINE_SOCKETS", carrier.into())];
     all.extend(args.spin.map(|micros| ("WARPLINE_SOCKETS_SPIN", micros.to_string().into())));
     if let Some(file) = &args.log {

@@ -442,7 +442,7 @@ fn mpi_over_ucx_runs_on_roce() {
 /// A program that connects, sends and receives.
 #[test]
 fn connections_are_recorded() {
-    let (status, error) = printed(&["--sockets", "--tcp-only"], &["true"]);
+    let (status, error) = printed(&["--sockets"], &["true"]);
     assert!(status == Some(2) && error.contains("--log"), "{error}");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let local = listener.local_addr().unwrap();
@@ -471,8 +471,12 @@ fn connections_are_recorded() {
 /// Two processes of a program, each with an end.
 #[test]
 fn connections_are_carried_by_shared_memory() {
+    let test = "warpline run --shared-memory";
+    if std::env::var_os("WARPLINE_TEST_RINGS").is_none() {
+        return skip(test, warpline_skip::RINGS);
+    }
     if libraries::find("python3").is_none() {
-        return skip("warpline run --sockets", warpline_skip::missing("python3"));
+        return skip(test, warpline_skip::missing("python3"));
     }
     let script = "
 import os, socket
@@ -487,9 +491,11 @@ for i in range(200):
     while len(r) < 300: r += c.recv(300 - len(r))
     assert r == m
 c.close(); os.wait()";
-    for (option, carried) in
-        [(&[][..], "ring"), (&["--spin", "0"], "ring"), (&["--tcp-only"], "tcp")]
-    {
+    for (option, carried) in [
+        (&["--shared-memory"][..], "ring"),
+        (&["--shared-memory", "--spin", "0"], "ring"),
+        (&[], "tcp"),
+    ] {
         let record = TempFile::new("record", b"");
         let options = [&["--sockets", "--log", record.path()], option].concat();
         let (status, error) = printed(&options, &["python3", "-c", script]);

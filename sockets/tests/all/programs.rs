@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use warpline_patience::{until, within};
 use warpline_skip::skip;
 
-use crate::support::{LOG, TempFile, field, library};
+use crate::support::{LOG, TempFile, carrier, field, library};
 
 /// A server and its client, as a shell starts them; `PORT` is the server's.
 struct Pair {
@@ -159,7 +159,7 @@ impl Place {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(record) = record {
             command.env(LOG, &record.0).env("LD_PRELOAD", library());
-            command.env("WARPLINE_SOCKETS", "ring");
+            command.env("WARPLINE_SOCKETS", carrier());
         }
         command
     }

@@ -55,13 +55,27 @@ pub(crate) fn inside(test: &str, log: &TempFile) -> Command {
     command.args(["--exact", test, "--nocapture", "--test-threads", "1"]);
     command.env(INSIDE, "1").env(LOG, &log.0).env("LD_PRELOAD", library());
     // From the first octets on: tests move few.
-    command.env(CARRIER, "ring").env("WARPLINE_SOCKETS_AFTER", "1");
+    command.env(CARRIER, carrier()).env("WARPLINE_SOCKETS_AFTER", "1");
     command
+}
+
+/// What carries octets by default in these tests. Shared memory is for trials only: with it tests may hang, so it is asked for.
+pub(crate) fn carrier() -> &'static str {
+    if std::env::var_os("WARPLINE_TEST_RINGS").is_some() { "ring" } else { "tcp" }
+}
+
+/// Whether a test of shared memory is to be left out, which it then says.
+pub(crate) fn without_rings(test: &str) -> bool {
+    let without = carrier() == "tcp";
+    if without {
+        warpline_skip::skip(test, warpline_skip::RINGS);
+    }
+    without
 }
 
 /// Runs a test in a process with the library, which must pass; returns the record.
 pub(crate) fn run_inside(test: &str) -> String {
-    run_inside_with(test, "ring")
+    run_inside_with(test, carrier())
 }
 
 /// The same, with this carrier of octets: `tcp`, or `ring`.

@@ -35,6 +35,12 @@ pub const NO_NAMESPACES: Reason = Reason {
     remedy: Cow::Borrowed("run as root, or where user namespaces are allowed"),
 };
 
+/// Shared memory under `warpline run --sockets` is for trials.
+pub const RINGS: Reason = Reason {
+    what: Cow::Borrowed("--shared-memory is for trials"),
+    remedy: Cow::Borrowed("set WARPLINE_TEST_RINGS=1"),
+};
+
 /// A Debian package is not installed.
 pub fn missing(package: &str) -> Reason {
     let remedy = setup(package).unwrap_or_else(|| format!("apt-get install {package}"));

@@ -303,8 +303,8 @@ pub(super) const RUNS: &[Run] = &[
     run(concat!(engine!(), "nixl initiator 127.0.0.1 127.0.0.1"), "", &[], ENGINES),
     // Programs with sockets.
     run(
-        "warpline run --sockets -- redis-server",
-        "warpline run --sockets -- redis-server --version",
+        "warpline run --sockets --log tcp.log -- redis-server",
+        "warpline run --sockets --log tcp.log -- redis-server --version",
         &["Redis server"],
         How::With("redis-server", "redis-server"),
     ),
