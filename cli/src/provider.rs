@@ -59,8 +59,7 @@ fn check(args: &CheckArgs, out: &mut dyn Write) -> CliResult<()> {
     let mut report = Report::new(&library);
     show(out, *json, &report.head())?;
     let silence = wait.saturating_mul(HANG).max(LEAST) + programs.random;
-    let whole = *limit + programs.random;
-    play(&library, words, silence, Some(whole), &mut report, &mut |text| show(out, *json, text))?;
+    play(&library, words, silence, Some(*limit), &mut report, &mut |text| show(out, *json, text))?;
     show(out, *json, &report.foot())?;
     if *json {
         out.write_all(report.json().as_bytes())?;

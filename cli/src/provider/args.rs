@@ -52,7 +52,7 @@ pub(crate) struct CheckArgs {
 /// The random programs of the suite.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct ProgramArgs {
-    /// Seconds in which new random programs are begun
+    /// Seconds in which new random programs are begun, within --limit
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = parse_bound)]
     pub(crate) random: Duration,
     /// Of the random programs play only that of this seed, which a failure names
