@@ -121,8 +121,9 @@ fn keep_output() -> std::io::Result<File> {
     Ok(out.into())
 }
 
+/// Writes a line by one call: the threads of several roles write to one file.
 fn say(what: &str) {
-    writeln!(OUT.get().unwrap(), "\n{what}").unwrap();
+    OUT.get().unwrap().write_all(format!("\n{what}\n").as_bytes()).unwrap();
 }
 
 /// Keeps all objects: the connection ended, as some tests intend, and they check the record of its end.
