@@ -1,5 +1,6 @@
 //! Runs an unmodified verbs program, or both of its sides, by `warpline run`; returns the result.
 
+use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,6 +13,9 @@ use crate::{Libraries, libraries, wheels};
 
 /// Time-out of a program, longer than any run on a busy machine.
 const BOUND: Duration = Duration::from_secs(600);
+
+/// Stands for the host's own address in a line.
+const OWN: &str = "{own}";
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,13 +30,15 @@ pub enum Seen {
 
 /// Runs it once.
 pub fn once(libraries: &Libraries, program: &Program) -> Seen {
-    let lines = program.server.iter().chain([&program.client]);
-    let names = lines.map(|line| line.split(' ').next().unwrap_or_default());
+    let names = lines(program).map(|line| line.split(' ').next().unwrap_or_default());
     let names = names.filter(|name| !name.starts_with('{'));
     let compiler = program.source.iter().map(|(compiler, _)| compiler.as_str());
     let no_header = program.header.iter().any(|header| !Path::new(header).exists());
     if no_header || names.chain(compiler).any(|name| libraries::find(name).is_none()) {
         return Seen::Missing(warpline_skip::missing(&program.package));
+    }
+    if lines(program).any(|line| line.contains(OWN)) && own_address().is_none() {
+        return Seen::Missing("no route from an address other than loopback".into());
     }
     let wheel = match program.wheel.as_deref().map(wheels::install).transpose() {
         Ok(wheel) => wheel,
@@ -46,6 +52,18 @@ pub fn once(libraries: &Libraries, program: &Program) -> Seen {
         Ok(()) => Seen::Works,
         Err(why) => Seen::Fails(why),
     }
+}
+
+fn lines(program: &Program) -> impl Iterator<Item = &String> {
+    program.server.iter().chain([&program.client])
+}
+
+/// The address of this host from which packets leave it; it is not loopback.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Only chooses the source: a UDP socket sends nothing by this. 192.0.2.1 is nobody's (RFC 5737).
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
 }
 
 /// Compiles a program of `tests/verbs/c`; it is beside the running one.
@@ -130,7 +148,10 @@ pub fn command(libraries: &Libraries, line: &str, port: u16, made: Option<&Path>
 fn words(line: &str, port: u16, made: Option<&Path>) -> (String, Vec<String>) {
     let made = made.map_or_else(String::new, |path| path.display().to_string());
     let root = libraries::root().display().to_string();
-    let line = line.replace("{port}", &port.to_string());
+    let mut line = line.replace("{port}", &port.to_string());
+    if let Some(own) = line.contains(OWN).then(own_address).flatten() {
+        line = line.replace(OWN, &own.to_string());
+    }
     let insert = |word: &str| {
         word.replace("{program}", &made).replace("{wheel}", &made).replace("{root}", &root)
     };

@@ -82,8 +82,13 @@ fn head(program: &Program) -> String {
     let Program { row, name, package, client, .. } = program;
     let needs = program.needs.iter().map(|option| format!("warpline run {option} -- "));
     let client = needs.collect::<String>() + client;
-    let inserted =
-        [("{port}", "N"), ("{program}", "PROGRAM"), ("{wheel}/bin/", ""), ("{root}/", "")];
+    let inserted = [
+        ("{port}", "N"),
+        ("{own}", "ADDRESS"),
+        ("{program}", "PROGRAM"),
+        ("{wheel}/bin/", ""),
+        ("{root}/", ""),
+    ];
     let client = inserted.iter().fold(client, |client, (from, to)| client.replace(from, to));
     format!("| {row} | {name} | {package} | `{client}` | ")
 }
