@@ -131,6 +131,13 @@ fn patient(command: &mut Command) {
     command.env("WARPLINE_CONFIG", libraries::root().join("tests/verbs/roce.toml"));
 }
 
+/// Whether a client says that nobody listens yet: the events `RDMA_CM_EVENT_REJECTED` for invalid service id (8) and, if no
+/// process has RoCE's port, `RDMA_CM_EVENT_UNREACHABLE`, by name or, in perftest, by number.
+pub fn is_early(printed: &str) -> bool {
+    let texts = ["REJECTED, error 8", "CM event bl blka 8", "UNREACHABLE", "CM event bl blka 7"];
+    texts.iter().any(|text| printed.contains(text))
+}
+
 /// Whether the sides of a program exchange their addresses by TCP, not by rdma_cm, which on RoCE opens no TCP port.
 pub fn is_by_tcp(line: &str) -> bool {
     line.starts_with("ib") && !line.contains(" -R ")

@@ -128,7 +128,7 @@ fn one(libraries: &Libraries, pair: &Pair, chance: u64) -> Result<(), String> {
             // Some programs end by themselves.
             Some(status) if status.success() && point > 0 => point /= 2,
             // A service is found once it listens, which the server does not tell.
-            Some(_) if client.printed().contains("RDMA_CM_EVENT_UNREACHABLE") => bound.check(),
+            Some(_) if run::is_early(&client.printed()) => bound.check(),
             Some(_) => return Err(format!("the client ended by itself: {}", client.printed())),
         }
     };

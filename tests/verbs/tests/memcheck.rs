@@ -184,9 +184,8 @@ fn pair_once(libraries: &Libraries, server: &str, client: &str, on_roce: bool) -
     });
     let mut clients = (0..TRIES).map(|_| end(&mut start(client)));
     // A request before the server listens is refused, by the client's own process.
-    let mut is_early = |printed: &str| {
-        is_unseen && EARLY.iter().any(|text| printed.contains(text)) && server.ended().is_none()
-    };
+    let mut is_early =
+        |printed: &str| is_unseen && run::is_early(printed) && server.ended().is_none();
     let client = clients.find(|(_, printed)| !is_early(printed)).expect("a server that listens");
     [client, end(&mut server)]
 }
@@ -195,9 +194,6 @@ type End = (Option<ExitStatus>, String);
 
 /// Starts of a client, at most, until its server listens, and of a pair until it ends without [`UNJOINED`].
 const TRIES: usize = 10;
-
-/// What programs print for `RDMA_CM_EVENT_UNREACHABLE`: its name, or its number.
-const EARLY: [&str; 2] = ["UNREACHABLE", "Unexpected CM event bl blka 7"];
 
 /// Printed last by rping of rdma-core 44, whose thread of events may still run, and read freed memory, after `main` destroyed its
 /// channel: `main` does not join it. Later versions do. `valgrind.supp` has the read.
