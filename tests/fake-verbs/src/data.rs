@@ -58,12 +58,15 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
     if !may_be_bound(&world, (*bind).bind_info) {
         return libc::EPERM;
     }
-    let rkey = (*mw).rkey & !0xff | ((*mw).rkey + 1) & 0xff;
-    set_window(&mut world, mw, rkey, (*bind).bind_info, 0);
     let number = (*qp).qp_num;
-    let (wr_id, signaled) = ((*bind).wr_id, (*bind).send_flags & IBV_SEND_SIGNALED != 0);
-    if signaled {
-        let wc = ibv_wc { wr_id, qp_num: number, ..ibv_wc::default() };
+    let broken = world.qps.get(&number).is_none_or(|state| state.broken);
+    if !broken {
+        let rkey = (*mw).rkey & !0xff | ((*mw).rkey + 1) & 0xff;
+        set_window(&mut world, mw, rkey, (*bind).bind_info, 0);
+    }
+    if broken || (*bind).send_flags & IBV_SEND_SIGNALED != 0 {
+        let status = if broken { IBV_WC_WR_FLUSH_ERR } else { IBV_WC_SUCCESS };
+        let wc = ibv_wc { wr_id: (*bind).wr_id, status, qp_num: number, ..ibv_wc::default() };
         world.complete((*qp).send_cq, wc, false);
     }
     0
@@ -152,7 +155,9 @@ unsafe extern "C" fn post_recv(
     if let Some(errno) = world.fault("ibv_post_recv") {
         return errno;
     }
-    let Some(state) = world.qps.get_mut(&(*qp).qp_num) else { return libc::EINVAL };
+    let number = (*qp).qp_num;
+    let Some(state) = world.qps.get_mut(&number) else { return libc::EINVAL };
+    let flushes = state.broken;
     let mut next = wr;
     while !next.is_null() {
         state.recvs.push_back(Recv {
@@ -160,6 +165,10 @@ unsafe extern "C" fn post_recv(
             sges: elements((*next).sg_list, (*next).num_sge),
         });
         next = (*next).next;
+    }
+    // As those that were posted before the end.
+    if flushes && !world.siw {
+        world.flush(number);
     }
     0
 }

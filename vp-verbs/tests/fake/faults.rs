@@ -421,6 +421,27 @@ fn a_window_whose_bind_fails_or_is_flushed_is_unchanged() {
     }
 }
 
+/// InfiniBand volume 1, 10.3.1: in Error, what is posted completes as flushed.
+#[test]
+fn what_is_posted_while_the_device_ends_is_flushed_by_it() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    let mut memory = Bindable::new(&pair);
+    memory.window = pair.rnic.alloc_mw(pair.pd, MwKind::Wide).unwrap();
+    fake.status(sys::IBV_WC_REM_ACCESS_ERR);
+    pair.send().unwrap();
+    // The device is in Error, and no thread has polled yet. Nothing else flushes.
+    let _fail =
+        ["ibv_modify_qp", "rdma_disconnect"].map(|call| Failing::new(&fake, call, libc::EIO));
+    pair.near.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).unwrap();
+    memory.post(&[2]).unwrap();
+    pair.send().unwrap();
+    let ended = [(); 4].map(|()| pair.completion()).map(|wc| (wc.wr_id, wc.status));
+    let flushed = [1, 2, 9].map(|wr_id| (wr_id, WcStatus::Flushed));
+    assert_eq!(ended.to_vec(), [&[(9, WcStatus::RemoteTermination)][..], &flushed].concat());
+    assert_eq!(memory.bound(), None);
+}
+
 #[test]
 fn a_window_whose_bind_is_not_posted_is_unchanged() {
     let fake = Fake::new();
