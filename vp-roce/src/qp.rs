@@ -286,6 +286,12 @@ impl RoceQp {
         lock(&self.state).carried
     }
 
+    /// For the connection manager: whether the connection that it has now is to end.
+    pub(crate) fn abandons(&self) -> bool {
+        let state = lock(&self.state);
+        state.phase == QpState::Error || state.carried.is_some()
+    }
+
     /// For the connection manager: why the peer rejected it, if it did.
     pub(crate) fn set_refusal(&self, reason: Option<u16>) {
         lock(&self.state).refusal = reason;

@@ -134,10 +134,11 @@ impl ConnectionTable {
         self.lock().exchanges.values().filter_map(|one| one.machine.deadline()).min()
     }
 
-    /// A QP ended its connection: disconnects the peer. Called without the QP's lock.
+    /// A QP ended its connection: disconnects the peer. Called without the QP's lock, and perhaps late, when another
+    /// thread has reset the QP and connects it again.
     pub(crate) fn abandon(&self, engine: &Engine, qp: &RoceQp) {
         let mut inner = self.lock();
-        if let Some(one) = inner.of(qp) {
+        if let Some(one) = inner.of(qp).filter(|_| qp.abandons()) {
             one.end(engine);
         }
         drop(inner);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
 mod alone;
+mod anew;
 mod bits;
 mod congestion;
 mod datagrams;
