@@ -280,6 +280,10 @@ impl Manager for Cm {
     fn abandon(&self, qp: QpId) {
         let mut table = lock(&self.table);
         let Some(connection) = table.of(qp) else { return };
+        // Another thread has reset the queue pair meanwhile, and connects it again.
+        if connection.qp.as_ref().is_some_and(|qp| qp.state() != QpState::Error) {
+            return;
+        }
         match connection.stage {
             Stage::Up => {
                 connection.stage = Stage::Leaving;

@@ -304,8 +304,12 @@ impl VerbsQp {
         // The closure never fails.
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, error);
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
-        let failed = self.apply(&mut attr, IBV_QP_STATE);
-        self.over.store(failed.is_ok(), Ordering::Release);
+        let failed = self.with(|raw| {
+            let failed = self.change(raw, &mut attr, IBV_QP_STATE);
+            // Before another thread can reset it.
+            self.over.store(failed.is_ok(), Ordering::Release);
+            failed
+        });
         self.mark_end();
         self.flush_late();
         failed

@@ -120,29 +120,34 @@ impl VerbsQp {
     /// For a device that does not complete requests posted in Error ([`crate::device::Context`]). By the time it is
     /// in Error, everything that it completes is in its CQs. So the requests that are left in the queues end here.
     pub(super) fn end_without_device(&self) {
-        if !self.over.load(Ordering::Acquire) {
+        let is_over = || self.over.load(Ordering::Acquire);
+        if !is_over() {
             return;
         }
-        for is_recv in [false, true] {
-            let cq = if is_recv { &self.parts.recv_cq } else { &self.parts.send_cq };
-            // If polling the CQ fails, the next poll reports it.
-            let _ = cq.harvest();
-            let info = *lock(&self.info);
-            let before = if is_recv { info.recvs_lost } else { info.sends_lost };
-            let mut completed = VecDeque::new();
-            self.queue(is_recv).ring().end_all(before > 0, |posted, untaken| {
-                let completion = flushed(self.id, posted.wr_id, posted.opcode);
-                completed.push_back(Completed { completion, source: None, untaken });
-            });
-            if completed.is_empty() {
-                continue;
-            }
-            let mut info = lock(&self.info);
-            *(if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost }) +=
-                completed.len() as u32;
-            drop(info);
+        self.harvest();
+        // Another thread may have reset the queue pair; while this is held, none does.
+        let hardware = self.hardware.read();
+        if !is_over() {
+            return;
+        }
+        let ended = [false, true].map(|is_recv| self.end_queue(is_recv));
+        drop(hardware);
+        let cqs = [&self.parts.send_cq, &self.parts.recv_cq];
+        for (cq, completed) in cqs.into_iter().zip(ended).filter(|(_, all)| !all.is_empty()) {
             cq.inject(completed);
         }
+    }
+
+    fn end_queue(&self, is_recv: bool) -> VecDeque<Completed> {
+        let mut info = lock(&self.info);
+        let lost = if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost };
+        let mut completed = VecDeque::new();
+        self.queue(is_recv).ring().end_all(*lost > 0, |posted, untaken| {
+            let completion = flushed(self.id, posted.wr_id, posted.opcode);
+            completed.push_back(Completed { completion, source: None, untaken });
+        });
+        *lost += completed.len() as u32;
+        completed
     }
 
     pub(super) fn flush_late(&self) {

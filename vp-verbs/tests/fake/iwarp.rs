@@ -1,10 +1,11 @@
 //! The acceptor of an iWARP connection over the stand-in for rdma-core: it gets the event of its connection
 //! when the initiator's first message came or had time to, and loses nothing meanwhile.
 
-use std::net::Ipv6Addr;
-use std::sync::Arc;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ibv_sys::IBV_WC_REM_ACCESS_ERR;
 use kal_shim::{HostServices, Region};
 use vp_api::*;
 
@@ -12,7 +13,7 @@ use crate::common::{self, Fake};
 
 /// Two QPs, each with a CQ, of which the first calls the second.
 struct Pair {
-    _rnic: Arc<dyn Rnic>,
+    rnic: Arc<dyn Rnic>,
     cm: Arc<dyn NativeCm>,
     cqs: [Arc<dyn Cq>; 2],
     near: Arc<dyn Qp>,
@@ -28,7 +29,7 @@ impl Pair {
         let [near, far] = [0, 1]
             .map(|n: usize| rnic.create_qp(&QpInit::new(pd, cqs[n].id(), cqs[n].id())).unwrap());
         far.post_recv(&[RecvWr { wr_id: 5, sgl: &[] }]).unwrap();
-        Self { cm: rnic.native_cm().unwrap(), _rnic: rnic, cqs, near, far }
+        Self { cm: rnic.native_cm().unwrap(), rnic, cqs, near, far }
     }
 
     fn next(&self) -> NativeEvent {
@@ -180,7 +181,6 @@ fn requests_posted_while_such_a_device_ends_are_flushed() {
     let Some(pair) = pair(&fake, "posts while siw ends") else { return };
     pair.connect();
     pair.established(&pair.far);
-    const IBV_WC_REM_ACCESS_ERR: u32 = 10;
     fake.status(IBV_WC_REM_ACCESS_ERR);
     pair.send(&pair.near, 1);
     // The device has ended the connection, and no thread has polled yet.
@@ -192,6 +192,64 @@ fn requests_posted_while_such_a_device_ends_are_flushed() {
         pair.completions(0, 4),
         [&[(1, WcStatus::RemoteTermination)][..], &flushed].concat()
     );
+}
+
+/// What is reset and connected again in the next notification.
+struct Next {
+    qp: Arc<dyn Qp>,
+    cm: Arc<dyn NativeCm>,
+    to: SocketAddr,
+}
+
+#[derive(Default)]
+struct Again(Mutex<Option<Next>>);
+
+impl CqHandler for Again {
+    fn on_completion(&self, _: CqId) {
+        let Some(Next { qp, cm, to }) = self.0.lock().unwrap().take() else { return };
+        qp.modify(QpChange::Idle).unwrap();
+        qp.post_recv(&[RecvWr { wr_id: 3, sgl: &[] }]).unwrap();
+        cm.connect(qp.id(), to, NativeParams { private_data: vec![], ird: 1, ord: 1 }).unwrap();
+    }
+}
+
+/// The handler of flushed requests runs in the call that ends the connection.
+#[test]
+fn a_queue_pair_that_is_reset_while_its_connection_is_ended_is_left_alone() {
+    let fake = Fake::new();
+    fake.play_siw();
+    let Some(mut pair) = pair(&fake, "a reset while siw ends") else { return };
+    let (again, pd) = (Arc::new(Again::default()), pair.rnic.alloc_pd().unwrap());
+    let init = CqInit { depth: 8, handler: Some(again.clone()) };
+    pair.cqs[0] = pair.rnic.create_cq(&init).unwrap();
+    let cq = pair.cqs[0].id();
+    pair.near = pair.rnic.create_qp(&QpInit::new(pd, cq, cq)).unwrap();
+    pair.connect();
+    pair.established(&pair.far);
+    let (_, to) = pair.cm.listen((Ipv6Addr::LOCALHOST, 0).into(), 1).unwrap();
+    *again.0.lock().unwrap() = Some(Next { qp: pair.near.clone(), cm: pair.cm.clone(), to });
+    fake.status(IBV_WC_REM_ACCESS_ERR);
+    pair.send(&pair.near, 1);
+    // The device keeps this one, so that the provider flushes it.
+    pair.send(&pair.near, 2);
+    pair.cqs[0].arm(false).unwrap();
+    pair.near.modify(QpChange::Error).unwrap();
+    let mut up = 0;
+    while up < 2 {
+        match pair.next() {
+            NativeEvent::Disconnected { .. } => {}
+            NativeEvent::Request { request, params, .. } => {
+                pair.far.modify(QpChange::Idle).unwrap();
+                pair.cm.accept(request, pair.far.id(), params).unwrap();
+            }
+            NativeEvent::Established { .. } => up += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    pair.send(&pair.far, 9);
+    let statuses = [WcStatus::RemoteTermination, WcStatus::Flushed, WcStatus::Success];
+    let ended: Vec<_> = (1..).zip(statuses).collect();
+    assert_eq!(pair.completions(0, 3), ended);
 }
 
 /// What is ended without the device has no more room in a CQ than what the device completes.
