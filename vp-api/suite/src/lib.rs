@@ -254,7 +254,7 @@ impl<'a> Suite<'a> {
         Self { manner: Manner { local: true, ..self.manner }, ..self }
     }
 
-    /// Plays new random programs for this time, instead of 2 s; none at all if it is zero.
+    /// Plays new random programs for this time, instead of 2 s.
     pub fn random(self, time: Duration) -> Self {
         let programs = Programs { time, ..self.manner.programs };
         Self { manner: Manner { programs, ..self.manner }, ..self }

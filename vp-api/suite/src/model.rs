@@ -47,9 +47,6 @@ pub(crate) fn play(rig: &Rig) -> Result<(), Fail> {
     if let Some(seed) = programs.seed {
         return one(rig, seed, &Mutex::new(()));
     }
-    if programs.time.is_zero() {
-        return Ok(());
-    }
     let (begin, next, failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
     let base = new_seed();
     let (connects, result) = (Mutex::new(()), Mutex::new(Ok(())));

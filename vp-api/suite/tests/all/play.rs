@@ -1,7 +1,6 @@
 //! Playing the suite: failures fail the test. Cases of what the provider does not offer are only counted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use vp_api::Provider;
 use warpline_provider::{Reporter, Suite, Summary, Verdict};
@@ -20,17 +19,9 @@ impl Reporter for Verdicts {
     }
 }
 
-/// Where random programs find what is not mended yet. Over the stand-in for rdma-core an end that was ended sometimes gets no
-/// completion of its flushed requests (seed 2955843716450894955). On a busy machine a connection of RoCE sometimes ends before
-/// it was established, when queue pairs connect again at once.
-const FOUND_BY_PROGRAMS: [&str; 3] = ["vp_verbs", "fakeib0", "vp_roce"];
-
 /// Every case passes, or is of what the provider does not offer; `form` says what is played.
 pub(crate) fn suite(form: &str, provider: &Arc<dyn Provider>, device: Option<&str>) -> Summary {
-    let finds = FOUND_BY_PROGRAMS.iter().any(|provider| form.starts_with(provider));
-    let suite = Suite::on(device);
-    let suite = if finds { suite.random(Duration::ZERO) } else { suite };
-    played(form, &suite, provider)
+    played(form, &Suite::on(device), provider)
 }
 
 /// The same through shared memory.
