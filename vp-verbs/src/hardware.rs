@@ -17,7 +17,7 @@ use ibv_sys::*;
 
 /// Marks the number of a receive.
 pub(crate) const RECV: u64 = 1 << 63;
-/// Marks the number of a request that the provider posts for itself, see [`Hardware::post_mark`].
+/// Marks the number of a request that the provider posts for itself, see [`Hardware::post_own`].
 pub(crate) const MARK: u64 = 1 << 61;
 
 /// The device's queue pair in the present life.
@@ -100,12 +100,22 @@ impl Hardware {
         mut wr: ibv_send_wr,
         posted: P,
     ) {
-        let (number, signalled) = ring.next(true);
-        (wr.wr_id, wr.send_flags) = (MARK | self.wr_id(number), IBV_SEND_SIGNALED);
+        wr.send_flags = IBV_SEND_SIGNALED;
+        self.post_own(context, ring, wr, posted);
+    }
+
+    /// Posts a request of the provider; the consumer gets no completion of it.
+    pub(crate) fn post_own<P>(
+        &self,
+        context: &Context,
+        ring: &mut Ring<P>,
+        mut wr: ibv_send_wr,
+        posted: P,
+    ) {
+        wr.wr_id = MARK | self.wr_id(ring.next(true).0);
         let mut batch = Batch::new();
         batch.add(wr, std::iter::empty());
-        ring.next_is_ours();
-        ring.push(posted, signalled);
+        ring.push_ours(posted, wr.send_flags & IBV_SEND_SIGNALED != 0);
         // Refused: the device accepts no more requests, which it reports elsewhere.
         let _ = self.submit(context, &mut batch, ring);
     }

@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use vp_api::{
-    AsyncEvent, Data, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, QpState, RecvWr, Remote,
-    SendFlags, SendOp, SendWr, Stag, VpError, VpResult, VpStatus, WcOpcode,
+    AsyncEvent, Data, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, QpState, RecvWr, SendWr,
+    VpError, VpResult, VpStatus, WcOpcode,
 };
 
 use crate::cq::VerbsCq;
@@ -156,7 +156,7 @@ impl VerbsQp {
             recv_cq: raw(&parts.recv_cq)?,
             srq,
             cap: ibv_qp_cap {
-                // See `greet`.
+                // See `send_ready`.
                 max_send_wr: init.send_depth + u32::from(parts.context.iwarp),
                 max_recv_wr: if srq.is_null() { init.recv_depth } else { 0 },
                 max_send_sge: init.max_send_sge,
@@ -241,18 +241,6 @@ impl VerbsQp {
     pub(crate) fn connected(&self, change: impl FnOnce(&mut QpInfo)) -> bool {
         change(&mut lock(&self.info));
         self.leaves(self.life(), QpState::Idle, QpState::Rts)
-    }
-
-    /// Sends the first message for an acceptor that may not send before it has received something
-    /// (RFC 5044 section 7.1.2), like RFC 6581's ready-to-receive: a zero-length RDMA Write, which needs no STag.
-    /// If the connection ends before the Write is done, its completion takes an entry of the device's CQ besides
-    /// those of the posted requests. So the CQ must be one entry deeper than its queues if these are full by then.
-    pub(crate) fn send_ready(&self) {
-        let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
-        let wr = SendWr { wr_id: 0, op, data: Data::Sgl(&[]), flags: SendFlags::empty() };
-        self.send.ring().next_is_ours();
-        // A broken connection is reported separately.
-        let _ = self.post_sends(&[wr]);
     }
 
     /// Whether a message of the peer has arrived. Checks the completions that are not polled yet, too.

@@ -87,8 +87,6 @@ pub(crate) struct Ring<P = Posted> {
     depth: usize,
     /// Entries that the provider posted for itself; they occupy no slots.
     ours: usize,
-    /// The next entry is the provider's own.
-    next_is_ours: bool,
     /// Slots of requests that ended without a completion.
     silent: u32,
     waiting: Waiting,
@@ -100,8 +98,7 @@ impl<P> Ring<P> {
         let depth = depth as usize;
         let posted = room::list("requests of a queue", depth + 2)?.into();
         let waiting = Waiting::default();
-        let (ours, next_is_ours) = (0, false);
-        Ok(Self { first: 0, posted, depth, ours, next_is_ours, silent: 0, waiting })
+        Ok(Self { first: 0, posted, depth, ours: 0, silent: 0, waiting })
     }
 
     /// Requests that the device has not reported as ended.
@@ -112,12 +109,7 @@ impl<P> Ring<P> {
     /// The number of free slots.
     pub(crate) fn room(&self) -> usize {
         let occupied = self.posted.len() + self.silent as usize + self.waiting.slots();
-        (self.depth + self.ours + usize::from(self.next_is_ours)).saturating_sub(occupied)
-    }
-
-    /// The next entry is the provider's own and occupies no slot.
-    pub(crate) fn next_is_ours(&mut self) {
-        self.next_is_ours = true;
+        (self.depth + self.ours).saturating_sub(occupied)
     }
 
     /// The number of the next entry, and whether the device must report its completion: if the consumer wants it,
@@ -134,9 +126,13 @@ impl<P> Ring<P> {
 
     /// Adds an entry that the device accepted; `completed` is the result of [`Ring::next`].
     pub(crate) fn push(&mut self, posted: P, completed: bool) {
-        let ours = std::mem::take(&mut self.next_is_ours);
-        self.ours += usize::from(ours);
-        self.posted.push_back(Entry { posted, completed, ours });
+        self.posted.push_back(Entry { posted, completed, ours: false });
+    }
+
+    /// Adds an entry of the provider's own, which occupies no slot.
+    pub(crate) fn push_ours(&mut self, posted: P, completed: bool) {
+        self.ours += 1;
+        self.posted.push_back(Entry { posted, completed, ours: true });
     }
 
     /// Whether the newest entry ends without a completion if it succeeds.
@@ -280,8 +276,7 @@ mod tests {
     fn requests_that_a_device_does_not_report_end_in_order() {
         for (flushed, wanted) in [(false, vec![1, 2]), (true, vec![0, 1, 2])] {
             let mut ring = Ring::new(4).unwrap();
-            ring.next_is_ours();
-            ring.push(send(9, false), false);
+            ring.push_ours(send(9, false), false);
             for (wr_id, signaled) in [(0, false), (1, true), (2, false)] {
                 ring.push(send(wr_id, signaled), signaled);
             }
@@ -310,22 +305,20 @@ mod tests {
     #[test]
     fn requests_that_are_not_the_consumers_take_no_slot() {
         let mut ring = Ring::new(2).unwrap();
-        ring.next_is_ours();
-        for wr_id in 0..3 {
-            assert_eq!(ring.room(), [3, 2, 1][wr_id as usize]);
-            ring.push(send(wr_id, wr_id > 0), wr_id > 0);
+        ring.push_ours(send(0, false), false);
+        for wr_id in 1..3 {
+            assert_eq!(ring.room(), 3 - wr_id as usize);
+            ring.push(send(wr_id, true), true);
         }
         assert_eq!(ring.end(1), Some((send(1, true), 1)));
         drop(ring.complete(1, Taken::Now));
         assert_eq!(ring.room(), 1);
-        ring.next_is_ours();
-        ring.push(send(3, false), true);
+        ring.push_ours(send(3, false), true);
         assert_eq!(ring.room(), 1);
         assert_eq!(ring.end(3), Some((send(3, false), 1)));
         ring.add_silent(1);
         assert_eq!(ring.room(), 1);
-        ring.next_is_ours();
-        ring.push(send(4, false), true);
+        ring.push_ours(send(4, false), true);
         ring.unpush();
         assert_eq!(ring.room(), 1);
     }

@@ -39,6 +39,9 @@ impl VerbsQp {
                 self.end(wc, is_recv, status, taken)?
             }
         };
+        if status != WcStatus::Success {
+            self.broke(life, map::ending(wc.status));
+        }
         if wc.wr_id & (RECV | SHARED | MARK) == MARK {
             behind.extend(self.send.ready());
             return None;
@@ -47,7 +50,6 @@ impl VerbsQp {
             self.received.store(true, Ordering::Release);
         }
         if status != WcStatus::Success {
-            self.broke(life, map::ending(wc.status));
             let mut info = lock(&self.info);
             let present = u32::from(self.life() == life);
             *(if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost }) += present;

@@ -39,6 +39,19 @@ impl VerbsQp {
         wire::check(data, self.init.max_send_sge, self.init.max_inline)
     }
 
+    /// Sends the first message for an acceptor that may not send before it has received something
+    /// (RFC 5044 section 7.1.2), like RFC 6581's ready-to-receive: a zero-length RDMA Write, which needs no STag.
+    /// If the connection ends before the Write is done, its completion takes an entry of the device's CQ besides
+    /// those of the posted requests. So the CQ must be one entry deeper than its queues if these are full by then.
+    pub(crate) fn send_ready(&self) {
+        let hardware = self.hardware.read();
+        let Some(live) = hardware.as_ref() else { return };
+        let to = wr_union { rdma: wr_rdma { remote_addr: 0, rkey: 1 } };
+        let write = ibv_send_wr { opcode: IBV_WR_RDMA_WRITE, wr: to, ..ibv_send_wr::BLANK };
+        let posted = Posted { wr_id: 0, opcode: WcOpcode::Write, signaled: false };
+        live.post_own(&self.parts.context, &mut self.send.ring(), write, posted);
+    }
+
     /// See [`Hardware::post_mark`].
     pub(super) fn mark_end(&self) {
         if self.parts.context.keeps_late {

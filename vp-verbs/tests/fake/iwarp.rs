@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ibv_sys::IBV_WC_REM_ACCESS_ERR;
+use ibv_sys::{IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR};
 use kal_shim::{HostServices, Region};
 use vp_api::*;
 
@@ -43,12 +43,16 @@ impl Pair {
 
     /// Until the initiator has its event.
     fn connect(&self) {
+        self.call();
+        self.established(&self.near);
+    }
+
+    fn call(&self) {
         let params = || NativeParams { private_data: b"hello".into(), ird: 1, ord: 1 };
         let (_, address) = self.cm.listen((Ipv6Addr::LOCALHOST, 0).into(), 1).unwrap();
         self.cm.connect(self.near.id(), address, params()).unwrap();
         let NativeEvent::Request { request, .. } = self.next() else { panic!("no request") };
         self.cm.accept(request, self.far.id(), params()).unwrap();
-        self.established(&self.near);
     }
 
     fn established(&self, end: &Arc<dyn Qp>) {
@@ -127,6 +131,46 @@ fn a_connection_that_ends_at_once_is_reported_first() {
         }
     }
     assert_eq!(of_far, ["up", "down"]);
+}
+
+#[test]
+fn the_first_message_that_fails_is_not_the_initiators() {
+    let fake = Fake::new();
+    let Some(pair) = pair(&fake, "a first message of iWARP that fails") else { return };
+    fake.status(IBV_WC_WR_FLUSH_ERR);
+    pair.call();
+    assert!(matches!(pair.next(), NativeEvent::Established { .. }));
+    pair.send(&pair.near, 7);
+    assert_eq!(pair.completions(0, 1), [(7, WcStatus::Flushed)]);
+}
+
+/// A completion of an earlier connection that is not polled occupies the only slot.
+#[test]
+fn the_first_message_takes_no_place_of_a_full_queue() {
+    let fake = Fake::new();
+    let Some(mut pair) = pair(&fake, "a first message of iWARP for a full queue") else { return };
+    let pd = pair.rnic.alloc_pd().unwrap();
+    pair.cqs[0] = pair.rnic.create_cq(&CqInit { depth: 1, handler: None }).unwrap();
+    let init = QpInit::new(pd, pair.cqs[0].id(), pair.cqs[1].id());
+    pair.near = pair.rnic.create_qp(&QpInit { send_depth: 1, ..init }).unwrap();
+    pair.connect();
+    pair.established(&pair.far);
+    pair.near.modify(QpChange::Error).unwrap();
+    pair.send(&pair.near, 1);
+    for _ in 0..2 {
+        assert!(matches!(pair.next(), NativeEvent::Disconnected { .. }));
+    }
+    for qp in [&pair.near, &pair.far] {
+        qp.modify(QpChange::Idle).unwrap();
+    }
+    pair.call();
+    assert!(matches!(pair.next(), NativeEvent::Established { .. }));
+    assert_eq!(pair.completions(0, 1), [(1, WcStatus::Flushed)]);
+    let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
+    let (data, flags) = (Data::Sgl(&[]), SendFlags::SIGNALED);
+    pair.near.post_send(&[SendWr { wr_id: 2, op, data, flags }]).unwrap();
+    assert_eq!(pair.completions(0, 1), [(2, WcStatus::Success)]);
+    assert_eq!(pair.cqs[0].poll(&mut [WorkCompletion::BLANK]), Ok(0));
 }
 
 impl Pair {
