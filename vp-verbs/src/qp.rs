@@ -409,15 +409,7 @@ impl Qp for VerbsQp {
                 Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle })
             }
             QpState::Idle => Err(PostFailure { posted: 0, status: VpStatus::InvalidState }),
-            _ => {
-                self.mark_end();
-                let late = each(wrs, |wr| {
-                    self.check_send(&wr.data)?;
-                    self.post_late(false, wr.wr_id, wr.op.completion())
-                });
-                self.flush_late();
-                late
-            }
+            _ => self.post_sends_late(wrs),
         }
     }
 

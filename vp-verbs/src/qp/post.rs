@@ -2,7 +2,7 @@
 //!
 //! Runs in the thread that posts, under the lock of the queue. Allocates only for binds.
 
-use vp_api::{Data, PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
+use vp_api::{Data, PostFailure, QpState, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
 
 use super::{VerbsQp, each};
 use crate::hardware::Hardware;
@@ -17,8 +17,13 @@ impl VerbsQp {
         let hardware = self.hardware.read();
         let unposted = |posted| move |status| PostFailure { posted, status };
         let live = hardware.as_ref().ok_or(VpStatus::InvalidHandle).map_err(unposted(0))?;
-        let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
         let mut ring = self.send.ring();
+        // It may have ended meanwhile: the device has the mark of the end, and there is no room behind it.
+        if self.state() != QpState::Rts {
+            drop((ring, hardware));
+            return self.post_sends_late(wrs);
+        }
+        let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
         for wr in wrs {
             let added = chain.add(&mut ring, wr);
             if let Err(status) = added {
@@ -27,6 +32,17 @@ impl VerbsQp {
             }
         }
         chain.submit(&mut ring)
+    }
+
+    /// After the end of the connection.
+    pub(super) fn post_sends_late(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        self.mark_end();
+        let late = each(wrs, |wr| {
+            self.check_send(&wr.data)?;
+            self.post_late(false, wr.wr_id, wr.op.completion())
+        });
+        self.flush_late();
+        late
     }
 
     pub(super) fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
