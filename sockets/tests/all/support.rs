@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Set in a process that has the library.
+/// Set in a process that was started to run one test.
 const INSIDE: &str = "WARPLINE_SOCKETS_TEST";
 /// What carries octets.
 pub(crate) const CARRIER: &str = "WARPLINE_SOCKETS";
+/// What the loader loads first.
+const PRELOAD: &str = "LD_PRELOAD";
 /// The record's path.
 pub(crate) const LOG: &str = "WARPLINE_SOCKETS_LOG";
 
@@ -44,16 +46,21 @@ impl Drop for TempFile {
     }
 }
 
-/// Whether this process has the library.
+/// Whether this process was started to run one test.
 pub(crate) fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
+}
+
+/// Whether it has the library.
+pub(crate) fn has_library() -> bool {
+    std::env::var_os(PRELOAD).is_some()
 }
 
 /// A command that runs one test of this program with the library.
 pub(crate) fn inside(test: &str, log: &TempFile) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads", "1"]);
-    command.env(INSIDE, "1").env(LOG, &log.0).env("LD_PRELOAD", library());
+    command.env(INSIDE, "1").env(LOG, &log.0).env(PRELOAD, library());
     // From the first octets on: tests move few.
     command.env(CARRIER, carrier()).env("WARPLINE_SOCKETS_AFTER", "1");
     command
@@ -81,11 +88,21 @@ pub(crate) fn run_inside(test: &str) -> String {
 /// The same, with this carrier of octets: `tcp`, or `ring`.
 pub(crate) fn run_inside_with(test: &str, carrier: &str) -> String {
     let log = TempFile::new();
-    let output = inside(test, &log).env(CARRIER, carrier).output().unwrap();
+    passes(test, inside(test, &log).env(CARRIER, carrier));
+    log.text()
+}
+
+/// Runs a test in a process without the library, which must pass. It is a process of its own: programs that other
+/// tests start would inherit descriptors.
+pub(crate) fn run_without_library(test: &str) {
+    passes(test, inside(test, &TempFile::new()).env_remove(PRELOAD));
+}
+
+fn passes(test: &str, command: &mut Command) {
+    let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     assert!(output.status.success() && text.contains("1 passed"), "{test}: {text}");
-    log.text()
 }
 
 /// The value of a field of a line of the record.
