@@ -11,8 +11,9 @@
 //!
 //! **Order.** The producer writes to the ring only while `LOOKS` is set. To return to the ring it waits until the ring is
 //! empty, and publishes its *base*: octets that it has sent by the other carrier so far. The consumer first takes the
-//! other carrier's octets up to the base, then the ring's, then the other carrier's. It reads the other carrier beyond
-//! the base only while it has a pin, which clears `LOOKS`: so no octets of the ring can come to be before those.
+//! other carrier's octets up to the base, then the ring's, then the other carrier's: it takes octets of the ring only if, after
+//! it has seen them, no base is open. It reads the other carrier beyond the base only while it has a pin, which clears
+//! `LOOKS`: so no octets of the ring can come to be before those.
 //!
 //! **No wake-up is needed:** who waits, waits for the other carrier, and has cleared `LOOKS` in the one step that showed
 //! that the ring is empty. **No lock is waited for:** a producer that finds another at work sends by the other carrier, and
@@ -301,7 +302,7 @@ impl Companion {
     #[inline]
     pub fn base(&self) -> Option<u64> {
         let base = self.way_in().base().load(SeqCst);
-        (base != self.done.load(SeqCst)).then_some(base)
+        (base > self.done.load(SeqCst)).then_some(base)
     }
 
     /// All octets up to this base were read.
@@ -358,8 +359,15 @@ impl Companion {
         if u64::from(there) > self.size() { Err(Corrupt) } else { Ok(there) }
     }
 
-    /// Copies octets of the ring into `pieces` in order, as many as there are, and returns how many. They stay in the ring if
-    /// `peek`.
+    /// Octets in the ring that come next. The producer states its base before it writes behind it, and here it is looked at
+    /// after what was written: so none are found before those that precede them.
+    fn next(&self, head: u64) -> Result<u64, Corrupt> {
+        let there = self.there(self.way_in().word().load(SeqCst), head)?;
+        Ok(if self.base().is_some() { 0 } else { u64::from(there) })
+    }
+
+    /// Copies octets of the ring into `pieces` in order, as many as come next, and returns how many. With `peek` they stay in
+    /// the ring, and it is the caller who knows that they come next.
     ///
     /// # Errors
     /// The position of the peer is impossible; an unknown part was read.
@@ -375,7 +383,7 @@ impl Companion {
     ) -> Result<usize, Corrupt> {
         let octets = self.memory.octets(1 - self.out);
         let mut head = self.head.0.load(SeqCst);
-        let mut there = u64::from(self.there(self.way_in().word().load(SeqCst), head)?);
+        let mut there = if peek { u64::from(self.octets()?) } else { self.next(head)? };
         let (mut read, mut ahead) = (0, 0);
         'pieces: for (mut to, mut len) in pieces {
             while len > 0 {
@@ -394,7 +402,7 @@ impl Companion {
                         return Ok(read);
                     }
                     (head, read, ahead) = (head + ahead, read + ahead as usize, 0);
-                    there = u64::from(self.there(self.way_in().word().load(SeqCst), head)?);
+                    there = self.next(head)?;
                 }
             }
         }

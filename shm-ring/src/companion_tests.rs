@@ -162,6 +162,20 @@ fn octets_go_by_the_ring_only_to_who_looks() {
     assert_eq!(read(other, &mut [0; 20]), 11);
 }
 
+/// A consumer that found no base, and was then delayed, does not read the ring before what the producer has sent meanwhile.
+#[test]
+fn octets_before_a_new_base_come_first() {
+    let ends = Ends::new();
+    let [maker, other] = ends.get();
+    assert!(other.look() && other.base().is_none());
+    maker.mark();
+    assert_eq!(write(maker, b"second", 5), 6);
+    assert_eq!(read(other, &mut [0; 8]), 0, "5 octets come first");
+    assert_eq!(other.base(), Some(5));
+    other.passed(5);
+    assert_eq!(read(other, &mut [0; 8]), 6);
+}
+
 #[test]
 fn impossible_positions_are_found() {
     let ends = Ends::new();

@@ -228,9 +228,11 @@ impl Receive<'_> {
 
     /// Copies what is there, and leaves it there: octets by TCP before those of the ring, these, and those after them.
     fn peek(&self) -> Result<usize, Corrupt> {
+        // Asked in this order: the peer states a base before it writes behind it.
+        let (position, in_ring) = (self.ring.position(), self.ring.octets()? as usize);
         let left = self.ring.base().map_or(0, |base| self.before_base(base, 0));
         let left = usize::try_from(left).unwrap_or(usize::MAX).min(self.want);
-        let in_ring = (self.ring.octets()? as usize).min(self.want - left);
+        let in_ring = in_ring.min(self.want - left);
         if left + in_ring == 0 {
             return Ok(0);
         }
@@ -247,6 +249,8 @@ impl Receive<'_> {
         if by_tcp < left {
             return Ok(by_tcp);
         }
+        // Others in the ring may precede those by TCP that came after these.
+        let by_tcp = if self.ring.position() == position { by_tcp } else { left };
         let pieces = self.pieces.part(left, in_ring);
         // SAFETY: memory that the program passed to be written.
         Ok(by_tcp + unsafe { self.ring.read(pieces, true) }?)
