@@ -8,7 +8,7 @@ use itapi::{Access, AccessError};
 use serde::Serialize;
 use ual::{LmrInit, Region, Ual};
 
-use super::{SIZES, least_us, maybe, timed};
+use super::{least_us, maybe, sizes, timed};
 use crate::error::{CliError, CliResult, Exit};
 use crate::perf::args::CostsArgs;
 use crate::perf::case::octets;
@@ -53,7 +53,7 @@ pub(super) fn measure(args: &CostsArgs) -> CliResult<Vec<Memory>> {
         None => ual.open_any(),
     };
     let pz = ia.and_then(|ia| ia.create_pz()).map_err(itapi::Error::from)?;
-    SIZES.iter().map(|&size| one(&pz, size, args.seconds)).collect()
+    sizes().map(|size| one(&pz, size, args.seconds)).collect()
 }
 
 fn one(pz: &Arc<ual::Pz>, size: u32, slice: Duration) -> CliResult<Memory> {

@@ -13,6 +13,7 @@ use crate::perf::args::CostsArgs;
 use crate::perf::case::{Case, Mode, Op};
 use crate::perf::report::number;
 use crate::perf::rounds::Session;
+use crate::signals;
 
 pub(super) const HEADER: &[&str] = &["what", "time"];
 
@@ -34,6 +35,9 @@ pub(super) fn measure(
     session: &mut Session,
     mpa: bool,
 ) -> CliResult<Vec<Object>> {
+    if signals::caught() {
+        return Ok(Vec::new());
+    }
     let open = || builder(args.device.as_deref()).open();
     let ia = open()?;
     let (pz, evd) = (ia.pz()?, ia.evd(64)?);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use itapi::{Access, Addressing, Lmr, Work};
 use serde::Serialize;
 
-use super::{SIZES, least_us};
+use super::{least_us, sizes};
 use crate::error::CliResult;
 use crate::perf::args::CostsArgs;
 use crate::perf::case::{Case, Mode, Op, octets};
@@ -42,7 +42,7 @@ pub(super) fn measure(
 ) -> CliResult<Vec<Transfer>> {
     let crc = mpa.then_some(true);
     let case = |size| Case { depth: 1, crc, ..Case::new(Op::Write, Mode::Bw, size) };
-    SIZES.iter().map(|&size| one(session, case(size), args.seconds)).collect()
+    sizes().map(|size| one(session, case(size), args.seconds)).collect()
 }
 
 fn one(session: &mut Session, case: Case, slice: Duration) -> CliResult<Transfer> {
