@@ -5,6 +5,7 @@
 //! connections break, which ends the measurement with an error.
 
 mod args;
+mod by_path;
 mod case;
 mod client;
 mod control;
@@ -14,6 +15,7 @@ mod local;
 mod machine;
 mod matrix;
 mod meter;
+mod paths;
 mod plot;
 mod raw;
 mod report;
@@ -37,6 +39,7 @@ pub(crate) fn run(args: &PerfArgs, out: &mut dyn Write) -> CliResult<()> {
     match &args.command {
         PerfCommand::Serve(args) => serve::run(args, out),
         PerfCommand::Run(args) => local::run(args, out),
+        PerfCommand::Local(args) if args.paths => paths::run(args, out),
         PerfCommand::Local(args) => local::local(args, out),
         PerfCommand::Costs(args) => costs::run(args, out),
         PerfCommand::Scale(args) => scale::run(args, out),

@@ -120,7 +120,7 @@ pub use ual::{
 };
 pub use vp_api::{
     Access, Addressing, AsyncEvent, Capabilities, DatagramAttrs, DatagramPath, DatagramSource,
-    DeviceInfo, FpduSize, GRH_OCTETS, MrInfo, MwInfo, MwKind, PortInfo, QpCounters, QpInfo,
-    QpState, RnicAttrs, Role, Rtr, ServiceRefusal, SrqInfo, TcpInfo, Terminate, Transport,
-    UdAddress, UdQpInfo, UdState, VpStatus, WcStatus,
+    DeviceInfo, FpduSize, GRH_OCTETS, MrInfo, MwInfo, MwKind, PathSender, PeerPath, PortInfo,
+    QpCounters, QpInfo, QpState, RnicAttrs, Role, Rtr, ServiceRefusal, SrqInfo, TcpInfo, Terminate,
+    Transport, UdAddress, UdQpInfo, UdState, VpStatus, WcStatus,
 };

@@ -72,6 +72,10 @@ pub(crate) struct LocalArgs {
     /// Address of this machine that connections go to, for devices that are not on loopback
     #[arg(long, default_value = "127.0.0.1")]
     pub(crate) address: std::net::IpAddr,
+    /// Compare a device of RoCE, polling, with SoftRDMA over TCP with CRC in turn: connections by
+    /// path, for which both ends exchange addresses and numbers, and by the connection manager
+    #[arg(long, conflicts_with_all = ["wait", "spin", "crc", "local", "hold", "targets", "plot"])]
+    pub(crate) paths: bool,
 }
 
 /// Whether connections go through shared memory.

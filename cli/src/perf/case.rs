@@ -121,6 +121,9 @@ pub(super) struct Case {
     /// in earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) local: Option<bool>,
+    /// Connections are made by path, not by a connection manager. Absent in earlier builds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) by_path: bool,
     /// The server's endpoints share one receive queue.
     pub(super) srq: bool,
     /// What the server's application does, if it differs from the client's.
@@ -145,6 +148,7 @@ impl Case {
             memory: false,
             spin_us: None,
             local: None,
+            by_path: false,
             srq: false,
             server: None,
         }
@@ -190,6 +194,9 @@ impl Case {
                         use --op write --mode lat --conns 1"
                     .into(),
             );
+        }
+        if self.by_path && (self.mode == Mode::Connect || self.wait || self.memory) {
+            return Err("connections by path are for bw, lat and rate of ends that poll".into());
         }
         if self.op == Op::FetchAdd && self.size != 8 {
             return Err("fetch-add is for 8 octets".into());
@@ -300,6 +307,7 @@ impl Case {
         let counts = [(self.list, "lists of"), (self.conns, "conns"), (self.threads, "threads")];
         let unusual = counts.into_iter().filter(|(count, _)| *count != 1);
         parts.extend(unusual.map(|(count, name)| format!("{name} {count}")));
+        parts.extend(self.by_path.then(|| "by path".into()));
         parts.extend(self.srq.then(|| "SRQ".into()));
         parts.extend(self.server.map(|server| {
             let does = match server {
@@ -414,6 +422,7 @@ mod tests {
             Case { threads: 2, ..good },
             Case { conns: 1_000_000, ..good },
             Case { op: Op::FetchAdd, ..good },
+            Case { by_path: true, wait: true, ..good },
             Case { server: Some(Server::Compute), ..good },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");

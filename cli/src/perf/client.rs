@@ -13,6 +13,7 @@ use itapi::{Error, Ia, RemoteRange};
 use self::connect::Connector;
 use self::ping::Ping;
 use self::stream::Stream;
+use super::by_path;
 use super::case::{Case, Mode};
 use super::meter::Count;
 use super::traffic::Traffic;
@@ -103,10 +104,12 @@ impl Client {
     /// Ends all connections.
     pub(super) fn close(mut self) -> CliResult<()> {
         for thread in &mut self.threads {
+            let by_path = thread.worker().case.by_path;
             if let Thread::Stream(stream) = thread {
                 stream.leave()?;
             }
-            for ep in &thread.worker().eps {
+            // Without a connection manager there is no disconnect: they end when they are dropped.
+            for ep in thread.worker().eps.iter().filter(|_| !by_path) {
                 // The server may have disconnected first.
                 let _ = ep.start_disconnect(itapi::Disconnect::Graceful);
             }
@@ -152,6 +155,9 @@ fn join(worker: &mut Worker, address: SocketAddr) -> CliResult<RemoteRange> {
         _ => MAIL,
     };
     let ep = worker.leading_ep(octets)?;
+    if worker.case.by_path {
+        return by_path::connect(address, worker, &ep);
+    }
     let established = ep.connect(address, &worker.region.remote().to_octets())?;
     Ok(remote(&established.private_data)?)
 }

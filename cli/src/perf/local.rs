@@ -165,7 +165,11 @@ impl Second {
         Self::start_at(Ipv4Addr::LOCALHOST.into(), nth, device)
     }
 
-    fn start_at(address: IpAddr, nth: Option<usize>, device: Option<&str>) -> CliResult<Self> {
+    pub(super) fn start_at(
+        address: IpAddr,
+        nth: Option<usize>,
+        device: Option<&str>,
+    ) -> CliResult<Self> {
         let refuse = |why: String| {
             CliError::new(Exit::Failed, format!("cannot start the second process: {why}"))
                 .at("perf local")

@@ -288,6 +288,7 @@ impl Outcome {
             memory,
             spin_us,
             local: _,
+            by_path: _,
             server,
         } = case;
         Some(Self {

@@ -258,6 +258,9 @@ fn bad_arguments_are_refused_with_a_reason() {
         ("local --mode connect --plot x.svg", 2),
         ("local --device vp_roce --mode lat --local off", 2),
         ("local --device vp_roce --mode lat --crc on", 2),
+        ("local --paths", 2),
+        ("local --device vp_roce --paths --wait", 2),
+        ("local --device vp_roce --paths --mode connect", 2),
         ("run 127.0.0.1:1", 4),
         ("run [::1", 2),
         ("run nowhere.invalid", 4),
@@ -367,6 +370,23 @@ fn targets_are_printed_if_requested() {
     let out = people("--op write --mode bw,rate --targets");
     assert!(out.contains("Targets: ") && out.contains("64 KiB, CRC off, of raw_max\n"), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+}
+
+#[test]
+fn roce_by_path_and_by_its_manager_beside_softrdma() {
+    let words = "--device vp_roce --paths --op send,write,read --mode bw,lat,rate --size 8";
+    let report = local(words);
+    assert_eq!(results(&report).len(), 3 * 3);
+    for one in results(&report) {
+        for field in ["by_path", "by_manager", "softrdma", "ratio_by_path", "ratio_by_manager"] {
+            assert!(one[field].as_f64().is_some_and(|n| n > 0.0), "{field} of {one}");
+        }
+    }
+    let out = people(&format!("{words} --conns 2"));
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+    for line in ["Send, 8 B, poll, conns 2 ", "by path          manager          SoftRDMA"] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
 }
 
 /// Each connection is made at once after the one before, and must have a local stream.

@@ -8,6 +8,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ual::{ConnEvent, ConnectParams, ConvertParams, Disconnect, Established, Event, Policy};
+use vp_api::{PathSender, PeerPath};
 
 use super::Ep;
 use crate::dispatcher::next;
@@ -52,6 +53,18 @@ impl Ep {
             ..ConnectParams::new(peer)
         };
         self.connect_with(params)
+    }
+
+    /// The number by which peers address it, for [`Ep::connect_by_path`].
+    pub fn path_number(&self) -> Result<u32> {
+        Ok(self.0.ep.path_number()?)
+    }
+
+    /// Connects it on a device of InfiniBand or RoCE without a connection manager: the applications have told each other
+    /// their numbers, GIDs and first packet sequence numbers. What a peer sends before this is lost, and repeated. No
+    /// event follows, and neither end learns that the other one is closed.
+    pub fn connect_by_path(&self, peer: &PeerPath, sender: &PathSender) -> Result<()> {
+        Ok(self.0.ep.connect_by_path(peer, sender)?)
     }
 
     /// Makes a connected TCP socket the endpoint's stream, after the applications at both ends agreed to

@@ -1,8 +1,9 @@
 //! Tests of connecting, rejecting and disconnecting.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use itapi::{ConnEvent, ConnectParams, Disconnect, EpState, Error, Work};
+use itapi::{ConnEvent, ConnectParams, Disconnect, EpState, Error, Ia, PathSender, PeerPath, Work};
 
 use crate::pair::{HANG, Side, connect, open, pair};
 
@@ -175,4 +176,58 @@ fn completed_sends_arrive_however_the_endpoint_is_closed() {
             assert!(octets == vec![message as u8; OCTETS], "message {message}");
         }
     }
+}
+
+/// A path to `number` at this host, and how to send by it.
+fn path(number: u32) -> (PeerPath, PathSender) {
+    let gid = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
+    let (psn, ird, ord) = (7, 1, 1);
+    let peer = PeerPath {
+        local_gid: gid,
+        remote_gid: gid,
+        qpn: number,
+        psn,
+        mtu_code: 3,
+        ird,
+        min_rnr_timer: 12,
+    };
+    (peer, PathSender { psn, ack_timeout: 14, retry_count: 7, rnr_retry: 7, ord })
+}
+
+#[test]
+fn endpoints_that_know_each_others_numbers_connect_by_path() {
+    let ia = Ia::builder().config(itapi::Config::default()).device("vp_roce").open().unwrap();
+    let (client, server) = (Side::new(&ia, |ep| ep), Side::new(&ia, |ep| ep));
+    let numbers = [&client, &server].map(|side| side.ep.path_number().unwrap());
+    let connect = |side: &Side, to: u32| {
+        let (peer, sender) = path(to);
+        side.ep.connect_by_path(&peer, &sender)
+    };
+    server.ep.post_recv(server.pz.buffer(8).unwrap()).unwrap();
+    connect(&server, numbers[0]).unwrap();
+    connect(&client, numbers[1]).unwrap();
+    assert_eq!(client.ep.state(), EpState::Connected);
+    client.ep.post(Work::send(b"by path")).unwrap();
+    let buffer = server.evd.wait_success(HANG).unwrap().into_buffer().unwrap();
+    assert_eq!(&buffer[..], b"by path");
+    let again = connect(&client, numbers[1]).unwrap_err().to_string();
+    assert!(again.contains("the endpoint is connected"), "{again}");
+    client.ep.start_disconnect(Disconnect::Abrupt).unwrap();
+    assert_eq!(client.ep.state(), EpState::Nonoperational);
+}
+
+#[test]
+fn a_refused_path_leaves_an_endpoint_that_a_reset_makes_usable() {
+    let ia = Ia::builder().config(itapi::Config::default()).device("vp_roce").open().unwrap();
+    let (client, server) = (Side::new(&ia, |ep| ep), Side::new(&ia, |ep| ep));
+    let (peer, sender) = path(server.ep.path_number().unwrap());
+    // The peer is served already when the sender is refused.
+    let wrong = PathSender { retry_count: 8, ..sender };
+    let why = client.ep.connect_by_path(&peer, &wrong).unwrap_err().to_string();
+    assert!(why.contains("retry count is 8"), "{why}");
+    client.ep.reset().unwrap();
+    connect(&ia, &client, &server);
+    let iwarp = Side::new(&open(), |ep| ep);
+    let why = iwarp.ep.connect_by_path(&peer, &sender).unwrap_err().to_string();
+    assert!(why.contains("connect by path"), "{why}");
 }

@@ -198,6 +198,19 @@ impl Connection {
         *self.reads()
     }
 
+    /// Connects `qp` by `bring_up`, without the manager, which learns nothing of it: no event reports its end. After an
+    /// error it must be reset.
+    pub fn connect_by(&self, qp: &dyn Qp, bring_up: impl FnOnce() -> VpResult<()>) -> Result<()> {
+        self.begin(ConnState::ActivePending, "connect by path")?;
+        let made = bring_up().map_err(Error::verb("connect by path"));
+        if made.is_err() {
+            // It may receive already. Refused: it does not, and needs no end.
+            let _ = qp.modify(QpChange::Error);
+        }
+        self.set_state(if made.is_ok() { ConnState::Connected } else { ConnState::Nonoperational });
+        made
+    }
+
     /// Runs `action` while no thread closes the endpoint.
     pub fn while_open(&self, action: impl FnOnce()) {
         let _link = self.link();

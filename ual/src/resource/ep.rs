@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use ual_cm::{Connectee, Connection, Ends, Established};
 use vp_api::{
-    AsyncEvent, PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, SendFlags, SendWr, VpStatus,
+    AsyncEvent, PathSender, Paths, PeerPath, PostFailure, Qp, QpChange, QpId, QpInit, RecvWr,
+    SendFlags, SendWr, VpStatus,
 };
 
 use super::{Ia, Pz, Resource, Srq};
@@ -177,6 +178,25 @@ impl Ep {
     pub fn connect_from(self: &Arc<Self>, bound: Bound, params: ConnectParams) -> Result<()> {
         let party = self.ready()?;
         Ok(self.ia().cm().connect_from(&party, bound, params)?)
+    }
+
+    /// The number by which peers address its queue pair, for [`Ep::connect_by_path`].
+    pub fn path_number(&self) -> Result<u32> {
+        self.paths()?.number(self.id()).map_err(Error::verb("number the queue pair"))
+    }
+
+    /// Connects it to a peer of which the caller knows what a connection manager would exchange ([`vp_api::Paths`]). No
+    /// event follows, and none reports the end: close it, or end it by [`Disconnect::Abrupt`], which the peer does not
+    /// see.
+    pub fn connect_by_path(&self, peer: &PeerPath, sender: &PathSender) -> Result<()> {
+        let (paths, id) = (self.paths()?, self.id());
+        let bring_up = || paths.receive(id, peer).and_then(|()| paths.send(id, sender));
+        Ok(self.connection.connect_by(&*self.qp, bring_up)?)
+    }
+
+    fn paths(&self) -> Result<Arc<dyn Paths>> {
+        let none = || Error::status("connect by path", VpStatus::Unsupported);
+        self.ia().rnic().paths().ok_or_else(none)
     }
 
     /// Makes a connected TCP socket the endpoint's stream, after the applications at both its ends

@@ -11,13 +11,13 @@ use crate::perf::worker::{PATIENCE, PingPong, Worker};
 
 /// See the module.
 pub(super) struct Ping {
-    pair: PingPong,
+    pair: PingPong<'static>,
     trips: usize,
 }
 
 impl Ping {
     pub(super) fn new(worker: Worker, remotes: Vec<RemoteRange>) -> Self {
-        Self { pair: PingPong::new(worker, remotes), trips: 0 }
+        Self { pair: PingPong::new(worker, remotes, None), trips: 0 }
     }
 
     pub(super) fn worker(&self) -> &Worker {

@@ -10,6 +10,7 @@ use itapi::{ConnEvent, Error, FailReason, Ia, Listen, RemoteRange};
 
 use super::{echo, sink};
 use crate::error::{CliError, CliResult, Exit};
+use crate::perf::by_path;
 use crate::perf::case::{Case, Mode, Server};
 use crate::perf::worker::{Worker, open};
 
@@ -42,6 +43,9 @@ impl Service {
         announce: impl FnOnce(u16),
         over: &AtomicBool,
     ) -> CliResult<()> {
+        if self.case.by_path {
+            return self.serve_by_path(here, announce, over);
+        }
         let backlog = self.case.conns.max(64);
         let listen = self.ia.listen_builder((here.ip(), 0))?.backlog(backlog).listen()?;
         announce(listen.address().port());
@@ -67,6 +71,24 @@ impl Service {
                 })
             })
         })
+    }
+
+    /// The same for one connection by path.
+    fn serve_by_path(
+        &self,
+        here: SocketAddr,
+        announce: impl FnOnce(u16),
+        over: &AtomicBool,
+    ) -> CliResult<()> {
+        let (listener, port) = by_path::listen(here.ip())?;
+        announce(port);
+        let mut worker = Worker::new(&self.ia, self.case, self.case.conns, true)?;
+        let mut remotes = Vec::new();
+        for _ in 0..self.case.conns {
+            let ep = worker.serving_ep()?;
+            remotes.push(by_path::accept(&listener, &worker, &ep)?);
+        }
+        answer(worker, remotes, over)
     }
 
     /// Accepts one connection after the other; drops each when its client ends it.
@@ -110,7 +132,7 @@ fn accept(listen: &Listen, worker: &mut Worker) -> CliResult<RemoteRange> {
 
 fn answer(worker: Worker, remotes: Vec<RemoteRange>, over: &AtomicBool) -> CliResult<()> {
     match worker.case.mode {
-        Mode::Lat if !worker.case.op.is_answered() => echo::serve(worker, remotes),
+        Mode::Lat if !worker.case.op.is_answered() => echo::serve(worker, remotes, over),
         _ => sink::serve(&worker, over),
     }
 }

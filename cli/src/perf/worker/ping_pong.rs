@@ -1,5 +1,6 @@
 //! Ping-pong: sends and receives the messages of a round trip, at either side. Owned by a worker's thread.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use itapi::{Error, Local, RemoteRange, Result, Work};
@@ -19,7 +20,7 @@ const READS_PER_CHECK: u64 = 1 << 20;
 pub(super) const SLOTS: u32 = 2 * 2 * SIGNAL_EVERY as u32;
 
 /// One side of a ping-pong.
-pub(in crate::perf) struct PingPong {
+pub(in crate::perf) struct PingPong<'a> {
     pub(in crate::perf) worker: Worker,
     /// The other side's memory, by connection.
     pub(in crate::perf) remotes: Vec<RemoteRange>,
@@ -30,17 +31,27 @@ pub(in crate::perf) struct PingPong {
     /// The receive that the last message took, with its connection. It is posted again after the next message
     /// is sent, off the critical path: other receives are posted.
     taken: Option<(usize, Local)>,
+    /// Set when no message will come, if nothing else tells.
+    over: Option<&'a AtomicBool>,
 }
 
-impl PingPong {
-    pub(in crate::perf) fn new(worker: Worker, remotes: Vec<RemoteRange>) -> Self {
-        Self { worker, remotes, sent: 0, received: 0, signals: false, taken: None }
+impl<'a> PingPong<'a> {
+    pub(in crate::perf) fn new(
+        worker: Worker,
+        remotes: Vec<RemoteRange>,
+        over: Option<&'a AtomicBool>,
+    ) -> Self {
+        Self { worker, remotes, sent: 0, received: 0, signals: false, taken: None, over }
     }
 
     /// An RDMA Write raises no event at the receiver: a polling side reads the memory; a waiting side needs a
     /// Send after it.
     fn is_seen_in_memory(&self) -> bool {
         self.worker.case.op == Op::Write && !self.worker.case.wait
+    }
+
+    pub(in crate::perf) fn is_over(&self) -> bool {
+        self.over.is_some_and(|over| over.load(Ordering::Relaxed))
     }
 
     /// Sends the next message over connection `at`.
@@ -87,24 +98,20 @@ impl PingPong {
         Ok(())
     }
 
-    /// Waits for the next message of connection `at`; `None`: waiting timed out.
+    /// Waits for the next message of connection `at`; `None`: waiting timed out, or it is over.
     pub(in crate::perf) fn receive(
         &mut self,
         at: usize,
         patience: Duration,
     ) -> CliResult<Option<()>> {
         self.received += 1;
-        if self.is_seen_in_memory() {
-            self.watch(at).map(Some)
-        } else {
-            self.take_receive(at, patience)
-        }
+        if self.is_seen_in_memory() { self.watch(at) } else { self.take_receive(at, patience) }
     }
 
     fn take_receive(&mut self, at: usize, patience: Duration) -> CliResult<Option<()>> {
         loop {
             let Some(completion) = self.worker.next(patience)? else {
-                if self.worker.case.wait {
+                if self.worker.case.wait || self.is_over() {
                     return Ok(None);
                 }
                 continue;
@@ -119,12 +126,15 @@ impl PingPong {
 
     /// Reads the last octet until the peer has written it; polling makes progress meanwhile, or the library's
     /// own thread.
-    fn watch(&self, at: usize) -> CliResult<()> {
+    fn watch(&self, at: usize) -> CliResult<Option<()>> {
         let (last, mark) = (self.worker.case.size as usize - 1, mark(self.received));
         let mut octet = [0];
         for reads in 1u64.. {
             if !self.worker.case.memory {
                 self.poll()?;
+                if self.is_over() {
+                    return Ok(None);
+                }
             } else {
                 std::hint::spin_loop();
                 if reads.is_multiple_of(READS_PER_CHECK) {
@@ -140,7 +150,7 @@ impl PingPong {
         if self.worker.case.memory && self.sent != 0 && self.sent.is_multiple_of(SIGNAL_EVERY) {
             while !self.poll()? {}
         }
-        Ok(())
+        Ok(Some(()))
     }
 
     fn check_connected(&self, at: usize) -> CliResult<()> {

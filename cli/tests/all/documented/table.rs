@@ -183,6 +183,12 @@ pub(super) const RUNS: &[Run] = &[
         How::Ends,
     ),
     run(
+        "warpline perf local --device vp_roce --paths",
+        "warpline perf local --device vp_roce --paths --op send --mode lat --size 8 {moment}",
+        &["By path", "SoftRDMA over TCP with CRC", "Send, 8 B, poll"],
+        How::Ends,
+    ),
+    run(
         "warpline perf serve",
         "warpline perf serve 127.0.0.1:0",
         &["serving measurements at"],
