@@ -67,16 +67,21 @@ pub fn ends_or_is_ended(left: &mut Process) -> Result<(), String> {
     }
 }
 
-/// Whether it has opened a device and no queue pair for connections is connected, by its state page.
+/// Whether it has opened a device and no queue pair for connections is connected.
 fn has_no_connection(process: &Process) -> bool {
+    is_connected(process) == Some(false)
+}
+
+/// Whether a queue pair for connections is connected, by its state page; `None`: it has opened no device.
+pub fn is_connected(process: &Process) -> Option<bool> {
     let user = rustix::process::geteuid().as_raw();
     let directory = place::directory(|name| std::env::var_os(name), user);
     let pages = place::pages(&directory, user, None, &mut { Limits::ALL }).unwrap_or_default();
     let connected = |of: &QueuePair| of.state == state::RTS;
-    pages.into_iter().any(|found| match found.outcome {
-        Outcome::Alive(page) => {
-            page.process.pid == process.id() && !page.queue_pairs.iter().any(connected)
+    pages.into_iter().find_map(|found| match found.outcome {
+        Outcome::Alive(page) if page.process.pid == process.id() => {
+            Some(page.queue_pairs.iter().any(connected))
         }
-        _ => false,
+        _ => None,
     })
 }

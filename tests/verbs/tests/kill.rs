@@ -10,7 +10,7 @@ use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 use verbs_programs::process::{Process, free_port, is_listening};
-use verbs_programs::survivor::{BOUND, ends};
+use verbs_programs::survivor::{BOUND, ends, is_connected};
 use verbs_programs::{Libraries, libraries, run, skip};
 
 /// Two sides that would run until one is killed.
@@ -20,6 +20,8 @@ struct Pair {
     client: &'static str,
     /// The next client of a server that goes on.
     next: Option<&'static str>,
+    /// The server waits for a request of this client without end, also once the client is gone.
+    is_patient: bool,
 }
 
 const PAIRS: [Pair; 5] = [
@@ -30,18 +32,21 @@ const PAIRS: [Pair; 5] = [
         server: "ib_send_bw -R -p {port} -r 4096 -n 5000000",
         client: "ib_send_bw -R -p {port} -r 4096 -n 5000000 127.0.0.1",
         next: None,
+        is_patient: false,
     },
     Pair {
         package: "perftest",
         server: "ib_write_bw -p {port} -n 5000000",
         client: "ib_write_bw -p {port} -n 5000000 127.0.0.1",
         next: None,
+        is_patient: false,
     },
     Pair {
         package: "rdmacm-utils",
         server: "rping -s -a 127.0.0.1 -p {port}",
         client: "rping -c -a 127.0.0.1 -p {port}",
         next: None,
+        is_patient: false,
     },
     Pair {
         package: "qperf",
@@ -49,12 +54,14 @@ const PAIRS: [Pair; 5] = [
         // A receiver without rdma_cm does not notice the sender's end, as on InfiniBand: it times out.
         client: "qperf -lp {port} -t 3 127.0.0.1 rc_bw",
         next: Some("qperf -lp {port} -t 1 127.0.0.1 rc_lat"),
+        is_patient: false,
     },
     Pair {
         package: "qperf",
         server: "qperf -lp {port}",
         client: "qperf -lp {port} -cm1 -t 600 127.0.0.1 rc_rdma_write_bw",
         next: Some("qperf -lp {port} -cm1 -t 1 127.0.0.1 rc_lat"),
+        is_patient: true,
     },
 ];
 
@@ -86,6 +93,11 @@ fn one(libraries: &Libraries, pair: &Pair, chance: u64) -> Result<(), String> {
     let mut server = start(pair.server)?;
     warpline_patience::until("a server to listen", || is_listening(port));
     let mut client = start(pair.client)?;
+    if pair.is_patient {
+        warpline_patience::until("a connection", || {
+            is_connected(&client) == Some(true) || client.ended().is_some()
+        });
+    }
     let (point, of_the_server) =
         (Duration::from_millis(chance / 2 % LATEST), chance.is_multiple_of(2));
     if client.wait(point).is_some() {
