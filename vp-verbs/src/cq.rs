@@ -113,12 +113,17 @@ impl VerbsCq {
         self.on_event();
     }
 
-    /// Adds completions that the device will not report. Those beyond the depth are lost, as the device's would be:
-    /// then the CQ is smaller than its queues, and overrun.
-    pub(crate) fn inject(&self, mut completions: VecDeque<Completed>) {
+    /// Adds completions that the device will not report, behind the device's. They are taken while no other thread can
+    /// add or poll any, which keeps their order. Those beyond the depth are lost, as the device's would be: then the CQ
+    /// is smaller than its queues, and overrun.
+    pub(crate) fn inject(&self, take: impl FnOnce() -> VecDeque<Completed>) {
         let mut state = lock(&self.state);
-        // The device's completions come first.
+        // If polling fails, the next poll reports it.
         let _ = self.fetch(&mut state);
+        let mut completions = take();
+        if completions.is_empty() {
+            return;
+        }
         let depth = self.depth.load(Ordering::Relaxed) as usize;
         let room = depth.saturating_sub(state.backlog.len());
         state.overrun |= completions.len() > room;

@@ -56,6 +56,11 @@ impl<P> Queue<P> {
         Ok(())
     }
 
+    /// Whether there are late posts, due or not.
+    pub(crate) fn has_late(&self) -> bool {
+        !lock(&self.late).is_empty()
+    }
+
     /// The late posts that are due: all of them, once the device has ended all earlier requests.
     pub(crate) fn ready(&self) -> VecDeque<Completed> {
         let (mut late, mut ring) = self.both();

@@ -9,6 +9,7 @@ use vp_api::{QpState, Stag, VpStatus, WcOpcode, WcStatus, WorkCompletion};
 
 use super::VerbsQp;
 use crate::completed::{Completed, flushed};
+use crate::cq::VerbsCq;
 use crate::hardware::{MARK, RECV};
 use crate::map;
 use crate::object_table::lock;
@@ -126,17 +127,12 @@ impl VerbsQp {
         if !is_over() {
             return;
         }
-        self.harvest();
-        // Another thread may have reset the queue pair; while this is held, none does.
-        let hardware = self.hardware.read();
-        if !is_over() {
-            return;
-        }
-        let ended = [false, true].map(|is_recv| self.end_queue(is_recv));
-        drop(hardware);
-        let cqs = [&self.parts.send_cq, &self.parts.recv_cq];
-        for (cq, completed) in cqs.into_iter().zip(ended).filter(|(_, all)| !all.is_empty()) {
-            cq.inject(completed);
+        for (is_recv, cq) in self.cqs() {
+            cq.inject(|| {
+                // Another thread may have reset the queue pair; while this is held, none does.
+                let _life = self.hardware.read();
+                if is_over() { self.end_queue(is_recv) } else { VecDeque::new() }
+            });
         }
     }
 
@@ -153,12 +149,17 @@ impl VerbsQp {
     }
 
     pub(super) fn flush_late(&self) {
-        for (is_recv, cq) in [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)] {
-            let ready = self.queue(is_recv).ready();
-            if !ready.is_empty() {
-                cq.inject(ready);
+        for (is_recv, cq) in self.cqs() {
+            let queue = self.queue(is_recv);
+            if queue.has_late() {
+                cq.inject(|| queue.ready());
             }
         }
+    }
+
+    /// Of each queue.
+    fn cqs(&self) -> [(bool, &VerbsCq); 2] {
+        [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)]
     }
 
     /// Completes a request that the device does not accept any more.

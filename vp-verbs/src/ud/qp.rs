@@ -294,10 +294,7 @@ impl VerbsUdQp {
 
     fn flush_late(&self) {
         for (is_recv, cq) in [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)] {
-            let ready = self.ready_late(is_recv);
-            if !ready.is_empty() {
-                cq.inject(ready);
-            }
+            cq.inject(|| self.ready_late(is_recv));
         }
     }
 

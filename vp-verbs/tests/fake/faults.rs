@@ -1,6 +1,7 @@
 //! Tests of faults that no real device shows.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -353,6 +354,37 @@ fn a_poll_that_fails_after_some_completions_loses_none() {
     assert_eq!(pair.cq.poll(&mut out), Err(VpStatus::Os));
     drop(fails);
     assert_eq!(pair.cq.poll(&mut out), Ok(4));
+}
+
+/// Each thread that ends a connection flushes what was posted late.
+#[test]
+fn late_posts_complete_in_their_order_while_other_threads_flush() {
+    const POSTS: u64 = 4_000;
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    pair.near.modify(QpChange::Error).unwrap();
+    let (mut seen, done) = (Vec::new(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    pair.near.modify(QpChange::Error).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| {
+            (0..POSTS).for_each(|wr_id| {
+                while pair.near.post_recv(&[RecvWr { wr_id, sgl: &[] }]).is_err() {}
+            });
+        });
+        let mut out = [WorkCompletion::BLANK; 16];
+        while (seen.len() as u64) < POSTS {
+            let count = pair.cq.poll(&mut out).unwrap();
+            seen.extend(out[..count].iter().map(|wc| wc.wr_id));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(seen.is_sorted());
 }
 
 /// A region and a narrow window of a pair.
