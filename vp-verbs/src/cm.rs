@@ -229,6 +229,38 @@ impl Cm {
         qp.apply(&mut attr, mask)
     }
 
+    /// See [`Manager::close`].
+    fn part(&self, qp: QpId) -> VpResult<()> {
+        let mut table = lock(&self.table);
+        let Some(connection) = table.of(qp) else {
+            let detail = "the queue pair has no connection";
+            return Err(VpError::new(VpStatus::InvalidState, detail));
+        };
+        match connection.stage {
+            Stage::Up => {
+                connection.stage = Stage::Leaving;
+                if let Some(qp) = &connection.qp {
+                    qp.closes();
+                    // On InfiniBand this end flushes first; on iWARP the kernel closes the stream.
+                    if !self.context.iwarp {
+                        qp.fail_untold().map_err(refused("flush the queue pair"))?;
+                    }
+                }
+                connection.id.disconnect().map_err(refused("disconnect"))
+            }
+            Stage::Leaving | Stage::Over => Ok(()),
+            _ => {
+                let token = table.by_qp.get(&qp).copied().unwrap_or_default();
+                let gone = table.remove(token);
+                if let Some(qp) = gone.and_then(|gone| gone.qp) {
+                    // It flushes, or has nothing to flush.
+                    let _ = qp.fail_untold();
+                }
+                Ok(())
+            }
+        }
+    }
+
     fn terms(&self, qp: &VerbsQp, wishes: &NativeParams) -> io::Result<Terms> {
         let qp_num = qp.number().ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
         let small = |reads: u16| u8::try_from(reads).unwrap_or(u8::MAX).min(MOST_READS);
@@ -247,34 +279,11 @@ impl Manager for Cm {
     }
 
     fn close(&self, qp: QpId) -> VpResult<()> {
-        let mut table = lock(&self.table);
-        let Some(connection) = table.of(qp) else {
-            let detail = "the queue pair has no connection";
-            return Err(VpError::new(VpStatus::InvalidState, detail));
-        };
-        match connection.stage {
-            Stage::Up => {
-                connection.stage = Stage::Leaving;
-                if let Some(qp) = &connection.qp {
-                    qp.closes();
-                    // On InfiniBand this end flushes first; on iWARP the kernel closes the stream.
-                    if !self.context.iwarp {
-                        qp.fail().map_err(refused("flush the queue pair"))?;
-                    }
-                }
-                connection.id.disconnect().map_err(refused("disconnect"))
-            }
-            Stage::Leaving | Stage::Over => Ok(()),
-            _ => {
-                let token = table.by_qp.get(&qp).copied().unwrap_or_default();
-                let gone = table.remove(token);
-                if let Some(qp) = gone.and_then(|gone| gone.qp) {
-                    // It flushes, or has nothing to flush.
-                    let _ = qp.fail();
-                }
-                Ok(())
-            }
+        let closed = self.part(qp);
+        if let Ok(qp) = self.qps.get(qp.0) {
+            qp.tell();
         }
+        closed
     }
 
     fn abandon(&self, qp: QpId) {

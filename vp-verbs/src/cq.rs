@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ pub(crate) struct VerbsCq {
     handler: Option<Arc<dyn CqHandler>>,
     /// Arm requests of the consumer, at most [`MAX_ARMED`]. A waiting thread may arm the device, too.
     armed: AtomicU32,
+    /// Completions were injected, and nobody was told.
+    untold: AtomicBool,
     waiters: Mutex<Vec<Arc<OwnedFd>>>,
     interrupts: AtomicU64,
     routes: Arc<Routes>,
@@ -69,6 +71,7 @@ impl VerbsCq {
             state: Mutex::new(state),
             handler: init.handler.clone(),
             armed: AtomicU32::new(0),
+            untold: AtomicBool::new(false),
             waiters: Mutex::default(),
             interrupts: AtomicU64::new(0),
             routes: routes.clone(),
@@ -115,7 +118,7 @@ impl VerbsCq {
 
     /// Adds completions that the device will not report, behind the device's. They are taken while no other thread can
     /// add or poll any, which keeps their order. Those beyond the depth are lost, as the device's would be: then the CQ
-    /// is smaller than its queues, and overrun.
+    /// is smaller than its queues, and overrun. [`VerbsCq::tell`] must follow.
     pub(crate) fn inject(&self, take: impl FnOnce() -> VecDeque<Completed>) {
         let mut state = lock(&self.state);
         // If polling fails, the next poll reports it.
@@ -129,8 +132,14 @@ impl VerbsCq {
         state.overrun |= completions.len() > room;
         completions.truncate(room);
         state.backlog.extend(completions);
-        drop(state);
-        self.on_event();
+        self.untold.store(true, Ordering::Release);
+    }
+
+    /// Notifies of injected completions. The handler may call every verb, so the caller holds no lock.
+    pub(crate) fn tell(&self) {
+        if self.untold.swap(false, Ordering::AcqRel) {
+            self.on_event();
+        }
     }
 
     /// Drops the completions of a destroyed queue pair. Also takes those in the device's CQ, because some devices

@@ -288,6 +288,13 @@ impl VerbsQp {
 
     /// Ends the connection, in whatever state it is, and flushes.
     pub(crate) fn fail(&self) -> io::Result<()> {
+        let failed = self.fail_untold();
+        self.tell();
+        failed
+    }
+
+    /// The same for a caller with a lock, who calls [`VerbsQp::tell`] without it.
+    pub(crate) fn fail_untold(&self) -> io::Result<()> {
         let error = |state| Some(packed((state >> 8) as u32, QpState::Error));
         // The closure never fails.
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, error);
@@ -329,6 +336,7 @@ impl VerbsQp {
     /// Error to Idle.
     fn renew(&self) -> VpResult<()> {
         self.mark_end();
+        self.tell();
         // Flushed requests count whether or not they were polled.
         self.harvest();
         let (sends, recvs) = (self.send.outstanding(), self.recv.outstanding());
@@ -432,6 +440,7 @@ impl Qp for VerbsQp {
                     self.post_late(true, wr.wr_id, WcOpcode::Recv)
                 });
                 self.flush_late();
+                self.tell();
                 late
             }
         }

@@ -3,12 +3,14 @@
 //! Runs on the thread that polls events, with the table locked for one step.
 
 use std::io;
+use std::sync::Arc;
 
 use vp_api::{AsyncEvent, EventSource, NativeEvent, NativeParams, Qp};
 
 use super::id::{CmId, Seen};
 use super::{Cm, Connection, Connections, RESOLVE_MS, Stage, negotiated, private};
 use crate::object_table::lock;
+use crate::qp::VerbsQp;
 use ibv_sys::*;
 
 /// InfiniBand's "consumer reject" (12.6.7.2), which carries the consumer's private data.
@@ -19,13 +21,22 @@ pub(super) fn step(cm: &Cm, seen: Seen) {
         cm.sink.emit(EventSource::Rnic, AsyncEvent::Catastrophic);
         return;
     }
-    let mut table = lock(&cm.table);
+    let qp = handle(cm, &mut lock(&cm.table), seen);
+    if let Some(qp) = qp {
+        qp.tell();
+    }
+}
+
+/// Returns the queue pair of the connection.
+fn handle(cm: &Cm, table: &mut Connections, seen: Seen) -> Option<Arc<VerbsQp>> {
     if seen.kind == RDMA_CM_EVENT_CONNECT_REQUEST {
-        return request(cm, &mut table, seen);
+        request(cm, table, seen);
+        return None;
     }
     let token = seen.token;
     // Abandoned by this end, or over.
-    let Some(connection) = table.all.get_mut(&token) else { return };
+    let connection = table.all.get_mut(&token)?;
+    let qp = connection.qp.clone();
     let result = match seen.kind {
         RDMA_CM_EVENT_ADDR_RESOLVED => resolved(cm, connection),
         RDMA_CM_EVENT_ROUTE_RESOLVED => routed(cm, connection),
@@ -42,21 +53,24 @@ pub(super) fn step(cm: &Cm, seen: Seen) {
         RDMA_CM_EVENT_REJECTED => {
             let (rejected, reason) = (was_rejected(cm, &seen), reason(&seen));
             let private_data = cm.unpack(seen.private_data, private::REJECT);
-            return end(cm, &mut table, token, reason, rejected.then_some(private_data));
+            end(cm, table, token, reason, rejected.then_some(private_data));
+            return qp;
         }
         RDMA_CM_EVENT_ADDR_ERROR
         | RDMA_CM_EVENT_ROUTE_ERROR
         | RDMA_CM_EVENT_CONNECT_ERROR
         | RDMA_CM_EVENT_UNREACHABLE => {
-            return end(cm, &mut table, token, reason(&seen), None);
+            end(cm, table, token, reason(&seen), None);
+            return qp;
         }
         // Multicast, address changes, and the end of the time-wait state.
         _ => Ok(()),
     };
     if let Err(error) = result {
         let reason = format!("the connection cannot be made: {error}");
-        end(cm, &mut table, token, reason, None);
+        end(cm, table, token, reason, None);
     }
+    qp
 }
 
 fn resolved(cm: &Cm, connection: &mut Connection) -> io::Result<()> {
@@ -146,7 +160,7 @@ fn over(cm: &Cm, connection: &mut Connection) {
     }
     connection.stage = Stage::Over;
     // It flushes, or has flushed already.
-    let _ = qp.fail();
+    let _ = qp.fail_untold();
     // InfiniBand: sends the reply to the peer's disconnect request, if there was one.
     let _ = connection.id.disconnect();
     cm.queue_event(NativeEvent::Disconnected { qp: qp.id() });
@@ -203,7 +217,7 @@ fn end(cm: &Cm, table: &mut Connections, token: u64, reason: String, rejected: O
     // Not connected yet, so the queue pair stays as it was, for another attempt.
     if !matches!(gone.stage, Stage::Resolving | Stage::Connecting) {
         // It flushes, or has flushed already.
-        let _ = qp.fail();
+        let _ = qp.fail_untold();
     }
     let qp = qp.id();
     cm.queue_event(match rejected {

@@ -117,6 +117,7 @@ impl VerbsQp {
         if self.parts.context.keeps_late && self.over.load(Ordering::Acquire) {
             self.end_without_device();
             self.flush_late();
+            self.tell();
         }
     }
 
@@ -155,6 +156,11 @@ impl VerbsQp {
                 cq.inject(|| queue.ready());
             }
         }
+    }
+
+    /// See [`VerbsCq::tell`].
+    pub(crate) fn tell(&self) {
+        self.cqs().into_iter().for_each(|(_, cq)| cq.tell());
     }
 
     /// Of each queue.

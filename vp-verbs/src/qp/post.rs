@@ -42,6 +42,7 @@ impl VerbsQp {
             self.post_late(false, wr.wr_id, wr.op.completion())
         });
         self.flush_late();
+        self.tell();
         late
     }
 

@@ -295,6 +295,7 @@ impl VerbsUdQp {
     fn flush_late(&self) {
         for (is_recv, cq) in [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)] {
             cq.inject(|| self.ready_late(is_recv));
+            cq.tell();
         }
     }
 

@@ -260,9 +260,20 @@ impl CqHandler for Again {
 /// The handler of flushed requests runs in the call that ends the connection.
 #[test]
 fn a_queue_pair_that_is_reset_while_its_connection_is_ended_is_left_alone() {
+    resets_while_it_ends("a reset while siw ends", |pair| pair.near.clone());
+}
+
+/// The handler runs in the event thread.
+#[test]
+fn a_queue_pair_may_be_reset_in_the_notification_that_its_peer_caused() {
+    resets_while_it_ends("a reset while the peer ends siw", |pair| pair.far.clone());
+}
+
+/// `ends`: which one ends the connection.
+fn resets_while_it_ends(test: &str, ends: impl Fn(&Pair) -> Arc<dyn Qp>) {
     let fake = Fake::new();
     fake.play_siw();
-    let Some(mut pair) = pair(&fake, "a reset while siw ends") else { return };
+    let Some(mut pair) = pair(&fake, test) else { return };
     let (again, pd) = (Arc::new(Again::default()), pair.rnic.alloc_pd().unwrap());
     let init = CqInit { depth: 8, handler: Some(again.clone()) };
     pair.cqs[0] = pair.rnic.create_cq(&init).unwrap();
@@ -277,7 +288,7 @@ fn a_queue_pair_that_is_reset_while_its_connection_is_ended_is_left_alone() {
     // The device keeps this one, so that the provider flushes it.
     pair.send(&pair.near, 2);
     pair.cqs[0].arm(false).unwrap();
-    pair.near.modify(QpChange::Error).unwrap();
+    ends(&pair).modify(QpChange::Error).unwrap();
     let mut up = 0;
     while up < 2 {
         match pair.next() {
