@@ -26,7 +26,7 @@
 use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Release, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Release, Ordering::SeqCst};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -88,16 +88,20 @@ pub struct Companion {
     tail: Line<AtomicU64>,
     /// Not 0: a thread writes.
     writes: AtomicU32,
+    /// Calls that send by the other carrier now.
+    sends: AtomicU32,
     /// Octets read from the ring.
     head: Line<AtomicU64>,
     /// The base up to which all octets of the other carrier were read.
     done: AtomicU64,
-    /// Not 0: a thread reads octets before the base.
+    /// Not 0: this process reads octets before the base.
     takes: AtomicU32,
     /// The base that `left` is about.
     counted: AtomicU64,
     /// So many octets before it were not read.
     left: AtomicU64,
+    /// A program that cannot read the ring has the other carrier.
+    passed: AtomicBool,
     memory: Mapping,
     /// The ring that this end writes.
     out: usize,
@@ -127,11 +131,13 @@ impl Companion {
         let end = Self {
             tail: Line::default(),
             writes: AtomicU32::new(0),
+            sends: AtomicU32::new(0),
             head: Line::default(),
             done: AtomicU64::new(0),
             takes: AtomicU32::new(0),
             counted: AtomicU64::new(0),
             left: AtomicU64::new(0),
+            passed: AtomicBool::new(false),
             memory,
             out,
         };
@@ -184,10 +190,21 @@ impl Companion {
         self.ways().iter().for_each(|way| way.word().store(OTHER, SeqCst));
     }
 
-    /// Octets are about to be sent by the other carrier.
+    /// Octets may be sent by the other carrier from now on.
     pub fn mark(&self) {
         let more = |word: u64| Some(word & !MARKS | word.wrapping_add(MARK) & MARKS | OTHER);
         let _ = self.way_out().word().fetch_update(SeqCst, SeqCst, more);
+    }
+
+    /// A call sends by the other carrier, until [`Companion::sent`]; a process that is killed meanwhile always does.
+    pub fn sends(&self) {
+        self.sends.fetch_add(1, SeqCst);
+        self.mark();
+    }
+
+    /// It does not any more.
+    pub fn sent(&self) {
+        self.sends.fetch_sub(1, SeqCst);
     }
 
     /// Octets in the ring that the peer has not read.
@@ -211,7 +228,7 @@ impl Companion {
     }
 
     /// Copies the octets of `pieces` in order, as many as may go by the ring now, and returns how many: the rest goes by the
-    /// other carrier, after [`Companion::mark`]. `base` returns how many octets were sent by it so far, or `None` if that
+    /// other carrier, after [`Companion::sends`]. `base` returns how many octets were sent by it so far, or `None` if that
     /// is not certain.
     ///
     /// # Errors
@@ -250,7 +267,8 @@ impl Companion {
         }
         let mut room = self.size() - self.unread()?;
         if word & OTHER != 0 {
-            let Some(base) = (room == self.size()).then(base).flatten() else { return Ok(0) };
+            let certain = room == self.size() && self.sends.load(SeqCst) == 0;
+            let Some(base) = certain.then(base).flatten() else { return Ok(0) };
             way.base().store(base, SeqCst);
         }
         let octets = self.memory.octets(self.out);
@@ -298,6 +316,17 @@ impl Companion {
 
     // ---- consumer --------------------------------------------------------------------------
 
+    /// A program that cannot read the ring has the other carrier from now on: the children and the parent of this process, too,
+    /// are to know.
+    pub fn pass(&self) {
+        self.passed.store(true, SeqCst);
+    }
+
+    /// Whether one has.
+    pub fn is_passed(&self) -> bool {
+        self.passed.load(SeqCst)
+    }
+
     /// So many octets of the other carrier come before those of the ring, if not all of them were read as far as is known.
     #[inline]
     pub fn base(&self) -> Option<u64> {
@@ -327,10 +356,13 @@ impl Companion {
         self.way_in().head.0[1].store(self.left.load(SeqCst), SeqCst);
     }
 
-    /// The right to read octets before the base, which one thread at a time has. The caller returns it by
-    /// [`Companion::give_back`].
-    pub fn take_turn(&self) -> bool {
-        self.takes.compare_exchange(0, 1, SeqCst, SeqCst).is_ok()
+    /// The right to read octets before the base, which one thread at a time has: of process `this`, after process `before`, or
+    /// 0 if nobody has it. The caller returns it by [`Companion::give_back`].
+    ///
+    /// # Errors
+    /// The process that has it.
+    pub fn take_turn(&self, before: u32, this: u32) -> Result<(), u32> {
+        self.takes.compare_exchange(before, this, SeqCst, SeqCst).map(drop)
     }
 
     /// Returns it.

@@ -176,6 +176,29 @@ fn octets_before_a_new_base_come_first() {
     assert_eq!(read(other, &mut [0; 8]), 6);
 }
 
+/// How many octets went by the other carrier is certain only when nobody sends by it: no thread, and no other process.
+#[test]
+fn the_ring_is_not_used_while_another_call_sends() {
+    let ends = Ends::new();
+    let [maker, other] = ends.get();
+    assert!(other.look());
+    maker.sends();
+    assert_eq!(write(maker, b"too early", 3), 0);
+    maker.sent();
+    assert_eq!(write(maker, b"now", 7), 3);
+}
+
+#[test]
+fn one_has_the_turn() {
+    let ends = Ends::new();
+    let [maker, _] = ends.get();
+    assert_eq!(maker.take_turn(0, 1), Ok(()));
+    assert_eq!(maker.take_turn(0, 2), Err(1));
+    assert_eq!((maker.take_turn(1, 3), maker.take_turn(1, 2)), (Ok(()), Err(3)));
+    maker.give_back();
+    assert_eq!(maker.take_turn(0, 2), Ok(()));
+}
+
 #[test]
 fn impossible_positions_are_found() {
     let ends = Ends::new();

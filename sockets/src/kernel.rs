@@ -12,6 +12,7 @@ use rustix::net::{
     AddressFamily, Protocol, SocketFlags, SocketType, bind, getpeername, getsockname, ipproto,
     socket_with, sockopt,
 };
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::next::system;
 
@@ -241,6 +242,20 @@ pub(crate) fn reset(fd: c_int) {
 pub(crate) fn reset_at_close(fd: c_int) {
     if let Some(fd) = borrow(fd) {
         let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+    }
+}
+
+/// Whether a process has ended, as far as a descriptor of it shows.
+pub(crate) fn has_exited(process: u32) -> bool {
+    let Some(process) = Pid::from_raw(process.cast_signed()) else { return false };
+    match pidfd_open(process, PidfdFlags::empty()) {
+        Ok(fd) => {
+            let mut one = [PollFd::new(&fd, PollFlags::IN)];
+            let exited = poll(&mut one, Some(&Timespec::default())).is_ok_and(|n| n > 0);
+            close(fd);
+            exited
+        }
+        Err(errno) => errno == Errno::SRCH,
     }
 }
 

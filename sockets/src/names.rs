@@ -22,6 +22,7 @@ names! {
     shutdown setsockopt getsockopt ioctl fcntl __fcntl fcntl64
     dup dup2 __dup2 dup3 close __close close_range closefrom fdopen _IO_fdopen
     execve execv execvp execvpe execveat fexecve _exit _Exit syscall
+    posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 system popen _IO_popen
 }
 
 const _: () = assert!(NAMES.len() <= 128, "a connection has 128 bits for them");

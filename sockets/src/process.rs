@@ -52,7 +52,8 @@ fn begin_child(mark: &AtomicU32) -> bool {
     mark.swap(1, Ordering::AcqRel) == 0
 }
 
-fn id() -> u32 {
+/// The number of this process.
+pub(crate) fn id() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::connection::{Connection, Obstacle};
 use crate::names::Call;
+use crate::ring::link::Failure;
 use crate::ring::{meet, sets};
 use crate::tuning::{CONNECTIONS, DESCRIPTORS, SEARCHED};
 use crate::way::Way;
@@ -81,11 +82,21 @@ pub(crate) fn renew() {
 /// Descriptors that stay open when a child becomes another program may be that program's, which cannot read a ring: from now
 /// on octets come by TCP.
 pub(crate) fn keep_from_exec() {
-    each(|fd, connection| {
-        if connection.link.is_attached() && kernel::survives_exec(fd) {
-            connection.link.close();
-        }
-    });
+    if meet::is_enabled() {
+        each(|fd, connection| {
+            if kernel::survives_exec(fd) {
+                connection.link.leave_to_tcp();
+            }
+        });
+    }
+}
+
+/// A descriptor becomes another program's.
+pub(crate) fn pass(fd: c_int) {
+    cannot(fd, Obstacle::Passed);
+    if let Some(connection) = of(fd).filter(|it| it.link.unread() > 0) {
+        connection.link.fail(fd, Failure::Passed);
+    }
 }
 
 /// This process has a child with copies of all descriptors.
@@ -183,6 +194,7 @@ pub(crate) fn forget(fd: c_int) {
     }
     if let Some(connection) = CONNECTION.get((word as usize).wrapping_sub(1)) {
         connection.leave(|| {
+            connection.link.ends(fd);
             record::write(fd, connection);
             meet::end(word - 1);
             connection.link.detach(fd);
@@ -209,7 +221,11 @@ pub(crate) fn share(from: c_int, to: c_int) {
         set(to, index | SET);
         return;
     }
-    let Some(connection) = of(from).filter(|_| process::is_own()) else { return };
+    if !process::is_own() {
+        // A child of vfork(2) prepares what it becomes.
+        return pass(from);
+    }
+    let Some(connection) = of(from) else { return };
     if (to as usize) < DESCRIPTORS && connection.join() {
         set(to, DESCRIPTOR[from as usize].load(Ordering::Relaxed));
         if to <= libc::STDERR_FILENO {
@@ -261,6 +277,9 @@ pub(crate) fn end(exits: bool) {
     }
     for fd in 0..=highest() {
         if let Some(connection) = of(fd) {
+            if exits {
+                connection.link.ends(fd);
+            }
             record::write(fd, connection);
             connection.report_from_here();
             if exits && !connection.link.is_forked() {

@@ -5,10 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{mmsghdr, msghdr};
 
 use super::octets::{LEAVES, gives, obstruct, takes};
-use crate::connection::Obstacle;
 use crate::names::Call;
 use crate::next::{calls, set_errno};
-use crate::ring::link::Failure;
 use crate::ring::pieces::Pieces;
 use crate::ring::{receive, send};
 use crate::way::Way;
@@ -149,10 +147,7 @@ pub(super) unsafe fn passed(message: *const msghdr) {
             for index in 0..len.saturating_sub(empty) / size_of::<c_int>() {
                 // SAFETY: within the control data.
                 let fd = unsafe { first.wrapping_add(index).read_unaligned() };
-                table::cannot(fd, Obstacle::Passed);
-                if let Some(connection) = table::of(fd).filter(|it| it.link.unread() > 0) {
-                    connection.link.fail(fd, Failure::Passed);
-                }
+                table::pass(fd);
             }
         }
         // SAFETY: the message, and one of its headers.

@@ -40,12 +40,12 @@ pub(crate) struct Link {
     users: AtomicU32,
     /// Calls in the kernel that began without it.
     plain: AtomicU32,
-    /// Calls that send by TCP beside it.
-    sending: AtomicU32,
     /// TCP only, from now on.
     closed: AtomicBool,
     /// Another process has a copy of the descriptor.
     forked: AtomicBool,
+    /// This one is a copy of the parent's.
+    copy: AtomicBool,
     /// `SO_RCVLOWAT`; 0: as if 1.
     low: AtomicU32,
     /// Whether calls wait: 0, not known; 1, no; 2, yes.
@@ -74,9 +74,9 @@ impl Link {
             retired: AtomicPtr::new(null_mut()),
             users: AtomicU32::new(0),
             plain: AtomicU32::new(0),
-            sending: AtomicU32::new(0),
             closed: AtomicBool::new(false),
             forked: AtomicBool::new(false),
+            copy: AtomicBool::new(false),
             low: AtomicU32::new(0),
             blocks: AtomicU8::new(0),
             failure: AtomicU8::new(0),
@@ -95,8 +95,7 @@ impl Link {
     /// For another connection.
     pub(crate) fn clear(&self) {
         self.plain.store(0, SeqCst);
-        self.sending.store(0, SeqCst);
-        for flag in [&self.closed, &self.forked, &self.tries] {
+        for flag in [&self.closed, &self.forked, &self.copy, &self.tries] {
             flag.store(false, SeqCst);
         }
         self.low.store(0, Relaxed);
@@ -242,6 +241,33 @@ impl Link {
         }
     }
 
+    /// It does, beside this one, or may.
+    pub(crate) fn leave_to_tcp(&self) {
+        self.fork();
+        if !self.is_closed() {
+            self.close();
+        }
+    }
+
+    /// Another program has the descriptor, and cannot read the octets in the ring.
+    pub(crate) fn pass(&self) {
+        if let Some(companion) = self.hold() {
+            companion.pass();
+            self.release();
+        }
+    }
+
+    /// The last descriptor of this process is closed: ends the connection if another program would go on behind octets
+    /// in the ring that nobody has read.
+    pub(crate) fn ends(&self, fd: c_int) {
+        let Some(companion) = self.hold() else { return };
+        let lost = companion.is_passed() && companion.octets() != Ok(0) && !self.is_copy();
+        self.release();
+        if lost {
+            self.fail(fd, Failure::Passed);
+        }
+    }
+
     /// Octets of the ring that were not read here, at most so many as were when it was asked.
     pub(crate) fn unread(&self) -> u32 {
         let Some(companion) = self.hold() else { return 0 };
@@ -271,9 +297,15 @@ impl Link {
         self.forked.load(Relaxed)
     }
 
+    /// Whether it is one that a parent has made.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.copy.load(Relaxed)
+    }
+
     /// In a child: calls of its parent's other threads do not return here.
     pub(crate) fn renew(&self) {
         self.fork();
+        self.copy.store(true, SeqCst);
         self.patience.clear();
     }
 
@@ -302,20 +334,6 @@ impl Link {
 
     pub(super) fn low_water(&self) -> u32 {
         self.low.load(SeqCst).max(1)
-    }
-
-    /// A call that sends by TCP begins or ends.
-    pub(super) fn send_begins(&self) {
-        self.sending.fetch_add(1, SeqCst);
-    }
-
-    pub(super) fn send_ends(&self) {
-        self.sending.fetch_sub(1, SeqCst);
-    }
-
-    /// Whether no call sends by TCP.
-    pub(super) fn sends_none(&self) -> bool {
-        self.is_settled() && self.sending.load(SeqCst) == 0
     }
 
     /// Whether calls wait.

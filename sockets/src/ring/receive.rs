@@ -9,9 +9,9 @@ use super::link::Failure;
 use super::pieces::Pieces;
 use super::spin::{self, Seen};
 use crate::connection::Connection;
-use crate::kernel;
 use crate::next::{set_errno, system};
 use crate::way::Way;
+use crate::{kernel, process};
 
 /// A pipe that is writable has room for so many octets (pipe(7), `PIPE_BUF`).
 const AT_ONCE: usize = 4096;
@@ -272,7 +272,7 @@ impl Receive<'_> {
     /// No signal handler runs meanwhile: it might leave by longjmp(3), or read the same connection.
     fn before(&self, base: u64, total: usize) -> (usize, Missing) {
         let signals = Signals::block();
-        if !self.ring.take_turn() {
+        if !self.takes_turn() {
             signals.restore();
             rustix::thread::sched_yield();
             return (0, Missing::Before);
@@ -281,6 +281,15 @@ impl Receive<'_> {
         self.ring.give_back();
         signals.restore();
         result
+    }
+
+    /// Whether this call may read them: one of all processes at a time. One that was killed has no turn any more.
+    fn takes_turn(&self) -> bool {
+        let this = process::id();
+        match self.ring.take_turn(0, this) {
+            Ok(()) => true,
+            Err(other) => kernel::has_exited(other) && self.ring.take_turn(other, this).is_ok(),
+        }
     }
 
     /// Octets by TCP before those of the ring that were not read, when this call has taken `total` octets.

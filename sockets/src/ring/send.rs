@@ -48,16 +48,15 @@ pub(crate) fn by_tcp(connection: &Connection, real: impl FnOnce() -> isize) -> i
         link.leave();
         return n;
     };
-    let n = marked(link, ring, real);
+    let n = beside(ring, real);
     link.release();
     n
 }
 
-fn marked(link: &Link, ring: &Companion, real: impl FnOnce() -> isize) -> isize {
-    link.send_begins();
-    ring.mark();
+fn beside(ring: &Companion, real: impl FnOnce() -> isize) -> isize {
+    ring.sends();
     let n = real();
-    link.send_ends();
+    ring.sent();
     n
 }
 
@@ -73,12 +72,12 @@ fn attached(
     let want = pieces.len().unwrap_or(0);
     let ordinary = flags & !ORDINARY == 0 && want > 0 && !link.is_closed() && link.is_settled();
     if !ordinary || !ring.is_looked_at() || !is_alive(fd, link) {
-        return marked(link, ring, real);
+        return beside(ring, real);
     }
     let mut total = 0;
     loop {
         let base =
-            || if link.sends_none() { kernel::written(fd, connection.is_accepted()) } else { None };
+            || if link.is_settled() { kernel::written(fd, connection.is_accepted()) } else { None };
         let part = pieces.part(total, want - total).map(|(at, len)| (at.cast_const(), len));
         // SAFETY: memory that the program passed to be read.
         let Ok(n) = (unsafe { ring.write(part, base) }) else {
@@ -96,13 +95,13 @@ fn attached(
         }
     }
     if total == 0 {
-        return marked(link, ring, real);
+        return beside(ring, real);
     }
     // The next call is to return an error.
     if !kernel::ready(fd, PollFlags::empty()).is_empty() {
         return total as isize;
     }
-    let n = marked(link, ring, || rest(fd, pieces, total, want - total, flags));
+    let n = beside(ring, || rest(fd, pieces, total, want - total, flags));
     (total as isize) + n.max(0)
 }
 
