@@ -71,6 +71,8 @@ pub(crate) fn ready(lane: Lane, fd: c_int) -> i16 {
 }
 
 const CLOSED: u8 = 7;
+/// States in which an end was sent: FIN_WAIT1, LAST_ACK, CLOSING.
+const UNACKNOWLEDGED: [u8; 3] = [4, 9, 11];
 
 impl Ends {
     /// Waits until what both ends did has arrived in both lanes, and both lanes show the same.
@@ -99,13 +101,17 @@ impl Ends {
         Some((queue(LANES[lane], fd, libc::FIONREAD), ready(LANES[lane], fd)))
     }
 
-    /// Whether the end of the peer has arrived at an end.
+    /// Whether the end of the peer has arrived at an end, and the peer has acknowledged this one's.
     fn has_arrived(&self, end: usize, lane: usize) -> bool {
         let (this, peer) = (&self.0[end], &self.0[self.0[end].peer]);
         let Some(fds) = this.fds.first() else { return true };
         let seen = ready(Lane::Kernel, fds[lane]);
         let ended = !peer.is_open() || peer.is_shut;
-        (!ended || seen & POLLRDHUP != 0) && (!this.reset_due || seen & POLLHUP != 0)
+        // An acknowledgement, which may be late, is an edge.
+        let acknowledged = !UNACKNOWLEDGED.contains(&info(fds[lane]).0);
+        (!ended || seen & POLLRDHUP != 0)
+            && (!this.reset_due || seen & POLLHUP != 0)
+            && acknowledged
     }
 
     /// Whether all octets between two open ends have arrived.
