@@ -219,6 +219,11 @@ pub(crate) fn is_quiet(fd: c_int) -> bool {
     ready(fd, PollFlags::IN | PollFlags::RDHUP).is_empty()
 }
 
+/// Whether the next call would return an error, or the connection is closed in both directions. To ask takes no error.
+pub(crate) fn has_failed(fd: c_int) -> bool {
+    !ready(fd, PollFlags::empty()).is_empty()
+}
+
 /// Whether calls on a descriptor wait.
 pub(crate) fn blocks(fd: c_int) -> bool {
     let Some(fd) = borrow(fd) else { return false };

@@ -130,7 +130,9 @@ impl Receive<'_> {
         loop {
             let missing = self.gather(&mut total)?;
             let blocks = !self.has(MSG_DONTWAIT) && link.blocks(self.fd);
-            if total >= enough || total > 0 && (!blocks || self.has(MSG_PEEK)) {
+            // An error is for the next call.
+            let ends = || !blocks || self.has(MSG_PEEK) || kernel::has_failed(self.fd);
+            if total >= enough || total > 0 && ends() {
                 return Ok(total as isize);
             }
             if missing == Missing::Lost {

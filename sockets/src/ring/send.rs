@@ -98,7 +98,7 @@ fn attached(
         return beside(ring, real);
     }
     // The next call is to return an error.
-    if !kernel::ready(fd, PollFlags::empty()).is_empty() {
+    if kernel::has_failed(fd) {
         return total as isize;
     }
     let n = beside(ring, || rest(fd, pieces, total, want - total, flags));
