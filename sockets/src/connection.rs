@@ -27,11 +27,18 @@ pub(crate) enum Obstacle {
     Splice,
     Stream,
     Passed,
+    IoUring,
+}
+
+impl Obstacle {
+    pub(crate) fn bit(self) -> u32 {
+        1 << self as u32
+    }
 }
 
 /// Names of the obstacles, in their order.
-pub(crate) const OBSTACLES: [&str; 8] =
-    ["oob", "sigio", "ktls", "repair", "zerocopy", "splice", "stdio", "passed"];
+pub(crate) const OBSTACLES: [&str; 9] =
+    ["oob", "sigio", "ktls", "repair", "zerocopy", "splice", "stdio", "passed", "io_uring"];
 
 /// One direction.
 struct Count {
@@ -148,6 +155,12 @@ impl Connection {
         }
     }
 
+    /// A function has begun it, and it has these obstacles.
+    pub(crate) fn begin(&self, call: Call, obstacles: u32) {
+        self.obstacles.store(obstacles, Ordering::Relaxed);
+        self.note(call);
+    }
+
     /// A function was called on it.
     #[inline]
     pub(crate) fn note(&self, call: Call) {
@@ -215,7 +228,7 @@ impl Connection {
 
     /// From now on all goes by TCP.
     pub(crate) fn obstruct(&self, obstacle: Obstacle) {
-        self.obstacles.fetch_or(1 << obstacle as u32, Ordering::Relaxed);
+        self.obstacles.fetch_or(obstacle.bit(), Ordering::Relaxed);
         self.link.close();
     }
 

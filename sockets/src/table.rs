@@ -29,6 +29,8 @@ static HIGHEST: AtomicI32 = AtomicI32::new(-1);
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// Where the search for a free connection begins.
 static CURSOR: AtomicU32 = AtomicU32::new(0);
+/// Obstacles of all connections.
+static COMMON: AtomicU32 = AtomicU32::new(0);
 /// Connections that are not followed, because the table was full.
 static MISSED: AtomicU64 = AtomicU64::new(0);
 
@@ -139,7 +141,7 @@ pub(crate) fn follow(fd: c_int, begun: Call) {
         return;
     };
     USED.fetch_max(index + 1, Ordering::Relaxed);
-    CONNECTION[index].note(begun);
+    CONNECTION[index].begin(begun, COMMON.load(Ordering::Relaxed));
     set(fd, index as u32 + 1);
 }
 
@@ -268,6 +270,12 @@ pub(crate) fn cannot(fd: c_int, obstacle: Obstacle) {
     if let Some(connection) = of(fd) {
         connection.obstruct(obstacle);
     }
+}
+
+/// The process does something so that memory cannot carry octets of any connection.
+pub(crate) fn none_can(obstacle: Obstacle) {
+    COMMON.fetch_or(obstacle.bit(), Ordering::SeqCst);
+    open().for_each(|connection| connection.obstruct(obstacle));
 }
 
 /// The process is about to end, or to become another program: writes what it has moved.

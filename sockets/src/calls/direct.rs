@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_long, c_uint};
 
 use super::descriptors::{closes, duplicated, made, replaced};
 use super::{messages, octets, waits};
+use crate::connection::Obstacle;
 use crate::names::Call;
 use crate::next::calls;
 use crate::table;
@@ -96,6 +97,8 @@ fn after(number: c_long, arguments: [c_long; 3], result: c_long) {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_epoll_create => table::follow_set(new),
         libc::SYS_epoll_create1 => table::follow_set(new),
+        // What a program moves and waits for by it is not seen.
+        libc::SYS_io_uring_setup if new >= 0 => table::none_can(Obstacle::IoUring),
         _ => {}
     }
 }

@@ -82,6 +82,9 @@ fn room(set: c_int, events: Events, most: c_int) -> Room {
 }
 
 fn controlled(set: c_int, what: c_int, fd: c_int, event: *mut c_void, done: c_int) {
+    if let Some(inner) = table::set_of(fd) {
+        sets::nested(inner);
+    }
     let Some(connection) = table::of(fd) else { return };
     connection.note(Call::epoll_ctl);
     if done == 0 {

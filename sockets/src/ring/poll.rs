@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use libc::{POLLIN, POLLRDNORM, pollfd};
 
 use super::limit::Limit;
+use super::sets;
 use super::several::Several;
 use super::spin::Seen;
 use crate::next::system;
@@ -28,10 +29,13 @@ pub(crate) unsafe fn poll(
         for place in 0..count {
             // SAFETY: the caller's promise.
             let entry = unsafe { all.wrapping_add(place).read() };
-            if entry.events & READS != 0
-                && let Some(connection) = table::of(entry.fd)
-            {
+            if entry.events & READS == 0 {
+                continue;
+            }
+            if let Some(connection) = table::of(entry.fd) {
                 some.add(place, entry.fd, &connection.link);
+            } else if let Some(set) = table::set_of(entry.fd) {
+                sets::nested(set);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_ulong};
 use libc::fd_set;
 
 use super::limit::Limit;
+use super::sets;
 use super::several::Several;
 use super::spin::Seen;
 use crate::next::system;
@@ -36,10 +37,13 @@ pub(crate) unsafe fn select(
         for fd in 0..end {
             // SAFETY: the caller's promise.
             let word = unsafe { sets[0].wrapping_add(fd / BITS).read() };
-            if word >> (fd % BITS) & 1 != 0
-                && let Some(connection) = table::of(fd as c_int)
-            {
+            if word >> (fd % BITS) & 1 == 0 {
+                continue;
+            }
+            if let Some(connection) = table::of(fd as c_int) {
                 some.add(fd, fd as c_int, &connection.link);
+            } else if let Some(set) = table::set_of(fd as c_int) {
+                sets::nested(set);
             }
         }
     }

@@ -3,7 +3,8 @@
 //! A connection that is in one set, once, is looked at by the thread that waits for that set, and by nobody else. What the
 //! kernel does not tell, the set's list does: which connections have memory, and for each what the program asked for.
 //! To all others octets come by TCP, as the kernel tells: connections in two sets or twice in one, `EPOLLONESHOT` and
-//! `EPOLLEXCLUSIVE`, sets with a duplicate, sets of a parent, sets for which two threads have waited at once. Only octets that
+//! `EPOLLEXCLUSIVE`, sets with a duplicate, sets of a parent, sets for which two threads have waited at once, or one by another set,
+//! poll(2) or select(2). Only octets that
 //! were in a ring before are reported to these, too.
 //!
 //! Owner of the state: static memory. Any thread may change a set while another waits for it. Full: a set beyond the bound is not
@@ -237,6 +238,13 @@ pub(crate) fn end(index: u32) {
 pub(crate) fn duplicated(index: u32) {
     if let Some(set) = SET.get(index as usize) {
         set.kept.store(true, SeqCst);
+        share(set);
+    }
+}
+
+/// It is waited for as a part of another wait.
+pub(crate) fn nested(index: u32) {
+    if let Some(set) = SET.get(index as usize).filter(|set| !set.shared.load(SeqCst)) {
         share(set);
     }
 }

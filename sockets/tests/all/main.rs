@@ -8,6 +8,7 @@ mod hosts;
 mod lane;
 mod many;
 mod names;
+mod nested;
 mod oracle;
 mod passed;
 mod processes;

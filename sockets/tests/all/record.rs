@@ -58,6 +58,17 @@ fn what_shared_memory_cannot_carry_is_named() {
     pass(client.as_raw_fd());
     drop(client);
     assert_eq!(told(&names, "obstacles"), "too-short,passed");
+
+    // From now on the program may use any connection unseen.
+    let mut parameters = [0_u64; 15];
+    // SAFETY: room for the parameters (io_uring_setup(2)).
+    let made = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
+    if made >= 0 {
+        let ([mut client, _server], names) = connection();
+        client.write_all(&long[..10]).unwrap();
+        drop(client);
+        assert_eq!(told(&names, "obstacles"), "too-short,io_uring");
+    }
 }
 
 /// Sends a descriptor to this process.
