@@ -10,7 +10,7 @@
 //! | `table`, `connection`, `way` | which descriptors are TCP connections; what each has moved |
 //! | `process` | whether this is the process that the table belongs to |
 //! | `kernel` | what the kernel knows about a connection |
-//! | `record`, `line` | the lines of the record |
+//! | `record`, `line`, `complaint` | the lines of the record, and that some are lost |
 //! | `ring` | octets by shared memory |
 //!
 //! **Any thread** and any signal handler may call, also while another closes the same descriptor: all state is in atomics
@@ -18,12 +18,13 @@
 //! (pthread_cancel(3)): frames of this library have nothing to drop while the C library's function runs.
 //!
 //! **A child** made by fork(2) has a copy of the table, and counts from zero. One made by vfork(2) shares its parent's
-//! memory, and changes nothing in it.
+//! memory, and changes nothing in it, but that a connection which another program gets goes on by TCP.
 //!
 //! **What is not seen:** calls that the C library makes by itself, as for a stream made by fdopen(3), system calls without the
 //! C library, io_uring, other processes with the same connection. The kernel's count shows how many octets they moved.
 
 mod calls;
+mod complaint;
 mod connection;
 mod kernel;
 mod line;

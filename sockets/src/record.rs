@@ -4,7 +4,7 @@
 //! Owner of the state: static memory, written when the library is loaded. The file is opened for each line, so that the
 //! program finds the same numbers free as ever, and may close all it does not know. Lines of several processes do not mix
 //! (`O_APPEND`). A line that cannot be written is lost: no descriptor or space left, or a process that gave up
-//! the rights to the file.
+//! the rights to the file. Of the first one standard error tells.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::{self, Display, Write};
@@ -13,14 +13,15 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 
 use crate::connection::Connection;
-use crate::kernel;
 use crate::line::Line;
 use crate::ring::link::Link;
 use crate::ring::meet;
 use crate::tuning::{MIN_CALLS, MIN_OCTETS};
 use crate::way::Way;
+use crate::{complaint, kernel};
 
 /// Absolute path of the file, a string that is never freed; null: there is no record.
 static FILE: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
@@ -37,6 +38,7 @@ pub(crate) fn begin() -> bool {
     // SAFETY: a string of the environment.
     let kept = unsafe { libc::strdup(path) };
     FILE.store(kept, Ordering::Release);
+    complaint::begin();
     !kept.is_null()
 }
 
@@ -160,8 +162,14 @@ fn append(line: &mut Line) {
     let path = unsafe { CStr::from_ptr(path) };
     let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     // One call writes all, or there is no space; either way nobody waits for it.
-    if let Ok(file) = open(path, how, Mode::empty()) {
-        let _ = rustix::io::write(&file, line.octets());
+    let written = open(path, how, Mode::empty()).and_then(|file| {
+        let written = rustix::io::write(&file, line.octets());
         kernel::close(file);
+        written
+    });
+    match written {
+        Ok(n) if n < line.octets().len() => complaint::once(path, Errno::NOSPC),
+        Ok(_) => {}
+        Err(errno) => complaint::once(path, errno),
     }
 }

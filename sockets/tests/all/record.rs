@@ -166,7 +166,7 @@ fn descriptors_have_the_numbers_that_they_have_without_it() {
     assert_eq!(next_number(), begin, "closed, and written to the record");
 }
 
-/// Without a place for it, a program runs as ever.
+/// Without a place for it, a program runs as ever, and standard error tells.
 #[test]
 fn a_record_that_cannot_be_written_does_no_harm() {
     if is_inside() {
@@ -179,8 +179,14 @@ fn a_record_that_cannot_be_written_does_no_harm() {
     }
     let log = TempFile::new();
     let test = "record::a_record_that_cannot_be_written_does_no_harm";
-    for place in [None, Some(""), Some("/nowhere/at/all"), Some("/dev/full"), Some("/proc/self/fd")]
-    {
+    let places = [
+        (None, None),
+        (Some(""), Some("there is no such file")),
+        (Some("/nowhere/at/all"), Some("there is no such file")),
+        (Some("/dev/full"), Some("no space left")),
+        (Some("/proc/self/fd"), Some("it is a directory")),
+    ];
+    for (place, reason) in places {
         let mut command = inside(test, &log);
         match place {
             Some(place) => command.env(LOG, place),
@@ -188,6 +194,11 @@ fn a_record_that_cannot_be_written_does_no_harm() {
         };
         let output = command.output().unwrap();
         assert!(output.status.success(), "{place:?}: {output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        // Once, of two lines.
+        let told = error.lines().filter(|line| line.starts_with("warpline: the record "));
+        let told: Vec<_> = told.filter_map(|line| line.rsplit(": ").next()).collect();
+        assert_eq!(told, Vec::from_iter(reason), "{error}");
     }
     assert_eq!(log.text(), "");
 }
