@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::connection::Obstacle;
+use crate::connection::{Connection, Obstacle};
 use crate::names::Call;
 use crate::next::calls;
 use crate::ring::pieces::Pieces;
@@ -79,11 +79,8 @@ pub(super) fn takes(
     flags: c_int,
     real: impl Fn() -> isize,
 ) -> isize {
-    let Some(connection) = table::of(fd) else { return real() };
-    obstruct(fd, flags);
-    let n = receive::receive(fd, connection, pieces, flags, real);
-    moved(fd, call, Way::In, if flags & LEAVES != 0 { 0 } else { n });
-    n
+    let by = |it: &Connection| receive::receive(fd, it, pieces, flags, &real);
+    counted(fd, call, Way::In, flags, by, &real)
 }
 
 /// Sends, and counts.
@@ -95,10 +92,23 @@ pub(super) fn gives(
     flags: c_int,
     real: impl Fn() -> isize,
 ) -> isize {
+    counted(fd, call, Way::Out, flags, |it| send::send(fd, it, pieces, flags, &real), &real)
+}
+
+/// `by` a connection, or `real` if it is none.
+#[inline]
+fn counted(
+    fd: c_int,
+    call: Call,
+    way: Way,
+    flags: c_int,
+    by: impl FnOnce(&Connection) -> isize,
+    real: impl FnOnce() -> isize,
+) -> isize {
     let Some(connection) = table::of(fd) else { return real() };
     obstruct(fd, flags);
-    let n = send::send(fd, connection, pieces, flags, real);
-    moved(fd, call, Way::Out, n);
+    let n = by(connection);
+    moved(fd, call, way, if way == Way::In && flags & LEAVES != 0 { 0 } else { n });
     n
 }
 

@@ -201,24 +201,30 @@ impl Link {
         }
     }
 
-    /// The memory, as [`Link::hold`]; or none, and the call is one that began without, until [`Link::leave`].
+    /// A call: `with` the memory; or `plain`, and it is one that began without.
     #[inline]
-    pub(crate) fn enter(&self) -> Option<&Companion> {
+    pub(super) fn call<T>(
+        &self,
+        plain: impl FnOnce() -> T,
+        with: impl FnOnce(&Companion) -> T,
+    ) -> T {
         if let Some(companion) = self.hold() {
-            return Some(companion);
+            return self.used(companion, with);
         }
         self.plain.fetch_add(1, SeqCst);
-        let now = self.hold();
-        if now.is_some() {
-            self.leave();
-        }
-        now
+        let Some(companion) = self.hold() else {
+            let result = plain();
+            self.plain.fetch_sub(1, SeqCst);
+            return result;
+        };
+        self.plain.fetch_sub(1, SeqCst);
+        self.used(companion, with)
     }
 
-    /// A call that began without memory has returned.
-    #[inline]
-    pub(crate) fn leave(&self) {
-        self.plain.fetch_sub(1, SeqCst);
+    fn used<T>(&self, companion: &Companion, with: impl FnOnce(&Companion) -> T) -> T {
+        let result = with(companion);
+        self.release();
+        result
     }
 
     // ---- what may be -----------------------------------------------------------------------

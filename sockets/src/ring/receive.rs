@@ -54,31 +54,19 @@ pub(crate) fn receive(
     flags: c_int,
     real: impl Fn() -> isize,
 ) -> isize {
-    let Some(ring) = connection.link.enter() else {
-        let n = real();
-        connection.link.leave();
-        return n;
-    };
-    let n = attached(fd, connection, ring, pieces, flags, real);
-    connection.link.release();
-    n
+    connection.link.call(&real, |ring| attached(fd, connection, ring, pieces, flags, &real))
 }
 
 /// Receives by TCP, whatever it is. `None`, and nothing was done: there are octets in the ring.
 pub(crate) fn by_tcp(connection: &Connection, real: impl Fn() -> c_int) -> Option<c_int> {
-    let link = &connection.link;
-    let Some(ring) = link.enter() else {
-        let n = real();
-        link.leave();
-        return Some(n);
+    let pinned = |ring: &Companion| {
+        (ring.base().is_none() && ring.pin() == Ok(true)).then(|| {
+            let n = real();
+            ring.unpin();
+            n
+        })
     };
-    let n = (ring.base().is_none() && ring.pin() == Ok(true)).then(|| {
-        let n = real();
-        ring.unpin();
-        n
-    });
-    link.release();
-    n
+    connection.link.call(|| Some(real()), pinned)
 }
 
 fn attached(

@@ -29,28 +29,13 @@ pub(crate) fn send(
     flags: c_int,
     real: impl Fn() -> isize,
 ) -> isize {
-    let Some(ring) = connection.link.enter() else {
-        let n = real();
-        connection.link.leave();
-        return n;
-    };
-    let n = attached(fd, connection, ring, pieces, flags, real);
-    connection.link.release();
-    n
+    connection.link.call(&real, |ring| attached(fd, connection, ring, pieces, flags, &real))
 }
 
 /// Sends by TCP, whatever it is.
 #[inline]
-pub(crate) fn by_tcp(connection: &Connection, real: impl FnOnce() -> isize) -> isize {
-    let link = &connection.link;
-    let Some(ring) = link.enter() else {
-        let n = real();
-        link.leave();
-        return n;
-    };
-    let n = beside(ring, real);
-    link.release();
-    n
+pub(crate) fn by_tcp(connection: &Connection, real: impl Fn() -> isize) -> isize {
+    connection.link.call(&real, |ring| beside(ring, &real))
 }
 
 fn beside(ring: &Companion, real: impl FnOnce() -> isize) -> isize {
