@@ -211,8 +211,9 @@ fn run(pair: &Pair, place: &Place, [server, client]: [bool; 2]) -> String {
     record.text()
 }
 
-/// What no connection could have, if each call was seen: more octets received than its other end has sent.
-fn check(pair: &Pair, text: &str) {
+/// What no connection could have, if each call was seen: more octets received than its other end has sent, if both ends have
+/// the library. An end without it may have had the same address before.
+fn check(pair: &Pair, text: &str, both: bool) {
     let mut ends: BTreeMap<[String; 2], [u64; 2]> = BTreeMap::new();
     for line in text.lines().filter(|line| field(line, "local").is_some()) {
         let value = |name| field(line, name).unwrap_or_else(|| panic!("no {name}: {line}"));
@@ -222,7 +223,7 @@ fn check(pair: &Pair, text: &str) {
         end[1] += value("received").parse::<u64>().unwrap();
     }
     assert!(!ends.is_empty(), "{}: nothing was recorded", pair.name);
-    for ([local, peer], [sent, _]) in &ends {
+    for ([local, peer], [sent, _]) in ends.iter().filter(|_| both) {
         let other = ends.get(&[peer.clone(), local.clone()]);
         let received = other.map_or(0, |it| it[1]);
         assert!(
@@ -299,12 +300,12 @@ fn try_pair(pair: &Pair) -> Option<String> {
     for modes in [[false, false], [true, false], [false, true]] {
         let text = run(pair, &place, modes);
         if modes != [false, false] {
-            check(pair, &text);
+            check(pair, &text, false);
             assert_eq!(by_ring(&text), 0, "{}: one end has the library", pair.name);
         }
     }
     let text = run(pair, &place, [true, true]);
-    check(pair, &text);
+    check(pair, &text, true);
     Some(row(pair, &text))
 }
 
