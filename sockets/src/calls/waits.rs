@@ -91,7 +91,7 @@ fn controlled(set: c_int, what: c_int, fd: c_int, event: *mut c_void, done: c_in
         let event: Events = event.cast();
         // SAFETY: null, or an event that the kernel has read.
         let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
-        sets::controlled(table::set_of(set), what, fd, event, &connection.link);
+        sets::controlled(set, table::set_of(set), what, fd, event, &connection.link);
     }
 }
 

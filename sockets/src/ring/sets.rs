@@ -43,6 +43,8 @@ struct Asked {
     /// It was reported for what is in the ring; and, of one event, the kernel does not know.
     by_ring: AtomicBool,
     silent: AtomicBool,
+    /// The kernel was asked for room to write, too, to wake who waits.
+    woken: AtomicBool,
 }
 
 impl Asked {
@@ -56,6 +58,7 @@ impl Asked {
             fresh: AtomicBool::new(false),
             by_ring: AtomicBool::new(false),
             silent: AtomicBool::new(false),
+            woken: AtomicBool::new(false),
         }
     }
 
@@ -73,6 +76,15 @@ impl Asked {
         self.fresh.store(true, SeqCst);
         self.silent.store(false, SeqCst);
         self.by_ring.store(false, SeqCst);
+        self.woken.store(false, SeqCst);
+    }
+
+    /// Tells the kernel what it is to wait for.
+    fn tell_kernel(&self, set: c_int, events: u32) {
+        let event = epoll_event { events, u64: self.data.load(SeqCst) };
+        let (what, fd) = (libc::EPOLL_CTL_MOD as usize, self.fd.load(SeqCst) as usize);
+        let at = (&raw const event).expose_provenance();
+        let _ = system(libc::SYS_epoll_ctl, [set as usize, what, fd, at, 0, 0]);
     }
 
     fn asks(&self, events: c_int) -> bool {
@@ -144,6 +156,11 @@ struct Set {
     kept: AtomicBool,
     /// A thread waits.
     busy: AtomicBool,
+    /// No connection looks at its ring, or has octets there, since a wait slept.
+    rests: AtomicBool,
+    /// A connection is in it for one event, and one is to wake who waits.
+    once: AtomicBool,
+    wakes: AtomicBool,
     /// Connections with memory, which are in static memory; null: none.
     list: [AtomicPtr<Link>; ATTACHED as usize],
     len: AtomicUsize,
@@ -162,6 +179,9 @@ impl Set {
             shared: AtomicBool::new(false),
             kept: AtomicBool::new(false),
             busy: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
+            once: AtomicBool::new(false),
+            wakes: AtomicBool::new(false),
             list: [const { AtomicPtr::new(null_mut()) }; ATTACHED as usize],
             len: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
@@ -214,8 +234,10 @@ pub(crate) fn made() -> Option<u32> {
     let free = |set: &Set| set.used.compare_exchange(false, true, SeqCst, SeqCst).is_ok();
     let index = SET.iter().position(free)?;
     let set = &SET[index];
-    set.shared.store(false, SeqCst);
-    set.busy.store(false, SeqCst);
+    for flag in [&set.shared, &set.busy, &set.once, &set.wakes] {
+        flag.store(false, SeqCst);
+    }
+    set.rests.store(true, SeqCst);
     set.patience.clear();
     let uses = set.key() / SETS as u32 + 1;
     set.key.store((uses % (1 << 20)).max(1) * SETS as u32 + index as u32, SeqCst);
@@ -269,8 +291,9 @@ pub(super) fn attached(link: &'static Link) {
     link.watch.live().filter_map(Asked::set).for_each(|set| set.list(link));
 }
 
-/// epoll_ctl(2) has succeeded.
+/// epoll_ctl(2) of this descriptor, perhaps a set, has succeeded.
 pub(crate) fn controlled(
+    at: c_int,
     set: Option<u32>,
     what: c_int,
     fd: c_int,
@@ -288,6 +311,7 @@ pub(crate) fn controlled(
             let odd = odd(&event) || set.kept.load(SeqCst) || asked.is_none() && watch.is_set();
             watch.odd.fetch_or(odd, SeqCst);
             let free = || watch.all.iter().find(|it| it.set().is_none());
+            set.once.fetch_or(event.events & EPOLLONESHOT as u32 != 0, SeqCst);
             match asked.or_else(free) {
                 Some(asked) => {
                     asked.ask(fd, event);
@@ -303,7 +327,20 @@ pub(crate) fn controlled(
     }
     if let Some(ring) = link.hold() {
         look_away(ring);
+        if let Some(set) = set.filter(|_| ring.octets() != Ok(0)) {
+            set.rests.store(false, SeqCst);
+            watch.find(set, fd).into_iter().for_each(|asked| wake(at, set, asked));
+        }
         link.release();
+    }
+}
+
+/// A thread that waits for a set in the kernel is to see what a ring has had before.
+fn wake(at: c_int, set: &Set, asked: &Asked) {
+    if set.busy.load(SeqCst) && asked.asks(READS) && !asked.asks(EPOLLOUT) {
+        asked.woken.store(true, SeqCst);
+        set.wakes.store(true, SeqCst);
+        asked.tell_kernel(at, asked.events.load(SeqCst) | EPOLLOUT as u32);
     }
 }
 
@@ -323,13 +360,25 @@ impl Room {
         done.map_or(0, |n| n as c_int)
     }
 
-    /// The kernel, which does not know that an event was reported, is to report no other.
-    fn silence(self, asked: &Asked) {
-        let data = asked.data.load(SeqCst);
-        let event = epoll_event { events: (EPOLLONESHOT | EPOLLET) as u32, u64: data };
-        let (what, fd) = (libc::EPOLL_CTL_MOD as usize, asked.fd.load(SeqCst) as usize);
-        let at = (&raw const event).expose_provenance();
-        let _ = system(libc::SYS_epoll_ctl, [self.set as usize, what, fd, at, 0, 0]);
+    /// Removes parts of an event among the first `n`; returns how many there are then.
+    ///
+    /// # Safety
+    /// The room is what the program passed to epoll_wait(2).
+    unsafe fn remove(self, n: c_int, events: u32, data: u64) -> c_int {
+        let mut left = 0;
+        for place in 0..n as usize {
+            // SAFETY: the caller's promise: `n` events were written.
+            let mut event = unsafe { self.events.wrapping_add(place).read_unaligned() };
+            if event.u64 == data {
+                event.events &= !events;
+            }
+            if event.events != 0 {
+                // SAFETY: the same, of a place before.
+                unsafe { self.events.wrapping_add(left).write_unaligned(event) };
+                left += 1;
+            }
+        }
+        left as c_int
     }
 
     /// Adds an event to the first `n`; returns how many there are then. `None`: there is no room.
@@ -371,9 +420,7 @@ pub(crate) unsafe fn wait(
     real: impl Fn() -> c_int,
 ) -> c_int {
     let set = index.and_then(|index| SET.get(index as usize));
-    let Some(set) = set.filter(|set| set.len.load(SeqCst) > 0 && room.most > 0) else {
-        return real();
-    };
+    let Some(set) = set.filter(|_| room.most > 0) else { return real() };
     let alone = !set.busy.swap(true, SeqCst);
     if !alone && !set.shared.load(SeqCst) {
         share(set);
@@ -383,7 +430,7 @@ pub(crate) unsafe fn wait(
     // SAFETY: the caller's promise.
     let n = unsafe { wait_for(set, room, limit, masked || set.shared.load(SeqCst), real) };
     // SAFETY: the same; so many events were written.
-    let n = unsafe { fired(set, room, n) };
+    let n = if set.once.load(SeqCst) { unsafe { fired(set, room, n) } } else { n };
     if alone {
         set.busy.store(false, SeqCst);
     }
@@ -400,6 +447,16 @@ unsafe fn wait_for(
     real: impl Fn() -> c_int,
 ) -> c_int {
     loop {
+        let may_look = || !asleep && limit > 0 && set.len.load(SeqCst) > 0 && set.patience.tries();
+        let rests = set.rests.load(SeqCst) && !set.shared.load(SeqCst);
+        let looks = rests.then(may_look);
+        if looks == Some(false) {
+            // SAFETY: the caller's promise.
+            match unsafe { sleep(set, room, limit, &real) } {
+                Some(n) => return n,
+                None => continue,
+            }
+        }
         if limit == 0 {
             let n = real();
             // SAFETY: the caller's promise.
@@ -409,7 +466,8 @@ unsafe fn wait_for(
             // SAFETY: the caller's promise.
             return unsafe { report(set, room, kernel_too(set, room)) };
         }
-        if !asleep && set.patience.tries() {
+        if looks.unwrap_or_else(may_look) {
+            set.rests.store(false, SeqCst);
             set.each(|asked, link, ring| {
                 if asked.asks(READS) && !link.watch.is_odd() && link.may_look() {
                     ring.look();
@@ -435,13 +493,41 @@ unsafe fn wait_for(
                 continue;
             }
         }
-        if sleeps(set) {
-            let begin = set.patience.falls_asleep();
-            let n = real();
-            set.patience.wakes(begin);
+        // Before the look: another thread may add a connection meanwhile.
+        set.rests.store(true, SeqCst);
+        if !none_looks(set) {
+            set.rests.store(false, SeqCst);
+            continue;
+        }
+        // SAFETY: the caller's promise.
+        if let Some(n) = unsafe { sleep(set, room, limit, &real) } {
             return n;
         }
     }
+}
+
+/// Waits in the kernel. `None`: it was only to be woken, for what a ring has.
+///
+/// # Safety
+/// That of [`wait`].
+unsafe fn sleep(set: &Set, room: Room, limit: u64, real: impl Fn() -> c_int) -> Option<c_int> {
+    let waits = limit > 0 && set.len.load(SeqCst) > 0;
+    let begin = if waits { set.patience.falls_asleep() } else { 0 };
+    let mut n = real();
+    set.patience.wakes(begin);
+    if n <= 0 || !set.wakes.swap(false, SeqCst) {
+        return Some(n);
+    }
+    set.each(|asked, _, _| {
+        if asked.woken.swap(false, SeqCst) {
+            asked.tell_kernel(room.set, asked.events.load(SeqCst));
+            // SAFETY: the caller's promise; so many events were written.
+            n = unsafe { room.remove(n, EPOLLOUT as u32, asked.data.load(SeqCst)) };
+        }
+    });
+    // SAFETY: the same.
+    let n = unsafe { report(set, room, n) };
+    (n > 0).then_some(n)
 }
 
 /// Registrations for one event that had it get no other. Returns how many events remain.
@@ -464,7 +550,8 @@ unsafe fn fired(set: &Set, room: Room, mut n: c_int) -> c_int {
             unsafe { at(place).write_unaligned(of(n)) };
         } else if asked.by_ring.swap(false, SeqCst) {
             asked.silent.store(true, SeqCst);
-            room.silence(asked);
+            // The kernel, which does not know that an event was reported, is to report no other.
+            asked.tell_kernel(room.set, (EPOLLONESHOT | EPOLLET) as u32);
         } else {
             asked.events.store(EPOLLONESHOT as u32, SeqCst);
         }
@@ -479,7 +566,7 @@ fn any(set: &Set) -> bool {
 }
 
 /// No connection of a set looks at its ring any more. False: one has something to tell.
-fn sleeps(set: &Set) -> bool {
+fn none_looks(set: &Set) -> bool {
     let mut all = true;
     set.each(|asked, link, ring| {
         let position = ring.position();
