@@ -143,7 +143,7 @@ fn measurements_go_on_after_a_stop() {
     for wait in ["--wait=call", "--wait=fd", "--poll"] {
         let what = ["perf", "local", "--op=send", "--size=64", "--rounds=1", "--json", "--crc=on"];
         let (mut process, out) =
-            start(&[&what[..], &["--mode=lat,bw,connect", "--duration=0.7", wait]].concat());
+            start(&[&what[..], &["--mode=lat,bw,connect", "--duration=0.2", wait]].concat());
         disturb_until_the_end(&mut process);
         let report: Value = serde_json::from_str(&rest(out)).unwrap();
         assert_eq!(process.code(), Some(0), "{wait}");
