@@ -1,7 +1,8 @@
 //! Tests of commands that are stopped and continued, get a signal whose handler does nothing, or are ended by SIGINT or
 //! SIGTERM.
 
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{ChildStdout, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,6 +11,7 @@ use warpline_patience::until;
 
 use crate::stat::Runtime;
 use crate::support::{Running, TempFile, line_with, rest, warpline};
+use crate::top::terminal::both_sides;
 
 fn send(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
@@ -86,9 +88,16 @@ fn children(process: u32) -> Vec<u32> {
     all.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-fn start(arguments: &[&str]) -> (Running, BufReader<ChildStdout>) {
-    let mut process =
-        Running::new(warpline().args(arguments).stdout(Stdio::piped()).spawn().unwrap());
+type Started = (Running, BufReader<ChildStdout>);
+
+fn start(arguments: &[&str]) -> Started {
+    start_with(arguments, Stdio::inherit())
+}
+
+fn start_with(arguments: &[&str], error: Stdio) -> Started {
+    let mut command = warpline();
+    command.args(arguments).stdout(Stdio::piped()).stderr(error);
+    let mut process = Running::new(command.spawn().unwrap());
     let out = process.stdout();
     (process, out)
 }
@@ -217,14 +226,21 @@ fn ended(
     signal: Signal,
     ready: impl FnOnce(&mut Running, &mut BufReader<ChildStdout>),
 ) -> (Value, Option<i32>) {
-    let (mut process, mut out) = start(arguments);
+    ended_of(start(arguments), signal, ready)
+}
+
+fn ended_of(
+    (mut process, mut out): Started,
+    signal: Signal,
+    ready: impl FnOnce(&mut Running, &mut BufReader<ChildStdout>),
+) -> (Value, Option<i32>) {
     ready(&mut process, &mut out);
     send(process.id(), signal);
     let printed = rest(out);
     // The last object: servers print several.
     let all = serde_json::Deserializer::from_str(&printed).into_iter::<Value>();
     let all: Vec<Value> = all.map(|one| one.unwrap_or_else(|_| panic!("{printed}"))).collect();
-    (all.last().unwrap_or_else(|| panic!("{arguments:?} printed nothing")).clone(), process.code())
+    (all.last().expect("something printed").clone(), process.code())
 }
 
 const BOTH: [Signal; 2] = [Signal::INT, Signal::TERM];
@@ -258,9 +274,17 @@ fn an_ended_ping_reports_at_both_ends() {
     }
 }
 
+/// Waits until a terminal shows these words.
+fn shows(terminal: &mut File, words: &str) {
+    let (mut shown, mut octets) = (String::new(), [0; 256]);
+    while !shown.contains(words) {
+        let read = terminal.read(&mut octets).unwrap_or_else(|error| panic!("{error}: {shown}"));
+        shown.push_str(&String::from_utf8_lossy(&octets[..read]));
+    }
+}
+
 #[test]
 fn an_ended_measurement_reports_what_was_measured() {
-    // A round of each of two cases is over when the second begins: the first has 50 ms.
     let local = [
         "perf",
         "local",
@@ -288,13 +312,15 @@ fn an_ended_measurement_reports_what_was_measured() {
         [(local, "results"), (long, "results"), (costs, "memory"), (scale.to_vec(), "results")]
     {
         for signal in BOTH {
-            let (all, code) = ended(&arguments, signal, |process, _| {
-                // Warm, and some rounds or the begin of one long one.
-                let used = || used(process.id());
-                match arguments.contains(&"--duration=600") {
-                    // Its warm-up takes a fifth; then there is nothing to report.
-                    true => until("it to begin", || used() > 30),
-                    false => until("some measurements", || used() > 40),
+            let (terminal, error) = both_sides();
+            let (mut terminal, started) = (terminal.into(), start_with(&arguments, error.into()));
+            let (all, code) = ended_of(started, signal, |process, _| {
+                match arguments.contains(&"--rounds=1000") {
+                    // A round has four measurements at most.
+                    true => shows(&mut terminal, "5 of "),
+                    // In the warm-up of a long measurement, a fifth of it, after which there is nothing to report; and
+                    // in one of the measurements of costs.
+                    false => until("it to begin", || used(process.id()) > 40),
                 }
                 // To the second process, too, as a terminal does.
                 for second in children(process.id()) {

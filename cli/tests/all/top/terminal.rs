@@ -30,6 +30,16 @@ pub(crate) struct Terminal {
     hangs_up: Arc<AtomicBool>,
 }
 
+/// The side of the terminal, and that of a process.
+pub(crate) fn both_sides() -> (OwnedFd, OwnedFd) {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let slave = ioctl_tiocgptpeer(&master, flags).unwrap();
+    (master, slave)
+}
+
 impl Terminal {
     /// Runs the command as the leader of a session whose terminal this is; its standard error is a pipe.
     pub(crate) fn start(columns: u16, lines: u16, arguments: &[&str], runtime: &Path) -> Self {
@@ -60,11 +70,7 @@ impl Terminal {
         runtime: &Path,
         error: impl FnOnce(&dyn Fn() -> Stdio) -> Stdio,
     ) -> Self {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = openpt(flags).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let slave = ioctl_tiocgptpeer(&master, flags).unwrap();
+        let (master, slave) = both_sides();
         tcsetwinsize(&master, size(columns, lines)).unwrap();
         let end = || Stdio::from(slave.try_clone().unwrap());
         let mut command = Command::new("setsid");
