@@ -60,32 +60,28 @@ const UDP: u8 = 17;
 /// Offset of the identification in an IPv4 header.
 const IPV4_ID_AT: usize = 4;
 
-/// A running computation of an invariant CRC.
+/// What precedes the BTH of packets of one length between two ends, whose CRC is computed once for all of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Icrc {
+pub struct Front {
     kernel: Crc32,
     crc: u32,
+    has_id: bool,
+    datagram_len: usize,
 }
 
-impl Icrc {
-    /// Begins with all headers before the BTH, and the BTH. `datagram_len`: octets of the UDP datagram's
-    /// payload, the invariant CRC included; at most 65,507.
-    pub fn new(
-        kernel: Crc32,
-        envelope: &Envelope,
-        datagram_len: usize,
-        bth: &[u8; Bth::LEN],
-    ) -> Self {
+impl Front {
+    /// Ignores the identification in `envelope`. `datagram_len`: octets of the UDP datagram's payload, the invariant CRC
+    /// included; at most 65,507.
+    pub fn new(kernel: Crc32, envelope: &Envelope, datagram_len: usize) -> Self {
         // InfiniBand volume 1, 7.8.1 [ROCE-06]
         let udp_len = (UDP_LEN + datagram_len) as u16;
         let crc = kernel(0, &[0xff; 8]);
         let crc = match envelope.ip {
-            Ip::V4 { source, destination, id, dont_fragment } => {
+            Ip::V4 { source, destination, dont_fragment, .. } => {
                 let mut ip = [0; IPV4_LEN];
                 ip[0] = 0x45;
                 ip[1] = 0xff;
                 ip[2..4].copy_from_slice(&(udp_len + IPV4_LEN as u16).to_be_bytes());
-                ip[IPV4_ID_AT..6].copy_from_slice(&id.to_be_bytes());
                 ip[6] = u8::from(dont_fragment) << 6;
                 ip[8] = 0xff;
                 ip[9] = UDP;
@@ -110,32 +106,69 @@ impl Icrc {
         udp[..2].copy_from_slice(&envelope.source_port.to_be_bytes());
         udp[2..4].copy_from_slice(&envelope.destination_port.to_be_bytes());
         udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
-        let mut masked = *bth;
+        let has_id = matches!(envelope.ip, Ip::V4 { .. });
+        Self { kernel, crc: kernel(crc, &udp), has_id, datagram_len }
+    }
+
+    /// The invariant CRC of `datagram` with this IPv4 identification; its last four octets are ignored. `None` if it is of
+    /// another length, or shorter than a BTH with an invariant CRC.
+    pub fn of(&self, id: u16, datagram: &[u8]) -> Option<[u8; 4]> {
+        let body = &datagram[..datagram.len().checked_sub(4)?];
+        if body.len() < Bth::LEN || datagram.len() != self.datagram_len {
+            return None;
+        }
+        let crc = if self.has_id { self.crc ^ effect(id) } else { self.crc };
+        // Of a short packet all at once: a call of the kernel takes as long as some octets.
+        let mut masked = [0; SHORT];
+        let (now, rest) = body.split_at(if body.len() <= SHORT { body.len() } else { Bth::LEN });
+        masked[..now.len()].copy_from_slice(now);
         masked[Bth::CONGESTION_AT] = 0xff;
-        let crc = kernel(kernel(crc, &udp), &masked);
-        Self { kernel, crc }
-    }
-
-    /// Adds octets after the BTH.
-    pub fn update(&mut self, octets: &[u8]) {
-        self.crc = (self.kernel)(self.crc, octets);
-    }
-
-    /// The four octets that follow the pad.
-    pub const fn finish(self) -> [u8; 4] {
+        let mut crc = (self.kernel)(crc, &masked[..now.len()]);
+        if !rest.is_empty() {
+            crc = (self.kernel)(crc, rest);
+        }
         // [ROCE-07]
-        self.crc.to_le_bytes()
+        Some(crc.to_le_bytes())
     }
+}
+
+/// A packet of so many octets is short.
+const SHORT: usize = 64;
+
+/// What an identification changes in the CRC up to the UDP header, compared with 0: the CRC is linear.
+fn effect(id: u16) -> u32 {
+    match EFFECTS.get(usize::from(id)) {
+        Some(effect) => *effect,
+        None => effect_of(id),
+    }
+}
+
+/// Of the identifications that this provider sends.
+static EFFECTS: [u32; 64] = {
+    let (mut effects, mut id) = ([0; 64], 0);
+    while id < 64 {
+        effects[id] = effect_of(id as u16);
+        id += 1;
+    }
+    effects
+};
+
+const fn effect_of(id: u16) -> u32 {
+    const AFTER: usize = IPV4_LEN - IPV4_ID_AT + UDP_LEN;
+    // As if the register held it there.
+    let (mut register, mut bits) = (id.swap_bytes() as u32, 8 * AFTER);
+    while bits != 0 {
+        register = gf::times_x(register);
+        bits -= 1;
+    }
+    register
 }
 
 /// The invariant CRC of `datagram`, whose last four octets are ignored; `None` if it is shorter than a BTH with
 /// an invariant CRC.
 pub fn of_datagram(kernel: Crc32, envelope: &Envelope, datagram: &[u8]) -> Option<[u8; 4]> {
-    let body = &datagram[..datagram.len().checked_sub(4)?];
-    let (bth, rest) = body.split_first_chunk()?;
-    let mut icrc = Icrc::new(kernel, envelope, datagram.len(), bth);
-    icrc.update(rest);
-    Some(icrc.finish())
+    let id = if let Ip::V4 { id, .. } = envelope.ip { id } else { 0 };
+    Front::new(kernel, envelope, datagram.len()).of(id, datagram)
 }
 
 /// The IPv4 identification with which `datagram`'s invariant CRC is correct, if there is one. Ignores the
@@ -162,7 +195,7 @@ mod gf {
     /// The order of X, as the polynomial is primitive.
     const ORDER: u32 = u32::MAX;
 
-    const fn times_x(a: u32) -> u32 {
+    pub(super) const fn times_x(a: u32) -> u32 {
         a >> 1 ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
     }
 

@@ -15,7 +15,7 @@ use kal_os::fork::{Descriptors, Ours};
 use kal_os::udp::segments::{self, MAX_SEGMENTS, Received};
 use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::{QKEY, QPN};
-use roce_proto::icrc::{self, Envelope, Ip};
+use roce_proto::icrc::{self, Envelope, Front, Ip};
 use roce_proto::psn::Psn;
 use roce_proto::ud::{self, GRH_LEN, Outgoing};
 use rustix::io::Errno;
@@ -70,6 +70,8 @@ pub(crate) struct Arrived<'a> {
     crowded: bool,
     /// Its place among those that arrived together.
     index: u16,
+    /// Of those that have the length of the first; `None`: addresses of two families.
+    front: Option<Front>,
 }
 
 impl Arrived<'_> {
@@ -83,6 +85,7 @@ impl Arrived<'_> {
 pub(crate) struct Together<'a> {
     received: Received,
     octets: &'a [u8],
+    front: Option<Front>,
 }
 
 impl<'a> Together<'a> {
@@ -93,9 +96,10 @@ impl<'a> Together<'a> {
 
     /// Each of them. `crowded`: they waited in a receive buffer that is more than half full.
     pub(crate) fn each(&self, crowded: bool) -> impl Iterator<Item = Arrived<'a>> {
-        let Received { from, class, segment, .. } = self.received;
+        let (Received { from, class, segment, .. }, front) = (self.received, self.front);
         let datagrams = self.octets.chunks(segment.max(1));
-        let arrived = move |(index, datagram)| Arrived { from, datagram, class, crowded, index };
+        let arrived =
+            move |(index, datagram)| Arrived { from, datagram, class, crowded, index, front };
         (0..).zip(datagrams).map(arrived)
     }
 }
@@ -298,10 +302,7 @@ impl Socket {
         segment: usize,
         class: u8,
     ) -> Result<(), TooLong> {
-        // The kernel numbers the packets of a call from 0.
-        for (id, packet) in (0..).zip(packets.chunks_mut(segment)) {
-            self.seal(to, packet, id);
-        }
+        self.seal(to, packets, segment);
         let sent = segments::send(&self.udp, (to, PORT).into(), packets, segment as u16, class);
         let Err(error) = sent else { return Ok(()) };
         match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -327,12 +328,19 @@ impl Socket {
         to == self.local || UdpSocket::bind(self.on_link(to, 0)).is_ok()
     }
 
-    fn seal(&self, to: IpAddr, packet: &mut [u8], id: u16) {
-        if let Some(envelope) = envelope(self.local, to, PORT, id)
-            && let Some(crc) = icrc::of_datagram(crc32, &envelope, packet)
-            && let Some(last) = packet.last_chunk_mut()
-        {
-            *last = crc;
+    fn seal(&self, to: IpAddr, packets: &mut [u8], segment: usize) {
+        let Some(envelope) = envelope(self.local, to, PORT, 0) else { return };
+        let mut front = Front::new(crc32, &envelope, segment);
+        // The kernel numbers the packets of a call from 0.
+        for (id, packet) in (0..).zip(packets.chunks_mut(segment)) {
+            if packet.len() != segment {
+                front = Front::new(crc32, &envelope, packet.len());
+            }
+            if let Some(crc) = front.of(id, packet)
+                && let Some(last) = packet.last_chunk_mut()
+            {
+                *last = crc;
+            }
         }
     }
 
@@ -382,7 +390,10 @@ impl Socket {
         loop {
             match segments::receive(&self.udp, buffer) {
                 Ok(received) => {
-                    return Some(Together { received, octets: &buffer[..received.len] });
+                    let Received { from, len, segment, .. } = received;
+                    let front = envelope(from.ip(), self.local, from.port(), 0)
+                        .map(|envelope| Front::new(crc32, &envelope, segment));
+                    return Some(Together { received, octets: &buffer[..len], front });
                 }
                 // An ICMP error caused by an earlier packet: that connection ends by its timer.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -401,12 +412,17 @@ impl Socket {
     /// Whether the invariant CRC is correct. `ours`: the sender is this provider, whose IPv4 identifications count the
     /// packets of one call. The identification of other senders over IPv4 is unknown.
     pub(crate) fn is_whole(&self, arrived: &Arrived<'_>, ours: bool) -> bool {
-        let Arrived { from, datagram, index, .. } = *arrived;
+        let Arrived { from, datagram, index, front, .. } = *arrived;
+        let found = datagram.last_chunk::<4>();
+        let is = |crc: Option<[u8; 4]>| crc.is_some() && crc.as_ref() == found;
+        if is(front.and_then(|front| front.of(index, datagram))) {
+            return true;
+        }
+        // The last may be shorter.
         let Some(envelope) = envelope(from.ip(), self.local, from.port(), index) else {
             return false;
         };
-        let found = datagram.last_chunk::<4>();
-        if icrc::of_datagram(crc32, &envelope, datagram).as_ref() == found {
+        if is(icrc::of_datagram(crc32, &envelope, datagram)) {
             return true;
         }
         let id = icrc::identify(crc32, &envelope, datagram);

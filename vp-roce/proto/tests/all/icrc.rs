@@ -1,7 +1,7 @@
 //! Tests of the invariant CRC: its coverage, and finding an unknown IPv4 identification.
 
 use crate::common::{ENVELOPE, Random, crc32};
-use roce_proto::icrc::{Envelope, Ip, identify, of_datagram};
+use roce_proto::icrc::{Envelope, Front, Ip, identify, of_datagram};
 
 fn with(id: u16) -> Envelope {
     let ip = Ip::V4 { source: [10, 0, 0, 1], destination: [10, 0, 0, 2], id, dont_fragment: true };
@@ -83,6 +83,18 @@ fn addresses_ports_and_lengths_are_covered() {
         assert_ne!(of_datagram(crc32, &other, &datagram).unwrap(), icrc, "{other:?}");
     }
     assert_eq!(of_datagram(crc32, &v4(a, b, 9, true), &datagram).unwrap(), icrc);
+}
+
+#[test]
+fn what_precedes_packets_of_one_length_is_computed_once() {
+    let mut random = Random::new(5);
+    let front = Front::new(crc32, &with(0), 84);
+    for id in [0, 1, 63, 64, 0xffff] {
+        let datagram = sealed(&with(id), &mut random, 84);
+        assert_eq!(front.of(id, &datagram).unwrap(), datagram[80..], "{id}");
+        assert_ne!(front.of(id ^ 1, &datagram).unwrap(), datagram[80..], "{id}");
+        assert_eq!(front.of(id, &datagram[..83]), None);
+    }
 }
 
 #[test]
