@@ -1,10 +1,12 @@
 //! Lines on standard error for a program that fails for a reason which no error number tells: what is wrong, and the
-//! remedy. Each once in a process, in the call that is refused, or when the process exits; a program that works gets none.
+//! remedy. Each once in a process, in the call that is refused, or when the process exits; a program that works with a device
+//! gets none.
 
 use std::ffi::{c_int, c_void};
 use std::io::{Write, stderr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use rustix::time::{ClockId, clock_gettime};
 use vp_api::Transport;
 
 use crate::{device, exit, fork, record};
@@ -100,21 +102,41 @@ pub(crate) fn no_peer() {
 
 /// The program gets the list of devices: what it makes of it is seen when it exits.
 pub(crate) fn listed() {
-    if LISTED.swap(fork::generation() + 1, Ordering::Relaxed) == 0 {
+    let now = fork::generation() + 1;
+    let before = LISTED.swap(now, Ordering::Relaxed);
+    if before != now {
+        SINCE.store(uptime(), Ordering::Relaxed);
+    }
+    if before == 0 {
         exit::watch(exits);
     }
 }
 
+/// Milliseconds of a clock that only advances.
+fn uptime() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// A program that goes on for so many milliseconds after it has listed the devices did not only look: it does something
+/// else, as a transfer engine that falls back to its own TCP. Programs that only look (`ibv_devices`, `ibv_devinfo -l`) take
+/// 1 ms, also where 24 others compete for two processors.
+const GOES_ON: u64 = 2_000;
+
 /// The generation of the process that has listed devices, and 1. A child of it may have no use for them.
 static LISTED: AtomicU32 = AtomicU32::new(0);
 
-/// A process exits that has listed devices. One that succeeds may only have looked.
+/// When it listed them first.
+static SINCE: AtomicU64 = AtomicU64::new(0);
+
+/// A process exits that has listed devices. One that succeeds at once may only have looked.
 extern "C" fn exits(status: c_int, _: *mut c_void) {
     let is_own = LISTED.load(Ordering::Relaxed) == fork::generation() + 1;
     let is_told = SAID.load(Ordering::Relaxed) != 0 || exit::is_told_by_view();
     let unopened =
         |all: &[device::Device]| !all.is_empty() && !all.iter().any(device::Device::was_opened);
-    if status != 0 && is_own && !is_told && device::all().is_ok_and(unopened) {
+    let went_on = || uptime().saturating_sub(SINCE.load(Ordering::Relaxed)) >= GOES_ON;
+    if (status != 0 || went_on()) && is_own && !is_told && device::all().is_ok_and(unopened) {
         Advice::NoneOpened.say();
     }
 }

@@ -119,6 +119,22 @@ fn a_program_that_opens_none_of_the_devices_is_told_their_names() {
     }
 }
 
+/// Its exit status tells nobody: it may have transferred by its own TCP.
+#[test]
+fn a_program_that_lists_the_devices_and_goes_on_without_them_is_told_their_names() {
+    Libraries::build();
+    let program = match compiling::compile("cc", "lister.c", &["-libverbs".to_owned()]) {
+        Ok(program) => program,
+        Err(why) if why.contains("verbs.h") || why.contains("cc") => {
+            return skip("a program that goes on", warpline_skip::missing("libibverbs-dev"));
+        }
+        Err(why) => panic!("{why}"),
+    };
+    let (status, error) = printed(&[], &[program.to_str().unwrap(), "2100"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(matches!(said(&error)[..], [line] if line.contains("softrdma0 and roce0")), "{error}");
+}
+
 #[test]
 fn a_program_that_uses_mlx5dv_is_told_that_there_is_none() {
     Libraries::build();
