@@ -34,7 +34,7 @@ pub(super) fn accept(listener: &TcpListener, worker: &Worker, ep: &Ep) -> CliRes
     let mut waits = [PollFd::new(listener, PollFlags::IN)];
     let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     match poll(&mut waits, Some(&patience)) {
-        Ok(0) => return Err(itapi::Error::Timeout(PATIENCE).into()),
+        Ok(0) => Err(itapi::Error::Timeout(PATIENCE).into()),
         _ => bring_up(listener.accept().map_err(|error| failed(&error))?.0, worker, ep),
     }
 }
