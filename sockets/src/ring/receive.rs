@@ -181,8 +181,9 @@ impl Receive<'_> {
     /// Takes what is there without waiting, after the first `total` octets.
     fn gather(&self, total: &mut usize) -> Result<Missing, Corrupt> {
         if self.has(MSG_PEEK) {
-            *total = self.peek()?;
-            return Ok(Missing::More);
+            let missing;
+            (*total, missing) = self.peek()?;
+            return Ok(missing);
         }
         loop {
             if let Some(base) = self.ring.base() {
@@ -217,14 +218,14 @@ impl Receive<'_> {
     }
 
     /// Copies what is there, and leaves it there: octets by TCP before those of the ring, these, and those after them.
-    fn peek(&self) -> Result<usize, Corrupt> {
+    fn peek(&self) -> Result<(usize, Missing), Corrupt> {
         // Asked in this order: the peer states a base before it writes behind it.
         let (position, in_ring) = (self.ring.position(), self.ring.octets()? as usize);
         let left = self.ring.base().map_or(0, |base| self.before_base(base, 0));
         let left = usize::try_from(left).unwrap_or(usize::MAX).min(self.want);
         let in_ring = in_ring.min(self.want - left);
         if left + in_ring == 0 {
-            return Ok(0);
+            return Ok((0, Missing::More));
         }
         let (mut all, before) = self.pieces.vector(0, left);
         let (after, more) = self.pieces.vector(left + in_ring, self.want - left - in_ring);
@@ -237,13 +238,21 @@ impl Receive<'_> {
             _ => self.pass(&mut all, before + some, flags).unwrap_or(0),
         };
         if by_tcp < left {
-            return Ok(by_tcp);
+            return Ok((by_tcp, if by_tcp > 0 { Missing::More } else { self.missing_before() }));
         }
         // Others in the ring may precede those by TCP that came after these.
         let by_tcp = if self.ring.position() == position { by_tcp } else { left };
         let pieces = self.pieces.part(left, in_ring);
         // SAFETY: memory that the program passed to be written.
-        Ok(by_tcp + unsafe { self.ring.read(pieces, true) }?)
+        let in_ring = unsafe { self.ring.read(pieces, true) }?;
+        Ok((by_tcp + in_ring, Missing::More))
+    }
+
+    /// What is missing when octets by TCP before those of the ring are not there.
+    fn missing_before(&self) -> Missing {
+        // Asked in this order: what was sent before the end has arrived.
+        let lost = kernel::has_ended(self.fd) && kernel::unread(self.fd) == 0;
+        if lost { Missing::Lost } else { Missing::Before }
     }
 
     fn read_ring(&self, total: usize) -> Result<usize, Corrupt> {
@@ -295,9 +304,7 @@ impl Receive<'_> {
         let left = self.ring.left(base, || self.before_base(base, total));
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(self.want - total);
         if left > 0 && kernel::unread(self.fd) == 0 {
-            // Asked in this order: what was sent before the end has arrived.
-            let lost = kernel::has_ended(self.fd) && kernel::unread(self.fd) == 0;
-            return (0, if lost { Missing::Lost } else { Missing::Before });
+            return (0, self.missing_before());
         }
         let n = match left {
             0 => 0,

@@ -6,6 +6,7 @@ mod ends;
 mod hostile;
 mod hosts;
 mod lane;
+mod lost;
 mod many;
 mod names;
 mod nested;

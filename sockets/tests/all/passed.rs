@@ -13,7 +13,7 @@ use warpline_patience::within;
 use crate::support::{connection, field, is_inside, lines, run_inside, without_rings};
 
 /// Moves some octets there and back, so that the ends share memory.
-fn talk([client, server]: &mut [TcpStream; 2]) {
+pub(crate) fn talk([client, server]: &mut [TcpStream; 2]) {
     for round in 0..40_u8 {
         client.write_all(&[round; 100]).unwrap();
         expect(server, &[round; 100]);
