@@ -427,8 +427,19 @@ pub(crate) unsafe fn wait(
     }
     // SAFETY: the caller's promise.
     let limit = unsafe { limit.nanos() };
-    // SAFETY: the caller's promise.
-    let n = unsafe { wait_for(set, room, limit, masked || set.shared.load(SeqCst), real) };
+    let asleep = masked || set.shared.load(SeqCst);
+    let n = loop {
+        // SAFETY: the caller's promise.
+        let n = unsafe { wait_for(set, room, limit, asleep, &real) };
+        if n <= 0 || !set.wakes.swap(false, SeqCst) {
+            break n;
+        }
+        // SAFETY: the same; so many events were written.
+        let n = unsafe { woken(set, room, n) };
+        if n > 0 {
+            break n;
+        }
+    };
     // SAFETY: the same; so many events were written.
     let n = if set.once.load(SeqCst) { unsafe { fired(set, room, n) } } else { n };
     if alone {
@@ -451,11 +462,7 @@ unsafe fn wait_for(
         let rests = set.rests.load(SeqCst) && !set.shared.load(SeqCst);
         let looks = rests.then(may_look);
         if looks == Some(false) {
-            // SAFETY: the caller's promise.
-            match unsafe { sleep(set, room, limit, &real) } {
-                Some(n) => return n,
-                None => continue,
-            }
+            return sleep(set, limit, real);
         }
         if limit == 0 {
             let n = real();
@@ -499,25 +506,24 @@ unsafe fn wait_for(
             set.rests.store(false, SeqCst);
             continue;
         }
-        // SAFETY: the caller's promise.
-        if let Some(n) = unsafe { sleep(set, room, limit, &real) } {
-            return n;
-        }
+        return sleep(set, limit, real);
     }
 }
 
-/// Waits in the kernel. `None`: it was only to be woken, for what a ring has.
-///
-/// # Safety
-/// That of [`wait`].
-unsafe fn sleep(set: &Set, room: Room, limit: u64, real: impl Fn() -> c_int) -> Option<c_int> {
+/// Waits in the kernel.
+fn sleep(set: &Set, limit: u64, real: impl Fn() -> c_int) -> c_int {
     let waits = limit > 0 && set.len.load(SeqCst) > 0;
     let begin = if waits { set.patience.falls_asleep() } else { 0 };
-    let mut n = real();
+    let n = real();
     set.patience.wakes(begin);
-    if n <= 0 || !set.wakes.swap(false, SeqCst) {
-        return Some(n);
-    }
+    n
+}
+
+/// Takes room to write, of which the kernel was asked to wake this thread, from `n` events; adds what a ring has instead.
+///
+/// # Safety
+/// That of [`wait`]; `n` events were written.
+unsafe fn woken(set: &Set, room: Room, mut n: c_int) -> c_int {
     set.each(|asked, _, _| {
         if asked.woken.swap(false, SeqCst) {
             asked.tell_kernel(room.set, asked.events.load(SeqCst));
@@ -526,8 +532,7 @@ unsafe fn sleep(set: &Set, room: Room, limit: u64, real: impl Fn() -> c_int) -> 
         }
     });
     // SAFETY: the same.
-    let n = unsafe { report(set, room, n) };
-    (n > 0).then_some(n)
+    unsafe { report(set, room, n) }
 }
 
 /// Registrations for one event that had it get no other. Returns how many events remain.
