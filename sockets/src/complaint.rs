@@ -5,11 +5,11 @@
 
 use std::ffi::CStr;
 use std::fmt::{Display, Write};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
+use rustix::stdio::stderr;
 
 use crate::kernel;
 use crate::line::Line;
@@ -18,14 +18,8 @@ use crate::line::Line;
 static FILE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 static DONE: AtomicBool = AtomicBool::new(false);
 
-/// Standard error, for the length of a call.
-fn output() -> BorrowedFd<'static> {
-    // SAFETY: not -1. If it is not open the calls fail.
-    unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) }
-}
-
 fn identity() -> Option<[u64; 2]> {
-    let file = rustix::fs::fstat(output()).ok()?;
+    let file = rustix::fs::fstat(stderr()).ok()?;
     Some([file.st_dev, file.st_ino])
 }
 
@@ -53,7 +47,7 @@ pub(crate) fn once(path: &CStr, errno: Errno) {
     });
     let pid = std::process::id();
     let _ = write!(line, " lacks lines about connections of process {pid}: {}", Reason(errno));
-    let _ = rustix::io::write(output(), line.octets());
+    let _ = rustix::io::write(stderr(), line.octets());
 }
 
 /// What an error means, without memory: a signal handler may write a line.
