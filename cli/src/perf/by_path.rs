@@ -8,6 +8,7 @@ use std::time::Duration;
 use itapi::{Ep, PathSender, PeerPath, RemoteRange};
 use roce_proto::rc::Mtu;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use ual::gid::gid;
 
 use super::worker::Worker;
@@ -33,9 +34,10 @@ pub(super) fn listen(address: IpAddr) -> CliResult<(TcpListener, u16)> {
 pub(super) fn accept(listener: &TcpListener, worker: &Worker, ep: &Ep) -> CliResult<RemoteRange> {
     let mut waits = [PollFd::new(listener, PollFlags::IN)];
     let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    match poll(&mut waits, Some(&patience)) {
+    match retry_on_intr(|| poll(&mut waits, Some(&patience))) {
         Ok(0) => Err(itapi::Error::Timeout(PATIENCE).into()),
-        _ => bring_up(listener.accept().map_err(|error| failed(&error))?.0, worker, ep),
+        Ok(_) => bring_up(listener.accept().map_err(|error| failed(&error))?.0, worker, ep),
+        Err(errno) => Err(failed(&errno)),
     }
 }
 
