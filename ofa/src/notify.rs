@@ -44,6 +44,12 @@ fn sleep(fd: RawFd) -> Result<(), Errno> {
     }
 }
 
+/// Sleeps for this many milliseconds, or until a signal handler ran. A cancellation point, as [`sleep`] is.
+pub fn pause(milliseconds: libc::c_int) {
+    // SAFETY: no descriptors.
+    unsafe { poll(std::ptr::null_mut(), 0, milliseconds) };
+}
+
 /// A signal handler ran: decides whether the wait continues or returns EINTR.
 fn interrupted() -> Result<(), Errno> {
     if restart::goes_on() { Ok(()) } else { Err(Errno(libc::EINTR)) }

@@ -191,11 +191,9 @@ fn completed_data_arrives_although_everything_is_destroyed_at_once() {
     }
 }
 
-/// As rping does, which exits afterwards. With rdma-core the thread stays in read(2).
-#[test]
-fn a_thread_goes_on_waiting_at_a_channel_that_is_destroyed() {
-    let channel = channel();
-    let (fd, address) = (descriptor(channel), channel.expose_provenance());
+/// A thread that fetches an event, once it sleeps; and what the call returns.
+fn sleeper(channel: *mut rdma_event_channel) -> mpsc::Receiver<i32> {
+    let address = channel.expose_provenance();
     let (sender, receiver) = mpsc::channel();
     let (end, ended) = mpsc::channel();
     thread::spawn(move || {
@@ -208,9 +206,21 @@ fn a_thread_goes_on_waiting_at_a_channel_that_is_destroyed() {
     warpline_patience::until("the thread to sleep", || {
         std::fs::read_to_string(&stat).unwrap().contains(") S ")
     });
+    ended
+}
+
+/// As rping does, which exits afterwards. With rdma-core the thread stays in read(2).
+#[test]
+fn a_thread_goes_on_waiting_at_a_channel_that_is_destroyed() {
+    let channel = channel();
+    let fd = descriptor(channel);
+    let ended = sleeper(channel);
     call!(warpline_rdma_destroy_event_channel(channel));
     // The descriptor for which it waits stays open, so that no other file gets its number.
     assert!(rustix::io::fcntl_getfd(fd).is_ok());
+    assert!(ended.try_recv().is_err());
+    // A call that begins now leaves the program time to end, and is refused then.
+    assert_eq!(sleeper(channel).recv(), Ok(-1));
     assert!(ended.try_recv().is_err());
 }
 

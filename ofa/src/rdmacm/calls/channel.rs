@@ -13,6 +13,7 @@ use vp_api::VpStatus;
 
 use super::id::{self, show};
 use crate::errno::{self, EINVAL, Errno};
+use crate::notify;
 use crate::object::{self, Handle};
 use crate::rdmacm::channel::{Channel, ChannelEvent, Pending};
 use crate::rdmacm::event::{self, Conn, Event, Service};
@@ -52,7 +53,7 @@ pub extern "C" fn warpline_rdma_create_event_channel() -> *mut rdma_event_channe
 }
 
 /// A thread of rping may fetch its next event when the channel is destroyed already: the structure stays, so
-/// that this call is refused.
+/// that this call is refused, after [`FOR_THE_END`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: the caller's channel, which it gives up.
@@ -84,6 +85,10 @@ pub unsafe extern "C-unwind" fn warpline_rdma_get_cm_event(
     }))
 }
 
+/// Milliseconds before a call on a destroyed channel is refused. rping's main thread destroys the channel and
+/// ends the process; its other thread, if it is then between two calls, would end it first, with an error.
+const FOR_THE_END: c_int = 2000;
+
 /// The next event; waits for it unless the descriptor is nonblocking. A cancellation point.
 pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Errno> {
     loop {
@@ -92,7 +97,12 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
             Arc::as_ptr(private)
         };
         // SAFETY: the caller's channel.
-        let private = unsafe { object::unless_retired(channel, enter) }?;
+        let Ok(private) = (unsafe { object::unless_retired(channel, enter) }) else {
+            if !channel.is_null() {
+                notify::pause(FOR_THE_END);
+            }
+            return Err(EINVAL);
+        };
         // SAFETY: a channel that a thread has entered is not freed.
         let queue = unsafe { &*private }.queue();
         let Pending { id, event } = queue.take_entered(|_, _| Err(VpStatus::Unsupported))?;
