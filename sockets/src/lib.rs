@@ -14,7 +14,7 @@
 //! | `ring` | octets by shared memory |
 //!
 //! **Any thread** and any signal handler may call, also while another closes the same descriptor: all state is in atomics
-//! of static memory and of mappings, nothing of the heap is allocated after the start, no lock is waited for. A thread may be cancelled within a call
+//! of static memory and of mappings, nothing of the heap is allocated after the start, no lock is waited for but that of `discard`, with signals blocked. A thread may be cancelled within a call
 //! (pthread_cancel(3)): frames of this library have nothing to drop while the C library's function runs.
 //!
 //! **A child** made by fork(2) has a copy of the table, and counts from zero. One made by vfork(2) shares its parent's
@@ -26,6 +26,7 @@
 mod calls;
 mod complaint;
 mod connection;
+mod discard;
 mod kernel;
 mod line;
 mod names;

@@ -5,6 +5,9 @@
 //! sock_diag(7)), sends memory (SCM_RIGHTS), and begins to use it. The first end, in one of its next calls, finds that,
 //! checks in the same way, and begins. Neither waits for the other: until both look at the memory, all goes by TCP.
 //!
+//! Another user, who may connect to a name, or listen at one, may send descriptors whose close waits. What he may have filled is
+//! [discarded](crate::discard); if the system cannot do that, connections share no memory from then on.
+//!
 //! Owner of the state: static memory. A name costs a descriptor, a large number, so that the program finds the numbers free that
 //! it does without; the memory costs none. Full: the oldest name is given up. A child gives up its parent's names.
 //! The program may close the descriptors of names: [`forget`].
@@ -21,7 +24,7 @@ use std::sync::atomic::{
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 use rustix::process::{Resource, getrlimit};
 use shm_ring::{Companion, Side};
@@ -30,10 +33,14 @@ use super::link::Link;
 use super::sets;
 use crate::connection::Connection;
 use crate::tuning::{DESCRIPTORS, NAMES, RING};
-use crate::{kernel, process};
+use crate::{discard, kernel, process};
 
 /// What a connection must have moved before its ends try to meet: [`crate::tuning::MIN_CALLS`] unless that is set; 0: they never do.
 static AFTER: AtomicU64 = AtomicU64::new(0);
+
+/// Descriptors that a message can have (`SCM_MAX_FD`, unix(7)): with room for all of them the kernel discards none in the call
+/// that receives it.
+const MOST_PASSED: usize = 253;
 
 /// Names that are known: the descriptor, or -1, and whose it is.
 struct Name {
@@ -139,6 +146,36 @@ fn is_peer(socket: &OwnedFd, this: SocketAddr, peer: SocketAddr) -> bool {
     owner == Ok(Some(who.uid.as_raw()))
 }
 
+/// Whether a process of this user is at the other end of a unix socket.
+fn is_own(socket: &OwnedFd) -> bool {
+    sockopt::socket_peercred(socket).is_ok_and(|who| who.uid == rustix::process::geteuid())
+}
+
+/// Closes a socket of the rendezvous.
+fn part(socket: OwnedFd) {
+    let is_own = is_own(&socket);
+    close(socket, is_own);
+}
+
+/// Closes a descriptor, which came from this user if `is_own`.
+fn close(fd: OwnedFd, is_own: bool) {
+    if is_own {
+        kernel::close(fd);
+    } else if !discard::discard(fd) {
+        AFTER.store(0, Relaxed);
+    }
+}
+
+/// Closes a name, and what is queued there.
+fn close_name(listener: OwnedFd) {
+    // Nobody connects any more.
+    let _ = rustix::net::shutdown(&listener, Shutdown::Both);
+    while let Ok(socket) = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC) {
+        part(socket);
+    }
+    kernel::close(listener);
+}
+
 fn is_local([this, peer]: [SocketAddr; 2]) -> bool {
     let same = this.ip() == peer.ip() || peer.ip().is_loopback() || kernel::is_here(peer.ip());
     this != peer && same
@@ -158,7 +195,7 @@ fn dial(fd: c_int, connection: &'static Connection) {
         found && is_peer(socket, this, peer) && offer(fd, socket, &text, connection)
     });
     if let Some(socket) = socket {
-        kernel::close(socket);
+        part(socket);
     }
     if attached {
         sets::attached(&connection.link);
@@ -237,7 +274,7 @@ fn give_up(name: &Name, index: u32) {
         let fd = name.fd.swap(-1, SeqCst);
         if fd >= 0 {
             // SAFETY: this library's own, which nobody else closes.
-            kernel::close(unsafe { OwnedFd::from_raw_fd(fd) });
+            close_name(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
 }
@@ -262,6 +299,7 @@ pub(crate) fn forget(fd: c_int) {
 
 /// In a child: the names are its parent's.
 pub(crate) fn renew() {
+    discard::renew();
     for name in &KNOWN {
         give_up(name, name.owner.load(SeqCst));
     }
@@ -284,11 +322,12 @@ fn accept(fd: c_int, listener: c_int, connection: &'static Connection) {
     } else {
         None
     };
-    kernel::close(socket);
+    let is_own = is_own(&socket);
+    close(socket, is_own);
     let companion = memory.and_then(|memory| {
-        let companion = Companion::map(&memory, Side::Other);
-        kernel::close(memory);
-        companion.ok()
+        let companion = Companion::map(&memory, Side::Other).ok();
+        close(memory, is_own || companion.is_some());
+        companion
     });
     if let Some(companion) = companion {
         if connection.link.attach(fd, companion) {
@@ -300,26 +339,26 @@ fn accept(fd: c_int, listener: c_int, connection: &'static Connection) {
     Link::give_permit();
 }
 
+/// The descriptor that the peer sent with the text; further ones are closed.
 fn receive_memory(socket: &OwnedFd, text: &Text) -> Option<OwnedFd> {
     let mut octets = [0; 201];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PASSED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut pieces = [IoSliceMut::new(&mut octets)];
     let received = rustix::net::recvmsg(socket, &mut pieces, &mut control, flags).ok()?;
+    let is_right = octets.get(..received.bytes) == Some(text.octets());
     let mut memory = None;
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = part {
             for fd in fds {
-                if let Some(other) = memory.replace(fd) {
-                    kernel::close(other);
+                if is_right && memory.is_none() {
+                    memory = Some(fd);
+                } else {
+                    close(fd, is_own(socket));
                 }
             }
         }
-    }
-    let right = octets.get(..received.bytes) == Some(text.octets());
-    if !right && let Some(memory) = memory.take() {
-        kernel::close(memory);
     }
     memory
 }

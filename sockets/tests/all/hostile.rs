@@ -6,12 +6,13 @@ use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
+    SocketFlags, SocketType, sockopt,
 };
-use warpline_patience::{until, within};
+use warpline_patience::{Guard, until, within};
 
 use crate::program::Random;
 use crate::rings::{End, exchange, is_end};
@@ -105,7 +106,18 @@ fn offers_that_are_wrong_are_not_taken() {
     assert!(text.contains("carried=tcp ring=0+0"), "{text}");
 }
 
-/// Another user finds the name, and offers what would be right.
+/// A connection with octets that its peer does not read, whose last close waits for an hour.
+fn lingering(listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let mut lingers = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let peer = listener.accept().unwrap().0;
+    lingers.set_nonblocking(true).unwrap();
+    while lingers.write(&[0; 1 << 16]).is_ok() {}
+    sockopt::set_socket_linger(&lingers, Some(Duration::from_secs(3600))).unwrap();
+    (lingers, peer)
+}
+
+/// Another user finds the name, and offers what would be right, or descriptors whose close waits: in a message, and in as many as
+/// a message can have.
 #[test]
 fn an_offer_of_another_user_is_not_taken() {
     let test = "hostile::an_offer_of_another_user_is_not_taken";
@@ -129,11 +141,22 @@ fn an_offer_of_another_user_is_not_taken() {
         // The rights of this thread alone.
         // SAFETY: a system call.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65533, 65533, 0) }, 0);
-        let mut taken = false;
+        let bombs = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mut taken, mut peers) = (false, Vec::new());
+        let _guard = Guard::new("the exchange beside another user");
         while !done.load(Ordering::Acquire) {
             taken |= offer(&name, name.as_bytes(), &[right.as_fd()]);
+            if taken && peers.len() < 20 {
+                let (lingers, peer) = lingering(&bombs);
+                if offer(&name, name.as_bytes(), &[lingers.as_fd()]) {
+                    peers.push(peer);
+                } else {
+                    sockopt::set_socket_linger(&lingers, None).unwrap();
+                }
+            }
             std::thread::yield_now();
         }
+        assert!(!peers.is_empty());
         // SAFETY: the same.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 0, 0, 0) }, 0);
         assert!(taken, "nobody listened");

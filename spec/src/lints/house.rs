@@ -52,6 +52,7 @@ const UNSAFE: &[&str] = &[
     // Takes the place of functions of the C library.
     "ofa/view/src/",
     "sockets/src/calls/",
+    "sockets/src/discard.rs",
     "sockets/src/kernel.rs",
     "sockets/src/next.rs",
     "sockets/src/process.rs",
