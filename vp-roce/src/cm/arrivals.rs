@@ -44,6 +44,11 @@ impl ConnectionTable {
             }
         };
         let mut inner = self.lock();
+        let id = match &message {
+            // Who gives up before the reply does not know this end's id.
+            Message::Rej { ids, .. } if id == 0 => inner.asked_by(from, ids.local).unwrap_or(id),
+            _ => id,
+        };
         let known = |one: &&mut Exchange| one.peer.ip() == from && Arc::ptr_eq(&one.socket, socket);
         match inner.exchanges.get_mut(&id).filter(known) {
             Some(one) => {
@@ -63,10 +68,8 @@ impl ConnectionTable {
     /// Handles a connection request of a peer.
     fn request(&self, engine: &Engine, socket: &Arc<Socket>, from: IpAddr, mad: &Mad, req: &Req) {
         let mut inner = self.lock();
-        let repeated = |one: &&mut Exchange| {
-            one.peer.ip() == from && one.machine.ids().remote == req.local_id && one.listener != 0
-        };
-        if let Some(one) = inner.exchanges.values_mut().find(repeated) {
+        let repeated = inner.asked_by(from, req.local_id);
+        if let Some(one) = repeated.and_then(|id| inner.exchanges.get_mut(&id)) {
             // No event results from it.
             let _ = one.machine.handle(&Message::Req(*req), engine.now());
             if one.machine.state() == State::Offered {

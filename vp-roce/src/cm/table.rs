@@ -3,7 +3,7 @@
 //! Owner: the engine. An exchange outlives its QP until the peer has confirmed the end and late messages are gone.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kal_os::lock;
@@ -103,6 +103,14 @@ impl Inner {
         id.and_then(|id| self.exchanges.get_mut(&id))
             .filter(|one| one.machine.state() == State::Offered && Arc::ptr_eq(&one.events, events))
             .ok_or_else(|| unknown("connection request", request))
+    }
+
+    /// The exchange that a peer's request with its id began.
+    pub(super) fn asked_by(&self, peer: IpAddr, its_id: u32) -> Option<u32> {
+        let is = |one: &Exchange| {
+            one.peer.ip() == peer && one.machine.ids().remote == its_id && one.listener != 0
+        };
+        self.exchanges.iter().find(|(_, one)| is(one)).map(|(id, _)| *id)
     }
 
     pub(super) fn undecided(&self, listener: u64) -> usize {

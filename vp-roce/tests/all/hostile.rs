@@ -3,12 +3,12 @@
 use std::net::Ipv4Addr;
 
 use roce_proto::cm::mad::Mad;
-use roce_proto::cm::message::Message;
+use roce_proto::cm::message::{ConnectionIds, Message, Private, RejectReason, Rejected};
 
 use crate::alone::alone;
 use crate::end::{End, pattern};
 use crate::peer::{Peer, STRANGER};
-use vp_api::NativeEvent;
+use vp_api::{NativeEvent, NativeParams, VpStatus};
 
 #[test]
 fn garbage_disturbs_no_connection() {
@@ -77,5 +77,32 @@ fn requests_beyond_the_backlog_are_dropped() {
         let requests: Vec<NativeEvent> = (0..8).map(|_| end.event()).collect();
         assert!(requests.iter().all(|event| matches!(event, NativeEvent::Request { .. })));
         assert!(end.is_quiet());
+    });
+}
+
+/// Who asked and gave up leaves its place in the backlog to others, and its request cannot be accepted any more.
+#[test]
+fn a_request_that_is_withdrawn_takes_no_place() {
+    alone("hostile::a_request_that_is_withdrawn_takes_no_place", || {
+        let end = End::new(4096);
+        let to = end.listen("127.0.0.1:0");
+        let peer = Peer::new(Ipv4Addr::new(127, 0, 0, 3), to.ip());
+        let mut withdrawn = None;
+        for id in 1..=100 {
+            peer.send_mad(&Message::Req(peer.request(to, id, STRANGER)).emit(id.into()));
+            let NativeEvent::Request { request, .. } = end.event() else { panic!("no request") };
+            if let Some(before) = withdrawn.replace(request) {
+                let accepted = end.cm.accept(
+                    before,
+                    end.qp.id(),
+                    NativeParams { private_data: Vec::new(), ird: 0, ord: 0 },
+                );
+                assert_eq!(accepted.unwrap_err().status, VpStatus::InvalidHandle);
+            }
+            let ids = ConnectionIds { local: id, remote: 0 };
+            let (of, reason) = (Rejected::Req, RejectReason::TIMEOUT);
+            let rej = Message::Rej { ids, of, reason, private: Private::default() };
+            peer.send_mad(&rej.emit(id.into()));
+        }
     });
 }

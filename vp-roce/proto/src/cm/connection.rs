@@ -262,7 +262,7 @@ impl Connection {
             (Message::Rtu { .. }, State::Accepted) => self.established(),
             (
                 Message::Rej { reason, private, .. },
-                State::Requested | State::Replied | State::Accepted,
+                State::Requested | State::Offered | State::Replied | State::Accepted,
             ) => {
                 self.wait(now);
                 Some(Event::Rejected { reason: *reason, private: *private })
