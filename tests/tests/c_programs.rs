@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use warpline_skip::missing;
 use warpline_tests::c::{Kit, Language, check, root, run};
 use warpline_tests::skip;
 
@@ -176,6 +177,33 @@ fn installed_files_are_stripped_with_debug_information_beside_them() {
     assert!(library.contains(".gnu_debuglink"), "{library}");
     assert!(sections("libitapi.so.2.1.debug").contains(".debug_info"));
     assert!(!sections("libitapi.a").contains(".debug_info"));
+}
+
+#[test]
+fn files_for_another_processor_are_installed_as_for_this_one() {
+    let gcc = "aarch64-linux-gnu-gcc";
+    if Command::new(gcc).arg("--version").output().is_err() {
+        return skip("installing for aarch64", &missing("gcc-aarch64-linux-gnu"));
+    }
+    let home = warpline_artifacts::directory().join("c-aarch64");
+    std::fs::create_dir_all(&home).expect("the target directory can be written");
+    let source = home.join("some.c");
+    std::fs::write(&source, "void *malloc(unsigned long); void *some(void) { return malloc(1); }")
+        .expect("it was just made");
+    let [object, archive, library] =
+        ["some.o", "libitapi.a", "libitapi.so"].map(|file| home.join(file));
+    run(Command::new(gcc).args(["-g", "-fPIC", "-c", "-o"]).args([&object, &source]));
+    run(Command::new("ar").arg("rcs").args([&archive, &object]));
+    run(Command::new(gcc).args(["-shared", "-nostdlib", "-o"]).args([&library, &object]));
+    let install = root().join("scripts/install");
+    run(Command::new(install).arg("--prefix").arg(&home).arg("--from").arg(&home));
+    let of = |option: &str, file: &str| {
+        run(Command::new("readelf").args([option, "-W"]).arg(home.join("lib").join(file)))
+    };
+    let symbols = of("-s", "libitapi.a");
+    assert!(symbols.contains(" itapi_wrapped_malloc"), "{symbols}");
+    assert!(!of("-S", "libitapi.so.2.1").contains(".debug_info"));
+    assert!(of("-S", "libitapi.so.2.1.debug").contains(".debug_info"));
 }
 
 #[test]
