@@ -11,6 +11,8 @@ use crate::{Access, Stag};
 
 /// What grants a right.
 const GRANTS: &str = "registration or link of that memory";
+/// The same, where this end cannot know which lacks it.
+const EITHER: &str = "registration or link of that memory, or the endpoint there,";
 
 /// Decoded Terminate (RFC 5040 section 4.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,18 +112,17 @@ impl Terminate {
             (0, 1, 1) | (1, 1, 1) => "is beyond the region",
             (0, 1, 2) => return self.needs(),
             // RoCE, whose refusals say no more.
-            (0, 1, 0xff) => return self.may_need(),
+            (0, 1, 0xff) => return self.may_need("or names memory that is not registered there"),
             (0, 1, 3) => "names a region of another protection domain",
             // RFC 5041 7.1: DDP has no separate code for a missing right.
             (1, 1, 2) => match self.refused.and_then(|refused| refused.region) {
                 Some(region) if region.associated => return self.needs(),
                 Some(_) => "names a region of another protection domain",
-                None => {
-                    "needs a right that the region does not grant, or names one of another protection domain"
-                }
+                None => return self.may_need("or names memory of another protection domain"),
             },
             (0, 1, 4) | (1, 1, 3) => "wraps around the end of the offsets",
             (0, 1 | 2, 9) => "is to invalidate an STag that cannot be invalidated",
+            (0, 2, 0xff) => return self.may_be_invalid(),
             (0, 2, 5) => "has a wrong RDMAP version",
             (0, 2, 6) => "was not expected: its opcode is wrong here",
             (0, 2, 7) => match self.refused {
@@ -152,10 +153,10 @@ impl Terminate {
         let Some((refused, name, right)) = self.right() else {
             return "needs a right that the region does not grant".into();
         };
-        let by = if self.is_endpoints(&refused, right) {
-            "endpoint, as it was created,"
-        } else {
-            GRANTS
+        let by = match (self.sent, self.is_endpoints(&refused, right)) {
+            (false, _) => EITHER,
+            (true, true) => "endpoint, as it was created,",
+            (true, false) => GRANTS,
         };
         format!("needs the right {name}, which the {by} does not grant").into()
     }
@@ -171,15 +172,29 @@ impl Terminate {
         refused.region.map_or(self.sent, |region| region.access.contains(right))
     }
 
-    /// What may be missing, if the other end does not say.
-    fn may_need(&self) -> Cow<'static, str> {
-        match self.right() {
-            Some((_, name, _)) => format!(
-                "names memory that is not registered there, or needs the right {name}, which the {GRANTS} \
-                 or the endpoint does not grant"
+    /// What may be missing, if the other end does not say, or else.
+    fn may_need(&self, or: &str) -> Cow<'static, str> {
+        let Some((refused, name, _)) = self.right() else {
+            return "needs a right that is not granted there".into();
+        };
+        let unaligned = match refused.operation {
+            RefusedOperation::Atomic => " or begins at no multiple of 8 octets",
+            _ => "",
+        };
+        format!("needs the right {name}, which the {EITHER} does not grant, {or}{unaligned}").into()
+    }
+
+    /// What an invalid request of RoCE may be: the other end does not say.
+    fn may_be_invalid(&self) -> Cow<'static, str> {
+        match (self.right(), self.refused) {
+            (Some((_, name, _)), _) => format!(
+                "needs the right {name}, which the endpoint there does not grant, or is not valid"
             )
             .into(),
-            None => "needs a right that is not granted there".into(),
+            (None, Some(RefusedSegment { operation: RefusedOperation::Send, .. })) => {
+                "is longer than its receive, or is not valid".into()
+            }
+            _ => "broke a rule".into(),
         }
     }
 
@@ -362,7 +377,10 @@ mod tests {
             "protocol violation: this end's atomic operation of 8 octets does not address a multiple of 8 \
              octets (layer 0, type 2, code 0x07)"
         );
-        assert!(text(false, (0, 1, 2), atomic).contains("needs the right REMOTE_ATOMIC"));
+        let either = "needs the right REMOTE_ATOMIC, which the registration or link of that memory, or the \
+                      endpoint there, does not grant";
+        assert!(text(false, (0, 1, 2), atomic).contains(either));
+        assert!(text(false, (0, 1, 0xff), atomic).contains("or begins at no multiple of 8 octets"));
     }
 
     // RDMAC 6.1: the endpoint's rights and the region's are needed.
@@ -378,7 +396,15 @@ mod tests {
             "needs the right REMOTE_WRITE, which the endpoint, as it was created, does not";
         assert!(region(Access::REMOTE_WRITE).contains(by_endpoint));
         assert!(text(true, (0, 1, 2), WRITE).contains(by_endpoint));
-        assert!(text(false, (0, 1, 0xff), WRITE).contains("or needs the right REMOTE_WRITE"));
+        let either = "needs the right REMOTE_WRITE, which the registration or link of that memory, or the \
+                      endpoint there, does not grant, or names memory";
+        for codes in [(1, 1, 2), (0, 1, 0xff)] {
+            assert!(text(false, codes, WRITE).contains(either), "{codes:?}");
+        }
+        let invalid = "needs the right REMOTE_WRITE, which the endpoint there does not grant, or";
+        assert!(text(false, (0, 2, 0xff), WRITE).contains(invalid));
+        let send = RefusedSegment { operation: RefusedOperation::Send, target: None, ..WRITE };
+        assert!(text(false, (0, 2, 0xff), send).contains("is longer than its receive, or"));
     }
 
     #[test]
@@ -390,7 +416,8 @@ mod tests {
         };
         assert!(with(true).contains("does not grant (a window of 1,048,576 octets, read only)"));
         assert!(with(false).contains("another protection domain"));
-        assert!(text(false, (1, 1, 2), WRITE).contains("does not grant, or names one of another"));
+        let either = "does not grant, or names memory of another protection domain";
+        assert!(text(false, (1, 1, 2), WRITE).contains(either));
     }
 
     #[test]

@@ -82,6 +82,20 @@ fn a_refusal_names_the_request() {
     let access = Access::REMOTE_WRITE;
     let memory = RefusedRegion { octets: 16, access, window: true, associated: true };
     assert_eq!(kept, RefusedSegment { region: Some(memory), ..expected });
+
+    // Behind a Read, the atomic waits for its turn (RFC 7306 5.4).
+    for behind_a_read in [false, true] {
+        let (near, far) = pair(&Setup::default());
+        let region = far.region_with(Buffer::new(64), read_only);
+        let sink = near.region(Buffer::new(64));
+        if behind_a_read {
+            near.post(9, read(region.remote(0)), &[sink.sge(16, 48)]);
+        }
+        let target = region.remote(8);
+        let (_, kept) = refusals((&near, &far), add(target), &[sink.sge(0, 8)]);
+        assert_eq!(kept.target, Some((target.stag, target.to)));
+        assert_eq!(kept.region.map(|region| region.access), Some(read_only));
+    }
 }
 
 // A message longer than its receive.
@@ -99,6 +113,10 @@ fn a_refused_send_reports_how_much_was_sent() {
         assert_eq!(kept, RefusedSegment { operation, octets, whole, target, region });
         assert_eq!(sent, kept);
     }
+}
+
+fn add(remote: Remote) -> SendOp {
+    SendOp::Atomic { remote, op: AtomicOp::FetchAdd { add: 1, mask: 0 } }
 }
 
 fn write(remote: Remote) -> SendOp {

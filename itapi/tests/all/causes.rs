@@ -77,7 +77,8 @@ fn a_read_without_the_right_is_described_at_both_ends() {
     );
     refused(
         read,
-        "needs the right REMOTE_READ, which the registration or link of that memory does not grant (layer 0",
+        "needs the right REMOTE_READ, which the registration or link of that memory, or the endpoint there, does \
+         not grant (layer 0",
         "REMOTE_READ, which the registration or link of that memory does not grant (registered 64 octets, write only)",
     );
 }
@@ -110,9 +111,13 @@ fn an_atomic_that_is_not_aligned_or_not_granted_is_described_at_both_ends() {
         &board,
         add,
         "this end's atomic operation of 8 octets does not address a multiple of 8 octets",
-        "the peer's atomic operation of 8 octets does not address a multiple of 8 octets",
+        "offset 0x0, does not address a multiple of 8 octets (registered 64 octets",
     );
-    refused(add, "needs the right REMOTE_ATOMIC", "needs the right REMOTE_ATOMIC");
+    refused(
+        add,
+        "needs the right REMOTE_ATOMIC, which the registration or link of that memory, or the endpoint there,",
+        "needs the right REMOTE_ATOMIC, which the registration or link of that memory does not grant",
+    );
 }
 
 #[test]

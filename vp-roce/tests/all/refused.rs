@@ -63,7 +63,7 @@ fn a_missing_right_is_named_at_both_ends() {
             );
             assert!(there.contains(&missing), "{there}");
             assert!(here.contains(&format!("this end's {what} at STag")), "{here}");
-            assert!(here.contains(&format!("or needs the right {name}, which")), "{here}");
+            assert!(here.contains(&format!("needs the right {name}, which")), "{here}");
         }
     });
 }

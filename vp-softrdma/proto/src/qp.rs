@@ -32,7 +32,7 @@ use crate::error::TerminateCode;
 use crate::mpa;
 use crate::rdmap::reads::{Requester, Responder};
 use crate::stats::Stats;
-use crate::types::{Role, RtrKind, SendOp, SendWqe, Slot};
+use crate::types::{Role, RtrKind, SendOp, SendWqe, Slot, Stag};
 use crate::wire::ddp::Header;
 use crate::wire::rdmap::ReadRequestRepr;
 use crate::wire::terminate::TerminateRepr;
@@ -48,6 +48,8 @@ pub(crate) struct RefusedHeaders {
     /// ULPDU_Length of its FPDU.
     pub(crate) ulpdu_len: u16,
     pub(crate) read_request: Option<ReadRequestRepr>,
+    /// The memory that an Atomic Request names, which a Terminate does not quote.
+    pub(crate) atomic: Option<(Stag, u64)>,
 }
 
 /// The Terminate sent or received.
@@ -58,6 +60,8 @@ pub(crate) struct LastTerminate {
     pub(crate) message: TerminateRepr,
     /// Octets of our work request that it refers to.
     pub(crate) request_octets: Option<u32>,
+    /// The memory of ours that the refused Atomic Request names.
+    pub(crate) atomic: Option<(Stag, u64)>,
 }
 
 /// What a Terminate refers to: the peer's segment if we sent it, else ours.
@@ -71,6 +75,8 @@ pub struct RefusedSegment {
     pub read_request: Option<ReadRequestRepr>,
     /// Octets of our work request that it belongs to.
     pub request_octets: Option<u32>,
+    /// The memory of ours that it names as an Atomic Request.
+    pub atomic: Option<(Stag, u64)>,
 }
 
 /// One end of an iWARP stream, with its send queue's order.
@@ -281,12 +287,13 @@ impl Qp {
     }
     /// What that Terminate refers to, if it carries the header.
     pub fn refused_segment(&self) -> Option<RefusedSegment> {
-        let LastTerminate { message, request_octets, .. } = self.last_terminate?;
+        let LastTerminate { message, request_octets, atomic, .. } = self.last_terminate?;
         Some(RefusedSegment {
             header: message.ddp?,
             segment_length: message.segment_length,
             read_request: message.read_request,
             request_octets,
+            atomic,
         })
     }
     /// Counters.

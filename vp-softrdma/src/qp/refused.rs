@@ -38,7 +38,10 @@ fn describe(segment: &iwarp_proto::RefusedSegment) -> RefusedSegment {
     let request = segment.read_request;
     let target = match header {
         Header::Tagged(h) => Some((Stag(h.stag.0), h.to)),
-        Header::Untagged(_) => request.map(|read| (Stag(read.source_stag.0), read.source_to)),
+        Header::Untagged(_) => request
+            .map(|read| (read.source_stag, read.source_to))
+            .or(segment.atomic)
+            .map(|(stag, to)| (Stag(stag.0), to)),
     };
     let operation = operation(&header);
     let all = match operation {

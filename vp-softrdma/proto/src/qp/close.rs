@@ -186,7 +186,9 @@ impl Qp {
         self.leave_rts(State::Terminate);
         if may_send && error.sends_terminate() {
             let message = terminate_for(error, refused);
-            self.last_terminate = Some(LastTerminate { sent: true, message, request_octets: None });
+            let atomic = refused.and_then(|refused| refused.atomic);
+            self.last_terminate =
+                Some(LastTerminate { sent: true, message, request_octets: None, atomic });
             self.tx.terminate = true;
         }
         // RFC 5040 6.2.1 [RDMAP-27, MPA-39]: FIN after the Terminate, not RST
@@ -203,7 +205,8 @@ impl Qp {
             })
         });
         let message = TerminateRepr { code, ..*terminate };
-        self.last_terminate = Some(LastTerminate { sent: false, message, request_octets });
+        self.last_terminate =
+            Some(LastTerminate { sent: false, message, request_octets, atomic: None });
         self.leave_rts(State::Terminate);
         self.actions.push(Action::Event(QpEvent::TerminateReceived(code)));
         self.actions.push(Action::CloseGracefully);

@@ -14,7 +14,7 @@ use crate::rdmap::access;
 use crate::types::{Role, Stag};
 use crate::wire::ddp::{self, Header, UntaggedRepr};
 use crate::wire::mpa::{CRC_LEN, LENGTH_LEN, pad_len};
-use crate::wire::rdmap::{self, Opcode, ReadRequestRepr, qn};
+use crate::wire::rdmap::{self, AtomicRequestRepr, Opcode, ReadRequestRepr, qn};
 use crate::wire::terminate::TerminateRepr;
 
 /// A payload with fewer octets is not placed as it streams in: it waits for the whole FPDU.
@@ -301,7 +301,8 @@ impl Qp {
         let segment = match self.judge(&header) {
             Ok(opcode) => Segment { header, opcode, ulpdu_len },
             Err(error) => {
-                let refused = RefusedHeaders { header, ulpdu_len, read_request: None };
+                let refused =
+                    RefusedHeaders { header, ulpdu_len, read_request: None, atomic: None };
                 return self.refuse(error, Some(refused), host);
             }
         };
@@ -356,8 +357,12 @@ impl Qp {
         if segment.opcode == Opcode::Terminate
             && let Ok(terminate) = TerminateRepr::parse(inline)
         {
-            self.last_terminate =
-                Some(LastTerminate { sent: false, message: terminate, request_octets: None });
+            self.last_terminate = Some(LastTerminate {
+                sent: false,
+                message: terminate,
+                request_octets: None,
+                atomic: None,
+            });
         }
         if !harmless {
             self.bad_close(host);
@@ -481,10 +486,17 @@ fn judge(header: &Header, takes: impl Fn(&Opcode) -> bool) -> Result<Opcode, Pro
 
 /// The headers of a segment for a Terminate; `inline` is the front of its payload, if available.
 pub(super) fn refused_segment(segment: &Segment, inline: &[u8]) -> RefusedHeaders {
-    let read_request = (segment.opcode == Opcode::ReadRequest)
-        .then(|| ReadRequestRepr::parse(inline).ok())
-        .flatten();
-    RefusedHeaders { header: segment.header, ulpdu_len: segment.ulpdu_len, read_request }
+    let Segment { header, opcode, ulpdu_len } = *segment;
+    let mut refused = RefusedHeaders { header, ulpdu_len, read_request: None, atomic: None };
+    match opcode {
+        Opcode::ReadRequest => refused.read_request = ReadRequestRepr::parse(inline).ok(),
+        Opcode::AtomicRequest => {
+            let request = AtomicRequestRepr::parse(inline).ok();
+            refused.atomic = request.map(|request| (request.stag, request.to));
+        }
+        _ => {}
+    }
+    refused
 }
 
 /// A receive buffer that cannot be filled is our own fault, not the peer's [ERR-27].

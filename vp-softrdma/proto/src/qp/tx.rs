@@ -332,7 +332,8 @@ impl Qp {
                 match host.execute_atomic(stag, to, op) {
                     Ok(original) => Some(self.atomic_response(request_id, original)),
                     Err(error) => {
-                        let refused = refused_request(Opcode::AtomicRequest, msn, None);
+                        let mut refused = refused_request(Opcode::AtomicRequest, msn, None);
+                        refused.atomic = Some((stag, to));
                         self.refuse(access::atomic(error), Some(refused), host);
                         None
                     }
@@ -391,5 +392,6 @@ fn refused_request(
         }),
         ulpdu_len: (UntaggedRepr::LEN + payload) as u16,
         read_request,
+        atomic: None,
     }
 }
