@@ -48,7 +48,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A work request was refused. A full queue: take completions first, or create it deeper.
-    #[error("cannot post a {operation}: {}", not_posted(*status, *state))]
+    #[error("cannot post {} {operation}: {}", article(*operation), not_posted(*status, *state))]
     Post {
         /// Which.
         operation: Operation,
@@ -58,7 +58,7 @@ pub enum Error {
         state: Option<&'static str>,
     },
     /// A work request completed without success.
-    #[error("the {operation} did not succeed: {}{}", meaning(*status), because(end.as_deref()))]
+    #[error("the {operation} did not succeed: {}{}", meaning(*status, *operation), because(end.as_deref()))]
     Incomplete {
         /// Which.
         operation: Operation,
@@ -82,8 +82,28 @@ fn not_posted(status: VpStatus, state: Option<&str>) -> String {
     state.map_or_else(|| status.to_string(), |state| format!("the endpoint is {state}"))
 }
 
+fn article(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Write | Operation::Immediate | Operation::Read | Operation::Atomic => "an",
+        _ => "a",
+    }
+}
+
+/// The local right that memory lacks, and the calls that grant it.
+fn lacking(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Send | Operation::Write => {
+            "its memory lacks the right LOCAL_READ, which `Lmr::share` or `Lmr::modify` did not grant"
+        }
+        Operation::Link => "its region lacks the right BIND, which `LmrBuilder::bindable` grants",
+        _ => {
+            "its memory lacks the right LOCAL_WRITE, which `Lmr::share` or `Lmr::modify` did not grant"
+        }
+    }
+}
+
 /// What a status means, for messages.
-fn meaning(status: WcStatus) -> &'static str {
+fn meaning(status: WcStatus, operation: Operation) -> &'static str {
     match status {
         WcStatus::Success => "done",
         WcStatus::InvalidStag => "a region of the work request is not, or no longer, registered",
@@ -92,7 +112,7 @@ fn meaning(status: WcStatus) -> &'static str {
         WcStatus::LocalCatastrophic => "the connection broke while it was under way",
         WcStatus::RemoteTermination => "the peer refused it and ended the connection",
         WcStatus::Bounds => "it reaches outside its memory, or a message is longer than its buffer",
-        WcStatus::AccessViolation => "its memory lacks a local right",
+        WcStatus::AccessViolation => lacking(operation),
         WcStatus::InvalidPd => "its memory belongs to another protection zone or endpoint",
         WcStatus::Wrap => "address plus length overflows",
         WcStatus::CannotInvalidate => "the peer took back a right that it may not",

@@ -6,7 +6,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use itapi::{
-    AsyncEvent, ConnEvent, ConnectParams, Disconnect, Error, Ia, Lmr, Policy, WcStatus, Work,
+    Access, Addressing, AsyncEvent, ConnEvent, ConnectParams, Disconnect, Error, Ia, Lmr, Policy,
+    RemoteRange, RmrContext, WcStatus, Work,
 };
 
 use crate::pair::{HANG, Side, connect, open, pair};
@@ -268,6 +269,13 @@ fn a_post_that_the_state_forbids_names_the_state() {
         text(&new),
         "cannot post a Send: the endpoint is unconnected; connect or accept first"
     );
+    let atomic = Work::fetch_add(
+        RemoteRange { context: RmrContext(0), addr: 0, len: 8 },
+        2,
+        new.pz.buffer(8).unwrap(),
+    );
+    let refused = new.ep.post(atomic).unwrap_err().to_string();
+    assert!(refused.starts_with("cannot post an atomic operation: the endpoint is"), "{refused}");
     let mut two = vec![Work::send(b"x"), Work::send(b"y")];
     let all = new.ep.post_all(&mut two).unwrap_err().to_string();
     assert!(all.contains("the endpoint is unconnected"), "{all}");
@@ -275,6 +283,24 @@ fn a_post_that_the_state_forbids_names_the_state() {
     new.ep.start_connect(ConnectParams::new(silent.local_addr().unwrap())).unwrap();
     let early = text(&new);
     assert!(early.contains("the endpoint is connecting; wait until it is connected"), "{early}");
+}
+
+/// By streams and by RoCE, whose connection ends by it: not for a message of the peer.
+#[test]
+fn memory_without_a_local_right_names_it() {
+    for device in ["vp_softrdma", "vp_roce"] {
+        let ia = Ia::builder().config(itapi::Config::default()).device(device).open().unwrap();
+        let (client, server) = (Side::new(&ia, |ep| ep), Side::new(&ia, |ep| ep));
+        connect(&ia, &client, &server);
+        let memory = server.pz.lmr(8).register().unwrap();
+        let (right, by) = (Access::LOCAL_READ, Addressing::Absolute);
+        let read_only = memory.share(&server.pz, right, by).unwrap();
+        server.ep.post_recv(read_only.whole()).unwrap();
+        client.ep.post(Work::send(b"hello")).unwrap();
+        let text = first_error(&server);
+        assert!(text.contains("lacks the right LOCAL_WRITE, which `Lmr::share`"), "{text}");
+        assert!(!text.contains("the other end"), "{device}: {text}");
+    }
 }
 
 /// It is refused as it is posted, and the connection goes on. Of zero-based memory only the offset counts there, even if

@@ -62,7 +62,7 @@ pub(crate) fn of_end(
 
 /// The event of a connection that ends because access to memory of a local request was refused.
 pub(crate) fn local_fault() -> AsyncEvent {
-    sent(PROTECTION)
+    sent(CATASTROPHIC)
 }
 
 fn sent(etype: u8) -> AsyncEvent {
