@@ -285,6 +285,20 @@ fn a_post_that_the_state_forbids_names_the_state() {
     assert!(early.contains("the endpoint is connecting; wait until it is connected"), "{early}");
 }
 
+/// The peer's refusal and its disconnection come together: the first is the cause.
+#[test]
+fn a_refusal_by_roce_is_the_cause_of_the_end() {
+    let ia = Ia::builder().config(itapi::Config::default()).device("vp_roce").open().unwrap();
+    for _ in 0..20 {
+        let (client, server) = (Side::new(&ia, |ep| ep), Side::new(&ia, |ep| ep));
+        connect(&ia, &client, &server);
+        let board = server.pz.lmr(8).register().unwrap();
+        client.ep.post(Work::write(b"refused", board.remote().slice(0..7).unwrap())).unwrap();
+        let end = client.ep.ended(HANG).unwrap().unwrap().to_string();
+        assert!(end.contains("needs the right REMOTE_WRITE"), "{end}");
+    }
+}
+
 /// By streams and by RoCE, whose connection ends by it: not for a message of the peer.
 #[test]
 fn memory_without_a_local_right_names_it() {

@@ -30,8 +30,8 @@ use crate::ruled::Admission;
 use crate::startup::native::{Again, NativeRequest, Pending};
 use crate::tuning::{REFUSED_PAUSE, REPLY_MARGIN};
 use crate::types::{
-    AcceptParams, ConnEvent, ConnRequest, ConnectParams, Established, FailReason, ListenerId,
-    RequestId,
+    AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectParams, Established, FailReason,
+    ListenerId, RequestId,
 };
 
 /// A request for a listener of ours.
@@ -240,7 +240,9 @@ impl ConnectionTable {
             }
             NativeEvent::Disconnected { qp } => {
                 if let Some(party) = self.of_present_stream(qp, number) {
-                    self.on_end(&party, None);
+                    // A refusal before it is the cause, and its event may come later.
+                    let ended = party.qp().query().ok().and_then(|info| info.ended);
+                    self.on_end(&party, ended.and_then(BrokenCause::of));
                 }
             }
             other => tracing::warn!("unknown event of the provider: {other:?}"),
