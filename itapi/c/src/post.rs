@@ -175,7 +175,7 @@ pub(crate) fn refused(failure: PostFailure, fallback: Status) -> Failure {
     }
 }
 
-/// Whether it is an atomic at an address that is no multiple of 8. RoCE refuses it as it is posted, iWARP's peer as it arrives.
+/// Whether it is an atomic at an address that is no multiple of 8, which providers refuse as it is posted.
 #[inline]
 fn is_unaligned(op: &SendOp) -> bool {
     matches!(op, SendOp::Atomic { remote, .. } if !remote.to.is_multiple_of(8))

@@ -72,8 +72,8 @@ fn outcome(status: it_dto_status_t) -> &'static str {
         IT_DTO_ERR_LOCAL_LENGTH => "IT_DTO_ERR_LOCAL_LENGTH: the local memory is too short",
         IT_DTO_ERR_LOCAL_EP => "IT_DTO_ERR_LOCAL_EP: the endpoint failed",
         IT_DTO_ERR_LOCAL_PROTECTION => {
-            "IT_DTO_ERR_LOCAL_PROTECTION: the local memory may not be used for this (it_lmr_create: a receive or \
-             RDMA Read needs IT_PRIV_LOCAL_WRITE, what is sent IT_PRIV_LOCAL_READ), or is freed"
+            "IT_DTO_ERR_LOCAL_PROTECTION: the local memory may not be used for this (it_lmr_create: a receive, \
+             RDMA Read or atomic needs IT_PRIV_LOCAL_WRITE, what is sent IT_PRIV_LOCAL_READ), or is freed"
         }
         IT_DTO_ERR_FLUSHED => "IT_DTO_ERR_FLUSHED: the connection ended before",
         IT_RMR_OPERATION_FAILED => "IT_RMR_OPERATION_FAILED: the window cannot be linked this way",

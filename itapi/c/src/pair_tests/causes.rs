@@ -101,7 +101,7 @@ fn a_receive_into_memory_without_the_right_names_it() {
     };
     assert_eq!(Dto::of(&event).status, IT_DTO_ERR_LOCAL_PROTECTION);
     assert!(
-        text(&event).contains("a receive or RDMA Read needs IT_PRIV_LOCAL_WRITE"),
+        text(&event).contains("a receive, RDMA Read or atomic needs IT_PRIV_LOCAL_WRITE"),
         "{}",
         text(&event)
     );
