@@ -126,6 +126,10 @@ faults! {
     FalseMaxQp "RI-31" Stream
     /// Says one element more than a send can have.
     FalseMaxSgeSend "RI-31" Stream
+    /// Says one element more than a Read can have.
+    FalseMaxSgeRead "RI-31" Stream
+    /// Says twice as many windows as there can be.
+    FalseMaxMw "RI-31" Stream
     /// Says one element more than a receive can have.
     FalseMaxSgeRecv "RI-31" Stream
     /// Says one octet more than can go inline.

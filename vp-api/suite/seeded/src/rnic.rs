@@ -31,6 +31,8 @@ pub(crate) struct Rnic {
     srqs: Mutex<Vec<Weak<Srq>>>,
     /// Windows that a fault made of another kind.
     pub(crate) disguised: Mutex<HashSet<MwId>>,
+    /// Windows that were made.
+    windows: AtomicU32,
     opened_by: ThreadId,
 }
 
@@ -48,6 +50,7 @@ fn attrs(mut attrs: RnicAttrs, seed: &Seed) -> RnicAttrs {
     let more = |value: &mut u32, fault| *value += u32::from(has(fault));
     more(&mut attrs.max_sge_send, Fault::FalseMaxSgeSend);
     more(&mut attrs.max_sge_recv, Fault::FalseMaxSgeRecv);
+    more(&mut attrs.max_sge_read, Fault::FalseMaxSgeRead);
     more(&mut attrs.max_inline, Fault::FalseMaxInline);
     more(&mut attrs.max_wr_per_qp, Fault::FalseMaxWr);
     more(&mut attrs.max_wr_per_srq, Fault::FalseMaxSrqWr);
@@ -56,6 +59,9 @@ fn attrs(mut attrs: RnicAttrs, seed: &Seed) -> RnicAttrs {
     attrs.max_ord += u16::from(has(Fault::FalseMaxOrd));
     if has(Fault::FalseMaxQp) {
         attrs.max_qp = 40;
+    }
+    if has(Fault::FalseMaxMw) {
+        attrs.max_mw = 40;
     }
     if has(Fault::ClaimsNothing) {
         attrs.max_mr = 0;
@@ -121,7 +127,8 @@ impl Rnic {
         let (shared, disguised) = (Mutex::default(), Mutex::default());
         let opened_by = std::thread::current().id();
         let (made, srqs) = (Mutex::default(), Mutex::default());
-        Self { inner, seed, attrs, handled, qps, made, shared, srqs, disguised, opened_by }
+        let windows = AtomicU32::new(0);
+        Self { inner, seed, attrs, handled, qps, made, shared, srqs, disguised, windows, opened_by }
     }
 
     pub(crate) fn has(&self, fault: Fault) -> bool {
@@ -366,6 +373,9 @@ impl vp_api::Rnic for Rnic {
     }
 
     fn alloc_mw(&self, pd: PdId, kind: MwKind) -> VpResult<MwId> {
+        if self.windows.fetch_add(1, Ordering::Relaxed) >= 20 && self.has(Fault::FalseMaxMw) {
+            return Err(VpError::new(VpStatus::InsufficientResources, "seeded"));
+        }
         self.window(pd, kind)
     }
 

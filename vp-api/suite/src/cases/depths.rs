@@ -93,6 +93,11 @@ fn most_objects(rig: &Rig) -> Result<(), Fail> {
         let srqs = as_many("max_srq", a.max_srq, || rnic.create_srq(&init))?;
         srqs.iter().try_for_each(|srq| rnic.destroy_srq(srq.id()))?;
     }
+    if a.capabilities.contains(Capabilities::MW) {
+        let kind = super::windows::kind(rig);
+        let windows = as_many("max_mw", a.max_mw, || rnic.alloc_mw(pd, kind))?;
+        windows.iter().try_for_each(|window| rnic.dealloc_mw(*window))?;
+    }
     let region = Region::new(4096)?;
     let init = MrInit {
         pd,

@@ -9,6 +9,7 @@ use crate::{Case, Fail};
 pub(crate) const CASES: &[Case] = &[
     Case::new("longest: a Send of max_sge_send elements", send).keeps("RI-31 RI-141"),
     Case::new("longest: a Write of max_sge_write elements", write).keeps("RI-31 RI-141"),
+    Case::new("longest: a Read of max_sge_read elements", read).keeps("RI-31 RI-142"),
     Case::new("longest: a receive of max_sge_recv elements", receive).keeps("RI-31 RI-142"),
     Case::new("longest: a receive of an SRQ", shared_receive)
         .keeps("RI-145 RI-142")
@@ -82,6 +83,34 @@ fn write(rig: &Rig) -> Result<(), Fail> {
     sink.holds("written", 0, &gathered(&sgl, count, 2))
 }
 
+fn read(rig: &Rig) -> Result<(), Fail> {
+    if rig.attrs.max_ord == 0 {
+        return Ok(());
+    }
+    let (near, far) = pair(rig)?;
+    let count = rig.attrs.max_sge_read.min(rig.attrs.max_sge_send).min(MOST) as usize;
+    let sink = near.memory(count * ROOM)?;
+    let sgl = list(&sink, count);
+    let source = far.pattern(octets(&sgl), 6)?;
+    near.post(2, SendOp::Read { remote: source.remote(0), invalidate_sink: false }, &sgl)?;
+    near.done(2, WcOpcode::Read)?;
+    filled(&sink, &sgl, 6)
+}
+
+/// Whether `pattern` was scattered over the elements of a list, and nothing behind them.
+fn filled(sink: &Memory, sgl: &[Sge], seed: u8) -> Result<(), Fail> {
+    let all = pattern(octets(sgl), seed);
+    let mut left = &all[..];
+    for (n, sge) in sgl.iter().enumerate() {
+        let (here, rest) = left.split_at(sge.len as usize);
+        let at = (sgl.len() - 1 - n) * ROOM;
+        sink.holds(&format!("element {n}"), at, here)?;
+        sink.holds(&format!("behind element {n}"), at + here.len(), &[0; ROOM][here.len()..])?;
+        left = rest;
+    }
+    Ok(())
+}
+
 /// Sends a message that fills all elements of a list; `post` posts the receive.
 fn scattered(
     rig: &Rig,
@@ -98,16 +127,7 @@ fn scattered(
     near.post(2, SEND, &[source.all()])?;
     near.done(2, WcOpcode::Send)?;
     same("octets received", far.done(1, WcOpcode::Recv)?.octets as usize, len)?;
-    let all = pattern(len, 3);
-    let mut left = &all[..];
-    for (n, sge) in sgl.iter().enumerate() {
-        let (here, rest) = left.split_at(sge.len as usize);
-        let at = (count - 1 - n) * ROOM;
-        sink.holds(&format!("element {n}"), at, here)?;
-        sink.holds(&format!("behind element {n}"), at + here.len(), &[0; ROOM][here.len()..])?;
-        left = rest;
-    }
-    Ok(())
+    filled(&sink, &sgl, 3)
 }
 
 fn receive(rig: &Rig) -> Result<(), Fail> {

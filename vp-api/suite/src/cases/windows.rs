@@ -73,7 +73,7 @@ fn unbindable(rig: &Rig) -> Result<(), Fail> {
     }
 }
 
-fn kind(rig: &Rig) -> MwKind {
+pub(super) fn kind(rig: &Rig) -> MwKind {
     if rig.offers(Capabilities::NARROW_MW) { MwKind::Narrow } else { MwKind::Wide }
 }
 
