@@ -153,6 +153,10 @@ impl Request {
     pub(super) const fn wants_response(&self) -> bool {
         matches!(self.post.op, SendOp::Read { .. } | SendOp::Atomic { .. })
     }
+    /// Whether each of its packets is a message of its own.
+    pub(super) const fn is_divided(&self) -> bool {
+        matches!(self.post.op, SendOp::Write { immediate: None, .. })
+    }
     /// The first PSN that is still missing.
     pub(super) const fn missing(&self) -> Psn {
         self.first.plus(self.done)
@@ -176,7 +180,7 @@ impl Request {
         let len = count.saturating_mul(mtu.octets()).min(self.post.len - offset);
         (offset, len)
     }
-    /// The RETH of a Write, or of a Read Request for `count` packets from `index`.
+    /// The RETH of a Write of, or a Read Request for, `count` packets from `index`.
     pub(super) fn reth(&self, mtu: Mtu, index: u32, count: u32) -> Option<Reth> {
         let (SendOp::Write { address, rkey, .. } | SendOp::Read { address, rkey }) = self.post.op
         else {

@@ -4,6 +4,10 @@
 //! State: each started request has its range of PSNs, and counts how many of them are done; the cursor is the
 //! next packet to send. Going back sets the cursor to the first packet that is not done.
 //!
+//! A Write is sent as Writes of one packet each: a RETH only in the first would make that one longer than the others,
+//! and packets of one length leave in one system call. With immediate data it is one message, whose length the peer
+//! reports.
+//!
 //! A long Read is sent as several Read Requests, each for no more packets than fit the window: UDP has no back
 //! pressure, and a full socket drops responses.
 
@@ -467,7 +471,11 @@ impl Requester {
 /// Packet `index` of a request; for Reads the Read Request for `count` responses from `index`.
 fn cut(config: &RcConfig, request: &Request, psn: Psn, index: u32, count: u32) -> Transmit {
     let mut extended = Extended::default();
-    let position = Position::of(index == 0, index + 1 == request.packets);
+    // [IBRC-25]
+    let position = match request.is_divided() {
+        true => Position::Only,
+        false => Position::of(index == 0, index + 1 == request.packets),
+    };
     let (offset, len) = request.range(config.mtu, index, count);
     let source = Source::Request { slot: request.post.slot, offset, len };
     let rider = if position.ends() { request.rider() } else { Rider::None };
@@ -484,7 +492,8 @@ fn cut(config: &RcConfig, request: &Request, psn: Psn, index: u32, count: u32) -
         SendOp::Write { immediate, .. } => {
             riders(&mut extended, immediate, None);
             if position.begins() {
-                extended.reth = request.reth(config.mtu, 0, request.packets);
+                let count = if request.is_divided() { 1 } else { request.packets };
+                extended.reth = request.reth(config.mtu, index, count);
             }
             (Operation::Write(position, rider), source)
         }

@@ -1,6 +1,6 @@
 //! Tests of the window: how many messages of one packet leave before the first is acknowledged.
 
-use crate::common::{Pair, Weather, config};
+use crate::common::{Pair, RKEY, Weather, config};
 use roce_proto::rc::{Mtu, Post, SendOp};
 
 const MESSAGES: u32 = 64;
@@ -56,4 +56,28 @@ fn acknowledged_messages_give_their_room_back() {
             left -= deliver(&mut alone);
         }
     }
+}
+
+// [IBRC-25]
+#[test]
+fn packets_of_a_write_have_one_length_unless_it_has_immediate_data() {
+    const PACKETS: usize = 3;
+    let lengths = |immediate| {
+        let mut pair = Pair::new(config(Mtu::Octets1024, 48), Weather::default());
+        pair.ends[0].memory.local = vec![(0..=255).cycle().take(PACKETS * 1024).collect()];
+        pair.ends[1].memory.remote = vec![0; PACKETS * 1024];
+        let op = SendOp::Write { address: 0, rkey: RKEY, immediate };
+        let post = Post { slot: 0, op, len: PACKETS as u32 * 1024, solicited: false };
+        pair.ends[0].qp.post(post).unwrap();
+        let sent = pair.ends[0].transmit(0);
+        pair.ends[1].memory.receives.push_back(0);
+        sent.iter().for_each(|datagram| pair.ends[1].receive(0, datagram));
+        assert_eq!(pair.ends[1].memory.remote, pair.ends[0].memory.local[0]);
+        let delivered = &pair.ends[1].memory.delivered;
+        assert!(delivered.iter().all(|(message, _)| message.len == post.len));
+        assert_eq!(delivered.len(), usize::from(immediate.is_some()));
+        sent.iter().map(Vec::len).collect::<Vec<_>>()
+    };
+    assert_eq!(lengths(None), [12 + 16 + 1024 + 4; PACKETS]);
+    assert_eq!(lengths(Some(7)), [12 + 16 + 1024 + 4, 12 + 1024 + 4, 12 + 4 + 1024 + 4]);
 }
