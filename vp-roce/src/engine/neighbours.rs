@@ -82,10 +82,33 @@ fn peer(channel: &Channel) -> i32 {
     socket_peercred(&**channel).map_or(0, |peer| peer.pid.as_raw_nonzero().get())
 }
 
-/// Waits until the process at the other end replies or ends. Errors: it is stopped, or too much time has passed since `begun`.
-fn wait(channel: &Channel, begun: Instant) -> io::Result<()> {
+/// How long this process has waited. Time in which it did not run hardly counts: whoever stopped it may have stopped its
+/// neighbours, too, and continues them a moment later.
+struct Waited {
+    counted: Instant,
+    all: Duration,
+}
+
+impl Waited {
+    fn new() -> Self {
+        Self { counted: Instant::now(), all: Duration::ZERO }
+    }
+
+    /// Counts the time since the last call, and returns whether this process ran.
+    fn count(&mut self) -> bool {
+        let passed = self.counted.elapsed();
+        self.counted = Instant::now();
+        let ran = passed < 2 * PATIENCE;
+        self.all += if ran { passed } else { PATIENCE / 2 };
+        ran
+    }
+}
+
+/// Waits until the process at the other end replies or ends. Errors: it is stopped, or this took too long.
+fn wait(channel: &Channel, waited: &mut Waited) -> io::Result<()> {
     while !readable(channel.as_fd(), PATIENCE) {
-        if begun.elapsed() >= TURNS || is_stopped(peer(channel)) {
+        let ran = waited.count();
+        if waited.all >= TURNS || (ran && is_stopped(peer(channel))) {
             return Err(stuck(channel));
         }
     }
@@ -102,23 +125,23 @@ const LOCK: &str = "lock";
 impl Lock {
     /// Waits until the lock is free, for a bounded time.
     pub(crate) fn take() -> io::Result<Self> {
-        let begun = Instant::now();
-        let mut heard = begun;
-        while begun.elapsed() < TURNS {
+        let (mut waited, mut unheard) = (Waited::new(), Waited::new());
+        while waited.all < TURNS {
             if let Some(name) = Name::take(LOCK)? {
                 return Ok(Self { _name: name });
             }
             match name::find(LOCK)? {
                 // The connection ends with the lock.
                 Found::Holder(Other::Own(holder)) => {
-                    wait(&holder, begun)?;
-                    heard = Instant::now();
+                    wait(&holder, &mut waited)?;
+                    unheard = Waited::new();
                 }
                 Found::Holder(Other::Stranger(user)) => return Err(name::taken(LOCK, user)),
                 // It has just ended, or is not listened on yet.
-                Found::Nobody if heard.elapsed() >= PATIENCE => return Err(name::silent(LOCK)),
+                Found::Nobody if unheard.all >= PATIENCE => return Err(name::silent(LOCK)),
                 Found::Nobody | Found::Crowd => std::thread::sleep(AGAIN),
             }
+            (waited.count(), unheard.count());
         }
         Err(late("another process keeps the lock of RoCE's port"))
     }
@@ -174,9 +197,9 @@ impl Slot {
         if self.name().is_none() {
             return Err(io::Error::other("the device was closed"));
         }
-        let (begun, mut shares) = (Instant::now(), Vec::new());
+        let (mut waited, mut shares) = (Waited::new(), Vec::new());
         for slot in (0..SLOTS).filter(|slot| *slot != self.index) {
-            shares.extend(ask(slot, address, begun)?);
+            shares.extend(ask(slot, address, &mut waited)?);
         }
         Ok(shares)
     }
@@ -199,14 +222,14 @@ impl Slot {
     }
 }
 
-/// `None`: no process of this user has the slot. Waits until [`TURNS`] after `begun`.
-fn ask(slot: u8, address: IpAddr, begun: Instant) -> io::Result<Option<Share>> {
+/// `None`: no process of this user has the slot.
+fn ask(slot: u8, address: IpAddr, waited: &mut Waited) -> io::Result<Option<Share>> {
     loop {
         let late = match name::find(&slot.to_string())? {
             Found::Holder(Other::Own(asking)) => {
                 let asked = net::send(&*asking, &crate::path::gid(address), SendFlags::NOSIGNAL);
                 if asked.is_ok() {
-                    wait(&asking, begun)?;
+                    wait(&asking, waited)?;
                     if let Some(share) = receive(&asking, slot)? {
                         return Ok(Some(share));
                     }
@@ -217,7 +240,8 @@ fn ask(slot: u8, address: IpAddr, begun: Instant) -> io::Result<Option<Share>> {
             Found::Holder(Other::Stranger(_)) | Found::Nobody => return Ok(None),
             Found::Crowd => late("a process that uses RoCE's port does not reply to many others"),
         };
-        if begun.elapsed() >= TURNS {
+        waited.count();
+        if waited.all >= TURNS {
             return Err(late);
         }
         std::thread::sleep(AGAIN);
@@ -271,4 +295,20 @@ fn reply(
     }
     net::sendmsg(asker, &[IoSlice::new(&octets)], &mut beside, SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_this_process_did_not_run_hardly_counts() {
+        let before = |time| Instant::now().checked_sub(time).expect("the machine runs for longer");
+        let mut waited = Waited { counted: before(2 * TURNS), all: Duration::ZERO };
+        assert!(!waited.count());
+        assert!(waited.all < PATIENCE);
+        waited.counted = before(PATIENCE);
+        assert!(waited.count());
+        assert!(waited.all >= PATIENCE);
+    }
 }

@@ -28,6 +28,9 @@ use crate::wire::packet::{Extended, Packet};
 
 /// Unlimited retries.
 const ENDLESS: u8 = 7;
+/// Microseconds between two RNR NAKs that count at most, longer than any time that they ask for: in more the peer, or
+/// this end, did not run.
+const MOST_UNREADY: u64 = 1_000_000;
 
 /// The next packet to send.
 #[derive(Clone, Copy, Default, Debug)]
@@ -57,8 +60,8 @@ pub(super) struct Requester {
     /// Repetitions without progress.
     retries: u8,
     rnr_retries: u8,
-    /// When the first RNR NAK without progress arrived.
-    unready_since: Option<u64>,
+    /// When the last RNR NAK without progress arrived, and how long such came before it.
+    unready: Option<(u64, u64)>,
     /// The requester went back to this PSN, and nothing has arrived since: another report of the same loss is
     /// ignored.
     went_back: Option<Psn>,
@@ -95,7 +98,7 @@ impl Requester {
             unasked: 0,
             retries: 0,
             rnr_retries: 0,
-            unready_since: None,
+            unready: None,
             went_back: None,
             lost_at: None,
             paused_until: None,
@@ -302,8 +305,10 @@ impl Requester {
             self.rnr_retries += 1;
         }
         // [IBRC-21]
-        let since = *self.unready_since.get_or_insert(now);
-        if config.rnr_limit.is_some_and(|limit| now >= since.saturating_add(limit)) {
+        let (last, before) = self.unready.unwrap_or((now, 0));
+        let waited = before.saturating_add(now.saturating_sub(last).min(MOST_UNREADY));
+        self.unready = Some((now, waited));
+        if config.rnr_limit.is_some_and(|limit| waited >= limit) {
             return self.fail(0, Status::RnrRetryExceeded);
         }
         self.go_back();
@@ -389,7 +394,7 @@ impl Requester {
             self.cursor.packet = self.cursor.packet.max(head.done);
         }
         (self.retries, self.rnr_retries, self.went_back) = (0, 0, None);
-        (self.paused_until, self.unready_since) = (None, None);
+        (self.paused_until, self.unready) = (None, None);
         let unacknowledged = self.unacknowledged();
         self.timing.progress();
         let under_way = self.end.ahead_of(unacknowledged) > 0;

@@ -159,6 +159,29 @@ fn unlimited_repetitions_end_after_their_time() {
     assert!((5_000..6_000).contains(&pair.now), "{}", pair.now);
 }
 
+// [IBRC-21]
+#[test]
+fn time_in_which_both_ends_stood_still_is_no_wait_for_a_receive() {
+    const LIMIT: u64 = 5_000_000;
+    const STOP: u64 = 3_600_000_000;
+    let limited = RcConfig {
+        min_rnr_timer: 0,
+        rnr_limit: Some(LIMIT),
+        ack_timeout: Some(1_000_000),
+        ..config(Mtu::Octets256, 16)
+    };
+    let mut pair = pair(limited);
+    post(&mut pair, 0, SEND, 10);
+    let mut random = Random::new(1);
+    while pair.ends[0].qp.stats().not_ready == 0 {
+        pair.step(&mut random);
+    }
+    pair.now += STOP;
+    pair.run(&mut random);
+    assert_eq!(done(&pair), [Status::RnrRetryExceeded]);
+    assert!(pair.now >= STOP + LIMIT - 1_000_000, "{}", pair.now);
+}
+
 // [IBRC-12]
 #[test]
 fn a_silent_peer_is_given_up_after_the_configured_retries() {
