@@ -15,6 +15,9 @@ use crate::qp::inner::{Inner, nanoseconds};
 use crate::qp::link::Link;
 use crate::tuning::{KICKS, PROBE_DOUBLINGS};
 
+/// A check that is late by this part of its time says nothing about the peer: both may have stood still for all of it.
+const LATE: u64 = 5;
+
 impl Inner {
     pub(super) fn set_kick(&mut self, context: &Context) {
         let sent = self.core.proto.stats().fpdus_sent != 0;
@@ -138,6 +141,6 @@ impl Link {
     /// to respond.
     fn stood_still(&self, context: &Context) -> bool {
         let late = context.engine.now().saturating_sub(self.probe_at);
-        self.params.probe_after.is_some_and(|after| late >= nanoseconds(after))
+        self.params.probe_after.is_some_and(|after| late >= nanoseconds(after) / LATE)
     }
 }
