@@ -83,7 +83,10 @@ impl View<'_> {
         let region = self.context.table.describe(stag, &self.queues.peer);
         let target = Some((stag, asked.address));
         let refused = status::segment(operation(asked.access), asked.len, target);
-        self.queues.refused = Some(status::refusal(why, RefusedSegment { region, ..refused }));
+        // The peer may have divided it. [IBRC-25]
+        let whole = asked.access != Access::Write;
+        let refused = RefusedSegment { whole, region, ..refused };
+        self.queues.refused = Some(status::refusal(why, refused));
         AccessError
     }
 }

@@ -50,14 +50,18 @@ fn add(remote: Remote) -> SendOp {
 fn a_missing_right_is_named_at_both_ends() {
     alone("refused::a_missing_right_is_named_at_both_ends", || {
         let all = Access::LOCAL | Access::REMOTE;
-        let cases: [(Op, _, _, _); 3] = [
-            (read, Access::REMOTE_READ, "REMOTE_READ", "RDMA Read of 64 octets"),
-            (write, Access::REMOTE_WRITE, "REMOTE_WRITE", "RDMA Write of 64 octets"),
-            (add, Access::REMOTE_ATOMIC, "REMOTE_ATOMIC", "atomic operation of 8 octets"),
+        // A peer may send a Write as several.
+        let [read_of, write_of] = ["RDMA Read of 64 octets", "RDMA Write of 64 octets"];
+        let (part, add_of) =
+            ("RDMA Write (a segment of 64 octets)", "atomic operation of 8 octets");
+        let cases: [(Op, _, _, _, _); 3] = [
+            (read, Access::REMOTE_READ, "REMOTE_READ", read_of, read_of),
+            (write, Access::REMOTE_WRITE, "REMOTE_WRITE", write_of, part),
+            (add, Access::REMOTE_ATOMIC, "REMOTE_ATOMIC", add_of, add_of),
         ];
-        for (op, right, name, what) in cases {
+        for (op, right, name, what, asked) in cases {
             let [here, there] = ends(all - right, op);
-            assert!(there.contains(&format!("the peer's {what} at STag")), "{there}");
+            assert!(there.contains(&format!("the peer's {asked} at STag")), "{there}");
             let missing = format!(
                 "needs the right {name}, which the registration or link of that memory does not grant"
             );
