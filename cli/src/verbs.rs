@@ -38,6 +38,7 @@ pub(crate) fn run(args: &VerbsArgs, out: &mut dyn Write) -> CliResult<()> {
 }
 
 /// The directory of the two libraries.
+#[derive(Clone)]
 pub(crate) struct Libraries(PathBuf);
 
 impl Libraries {
@@ -56,6 +57,11 @@ impl Libraries {
         Err(CliError::new(Exit::Input, format!("there are no {} here", SONAMES.join(" and ")))
             .because(format!("they are not in {places}"))
             .hint("cargo build --release -p ofa-ibverbs -p ofa-rdmacm, or scripts/install-verbs"))
+    }
+
+    /// Those in this directory.
+    pub(crate) fn at(directory: PathBuf) -> Self {
+        Self(directory)
     }
 
     /// The directory of both.

@@ -52,12 +52,8 @@ pub(super) fn of(args: &RunArgs, libraries: &Libraries) -> CliResult<(Variables,
 }
 
 fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<(Variables, Vec<CliError>)> {
-    let directory = libraries.directory();
-    let text = directory.as_os_str().to_string_lossy();
-    if let Some(separator) = text.chars().find(|c| [':', ';', ' ', '$'].contains(c)) {
-        let what = format!("the loader cannot be told {text}: there is `{separator}` in it");
-        return Err(CliError::new(Exit::Input, what).hint("put the libraries elsewhere"));
-    }
+    let libraries = by_plain_path(libraries)?;
+    let text = libraries.directory().to_string_lossy();
     let mut all = vec![("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &text, ":"))];
     let (mut preloaded, mut notes) = (Vec::new(), Vec::new());
     let shown = args.shown().or_of_variable();
@@ -86,6 +82,22 @@ fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<(Variables, Vec<Cl
         all.push(("LD_PRELOAD", before("LD_PRELOAD", &files.join(":"), ":")));
     }
     Ok((all, notes))
+}
+
+/// The libraries by a path that variables of the loader can hold (ld.so(8)): their own, or that of a link.
+fn by_plain_path(libraries: &Libraries) -> CliResult<Libraries> {
+    let plain =
+        |path: &Path| path.to_str().is_some_and(|text| !text.contains([':', ';', ' ', '$']));
+    if plain(libraries.directory()) {
+        return Ok(libraries.clone());
+    }
+    let link = view::link(libraries.directory())?;
+    if plain(&link) {
+        return Ok(Libraries::at(link));
+    }
+    let what = format!("the loader cannot be told {}", link.display());
+    let error = CliError::new(Exit::Input, what).because("a blank, `:`, `;` or `$` is in it");
+    Err(error.hint("set XDG_RUNTIME_DIR to another directory of your own"))
 }
 
 /// What the library of sockets is told.

@@ -43,8 +43,19 @@ pub(super) fn directory(shown: Shown) -> CliResult<PathBuf> {
     fs::canonicalize(&view).map_err(|error| failed(&view, &error))
 }
 
+/// Makes a link to a directory beside the views, unless it exists.
+pub(super) fn link(directory: &Path) -> CliResult<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    directory.hash(&mut hasher);
+    let link = base()?.join(format!("link-{:016x}", hasher.finish()));
+    match symlink(directory, &link) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(&link, &error)),
+        _ => Ok(link),
+    }
+}
+
 fn failed(path: &Path, error: &io::Error) -> CliError {
-    CliError::input(format!("cannot make the view in {}: {error}", path.display()))
+    CliError::input(format!("cannot make {}: {error}", path.display()))
         .hint("set XDG_RUNTIME_DIR to a directory of your own")
 }
 

@@ -39,6 +39,7 @@ fn the_exit_status_is_that_of_the_program() {
 
 #[test]
 fn the_program_finds_the_libraries_first() {
+    Libraries::build();
     let show = &["sh", "-c", "echo $LD_LIBRARY_PATH:$LD_PRELOAD:"];
     let directory = text(&run(&["verbs", "--libdir"]).stdout);
     let directory = directory.trim_end();
@@ -46,6 +47,29 @@ fn the_program_finds_the_libraries_first() {
         let shown = text(&start(options, show).stdout);
         assert!(shown.starts_with(&format!("{directory}:")), "{shown}");
         assert_eq!(shown.contains("/libibverbs.so.1:"), preloaded, "{shown}");
+    }
+}
+
+/// Also where the loader would take the name for two, or for a variable.
+#[test]
+fn the_program_finds_the_libraries_wherever_they_are() {
+    let built = Libraries::build().directory();
+    for name in ["a blank", "two:names", "semi;colon", "$ORIGIN"] {
+        let home = built.with_file_name("anywhere").join(name);
+        let _ = std::fs::remove_dir_all(&home);
+        std::fs::create_dir_all(home.join("verbs")).unwrap();
+        // No symbolic links, which would lead back to where it was built.
+        let command = home.join("warpline");
+        std::fs::hard_link(env!("CARGO_BIN_EXE_warpline"), &command).unwrap();
+        for library in ["libibverbs.so.1", "librdmacm.so.1", "libwarpline-view.so.1"] {
+            let file = built.join(library).canonicalize().unwrap();
+            std::fs::hard_link(file, home.join("verbs").join(library)).unwrap();
+        }
+        let run = Command::new(command).args(["run", "--", "cat", "/proc/self/maps"]).output();
+        let run = run.unwrap();
+        let (maps, error) = (text(&run.stdout), text(&run.stderr));
+        let loaded = format!("{}/verbs/libibverbs.so.1", home.display());
+        assert!(maps.contains(&loaded) && error.is_empty(), "{maps}{error}");
     }
 }
 
