@@ -376,7 +376,10 @@ impl RoceQp {
             self.engine.drops.count(Reason::Damaged);
             return None;
         }
-        link.ours = ours;
+        if ours && !link.ours {
+            link.ours = true;
+            link.core.divide_writes();
+        }
         link.heard = now;
         record.packets_received += 1;
         record.octets_received += packet.payload.len() as u64;

@@ -294,6 +294,12 @@ impl Qp {
         }
     }
 
+    /// The peer is an end of this implementation: Writes that are posted from now on are sent as Writes of one packet
+    /// each, so that all their packets have one length.
+    pub fn divide_writes(&mut self) {
+        self.requester.divides = true;
+    }
+
     /// The next packet to send: notifications of congestion, then replies, then requests; an acknowledgement that is
     /// the only reply comes last, so that it leaves in one call with requests.
     pub fn poll_transmit(&mut self, now: u64) -> Option<Transmit> {

@@ -75,6 +75,13 @@ impl Core {
         }
     }
 
+    /// The peer is an end of this implementation.
+    pub(super) fn divide_writes(&mut self) {
+        if let Self::Reliable(qp) = self {
+            qp.divide_writes();
+        }
+    }
+
     /// What leaves from now on leaves in another system call. `joins`: the peer receives packets of one length together.
     pub(super) fn begin_call(&mut self, joins: bool) {
         if let Self::Reliable(qp) = self {

@@ -143,19 +143,20 @@ pub(super) struct Request {
     pub(super) done: u32,
     /// What its only packet takes of the window beyond one packet; 0 if it has several.
     pub(super) beyond: i64,
+    /// Each of its packets is a message of its own.
+    pub(super) divided: bool,
 }
 
 impl Request {
-    pub(super) fn new(post: Post, mtu: Mtu) -> Self {
-        Self { post, first: Psn::default(), packets: mtu.packets(post.len), done: 0, beyond: 0 }
+    /// `divides`: a Write without immediate data is sent as several.
+    pub(super) fn new(post: Post, mtu: Mtu, divides: bool) -> Self {
+        let divided = divides && matches!(post.op, SendOp::Write { immediate: None, .. });
+        let packets = mtu.packets(post.len);
+        Self { post, first: Psn::default(), packets, done: 0, beyond: 0, divided }
     }
     /// Whether it ends by a response and not by an acknowledgement.
     pub(super) const fn wants_response(&self) -> bool {
         matches!(self.post.op, SendOp::Read { .. } | SendOp::Atomic { .. })
-    }
-    /// Whether each of its packets is a message of its own.
-    pub(super) const fn is_divided(&self) -> bool {
-        matches!(self.post.op, SendOp::Write { immediate: None, .. })
     }
     /// The first PSN that is still missing.
     pub(super) const fn missing(&self) -> Psn {

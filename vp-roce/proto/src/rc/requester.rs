@@ -4,9 +4,9 @@
 //! State: each started request has its range of PSNs, and counts how many of them are done; the cursor is the
 //! next packet to send. Going back sets the cursor to the first packet that is not done.
 //!
-//! A Write is sent as Writes of one packet each: a RETH only in the first would make that one longer than the others,
-//! and packets of one length leave in one system call. With immediate data it is one message, whose length the peer
-//! reports.
+//! To an end of this implementation a Write is sent as Writes of one packet each: a RETH only in the first would make that
+//! one longer than the others, and packets of one length leave in one system call. With immediate data it is one message,
+//! whose length the peer reports.
 //!
 //! A long Read is sent as several Read Requests, each for no more packets than fit the window: UDP has no back
 //! pressure, and a full socket drops responses.
@@ -74,6 +74,8 @@ pub(super) struct Requester {
     failed_post: Option<Post>,
     /// A Read or an atomic waits for an earlier one.
     waits_for_reads: bool,
+    /// Writes are sent as several.
+    pub(super) divides: bool,
     timing: Timing,
     pub(super) stats: Stats,
 }
@@ -105,6 +107,7 @@ impl Requester {
             failed: None,
             failed_post: None,
             waits_for_reads: false,
+            divides: false,
             timing: Timing::default(),
             stats: Stats::default(),
         })
@@ -118,7 +121,7 @@ impl Requester {
         if self.queue.len() + self.completions.len() >= config.send_depth as usize {
             return Err(PostError::QueueFull);
         }
-        self.queue.push_back(Request::new(post, config.mtu));
+        self.queue.push_back(Request::new(post, config.mtu, self.divides));
         Ok(())
     }
 
@@ -477,7 +480,7 @@ impl Requester {
 fn cut(config: &RcConfig, request: &Request, psn: Psn, index: u32, count: u32) -> Transmit {
     let mut extended = Extended::default();
     // [IBRC-25]
-    let position = match request.is_divided() {
+    let position = match request.divided {
         true => Position::Only,
         false => Position::of(index == 0, index + 1 == request.packets),
     };
@@ -497,7 +500,7 @@ fn cut(config: &RcConfig, request: &Request, psn: Psn, index: u32, count: u32) -
         SendOp::Write { immediate, .. } => {
             riders(&mut extended, immediate, None);
             if position.begins() {
-                let count = if request.is_divided() { 1 } else { request.packets };
+                let count = if request.divided { 1 } else { request.packets };
                 extended.reth = request.reth(config.mtu, index, count);
             }
             (Operation::Write(position, rider), source)

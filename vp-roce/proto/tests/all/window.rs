@@ -60,12 +60,15 @@ fn acknowledged_messages_give_their_room_back() {
 
 // [IBRC-25]
 #[test]
-fn packets_of_a_write_have_one_length_unless_it_has_immediate_data() {
+fn packets_of_a_write_to_an_own_end_have_one_length_unless_it_has_immediate_data() {
     const PACKETS: usize = 3;
-    let lengths = |immediate| {
+    let lengths = |is_own, immediate| {
         let mut pair = Pair::new(config(Mtu::Octets1024, 48), Weather::default());
         pair.ends[0].memory.local = vec![(0..=255).cycle().take(PACKETS * 1024).collect()];
         pair.ends[1].memory.remote = vec![0; PACKETS * 1024];
+        if is_own {
+            pair.ends[0].qp.divide_writes();
+        }
         let op = SendOp::Write { address: 0, rkey: RKEY, immediate };
         let post = Post { slot: 0, op, len: PACKETS as u32 * 1024, solicited: false };
         pair.ends[0].qp.post(post).unwrap();
@@ -78,6 +81,8 @@ fn packets_of_a_write_have_one_length_unless_it_has_immediate_data() {
         assert_eq!(delivered.len(), usize::from(immediate.is_some()));
         sent.iter().map(Vec::len).collect::<Vec<_>>()
     };
-    assert_eq!(lengths(None), [12 + 16 + 1024 + 4; PACKETS]);
-    assert_eq!(lengths(Some(7)), [12 + 16 + 1024 + 4, 12 + 1024 + 4, 12 + 4 + 1024 + 4]);
+    let [first, middle] = [12 + 16 + 1024 + 4, 12 + 1024 + 4];
+    assert_eq!(lengths(false, None), [first, middle, middle]);
+    assert_eq!(lengths(true, None), [first; PACKETS]);
+    assert_eq!(lengths(true, Some(7)), [first, middle, middle + 4]);
 }
