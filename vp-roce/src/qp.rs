@@ -329,7 +329,7 @@ impl RoceQp {
             probing,
             timer,
             habit: Habit::default(),
-            deferral: Deferral::default(),
+            deferral: Deferral::new(self.init.send_depth),
             listed: false,
         });
         state.ended = None;

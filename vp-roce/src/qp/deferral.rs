@@ -6,11 +6,13 @@
 //! when the engine's thread wakes up. If that thread had to, the consumer does not poll, and its next posts leave at
 //! once. Times are in microseconds of the engine's clock.
 
-use crate::tuning::{BATCH_OCTETS, BATCH_POSTS, EAGER_POSTS, KEEP};
+use crate::tuning::{BATCH_OCTETS, BATCH_POSTS, EAGER_POSTS, KEEP, LEAST_BATCH};
 
 /// See the module's documentation.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Deferral {
+    /// So many posts do not wait for more.
+    enough: u32,
     posts: u32,
     octets: u64,
     /// When the first of them was posted.
@@ -22,6 +24,11 @@ pub(super) struct Deferral {
 }
 
 impl Deferral {
+    /// For a connection with so many requests at most.
+    pub(super) fn new(send_depth: u32) -> Self {
+        Self { enough: (send_depth / 2).clamp(LEAST_BATCH, BATCH_POSTS), ..Self::default() }
+    }
+
     /// Whether so many posts with so many octets wait.
     pub(super) fn add(&mut self, posts: u32, octets: u64, now: u64) -> bool {
         if self.eager != 0 {
@@ -32,7 +39,7 @@ impl Deferral {
             self.since = now;
         }
         (self.posts, self.octets) = (self.posts + posts, self.octets + octets);
-        self.posts < BATCH_POSTS && self.octets < BATCH_OCTETS
+        self.posts < self.enough && self.octets < BATCH_OCTETS
     }
 
     /// Whether any wait.
@@ -63,12 +70,15 @@ mod tests {
 
     #[test]
     fn posts_wait_until_they_fill_a_call_or_their_consumer_does_not_poll() {
-        let mut deferral = Deferral::default();
-        assert_eq!(
-            (0..BATCH_POSTS).filter(|_| deferral.add(1, 8, 100)).count() as u32,
-            BATCH_POSTS - 1
-        );
-        deferral.end(101);
+        let waiting = |deferral: &mut Deferral| {
+            let waiting = (0..BATCH_POSTS).take_while(|_| deferral.add(1, 8, 100)).count() as u32;
+            deferral.end(101);
+            waiting
+        };
+        assert_eq!(waiting(&mut Deferral::new(1)), LEAST_BATCH - 1);
+        assert_eq!(waiting(&mut Deferral::new(100)), 50 - 1);
+        let mut deferral = Deferral::new(1_000);
+        assert_eq!(waiting(&mut deferral), BATCH_POSTS - 1);
         assert!(!deferral.add(1, BATCH_OCTETS, 102));
         deferral.end(102);
         assert!(deferral.add(1, 8, 103));
@@ -79,7 +89,7 @@ mod tests {
 
     #[test]
     fn posts_follow_each_other_if_several_waited() {
-        let mut deferral = Deferral::default();
+        let mut deferral = Deferral::new(1_000);
         deferral.add(1, 8, 100);
         deferral.add(1, 8, 100);
         assert!(deferral.any());
