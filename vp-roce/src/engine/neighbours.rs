@@ -141,7 +141,8 @@ impl Lock {
                 Found::Nobody if unheard.all >= PATIENCE => return Err(name::silent(LOCK)),
                 Found::Nobody | Found::Crowd => std::thread::sleep(AGAIN),
             }
-            (waited.count(), unheard.count());
+            waited.count();
+            unheard.count();
         }
         Err(late("another process keeps the lock of RoCE's port"))
     }
