@@ -183,7 +183,7 @@ fn installed_files_are_stripped_with_debug_information_beside_them() {
 fn files_for_another_processor_are_installed_as_for_this_one() {
     let gcc = "aarch64-linux-gnu-gcc";
     if Command::new(gcc).arg("--version").output().is_err() {
-        return skip("installing for aarch64", &missing("gcc-aarch64-linux-gnu"));
+        return skip("installing for aarch64", missing("gcc-aarch64-linux-gnu"));
     }
     let home = warpline_artifacts::directory().join("c-aarch64");
     std::fs::create_dir_all(&home).expect("the target directory can be written");
