@@ -82,9 +82,10 @@ fn a_path_of_20_mbit() {
     };
     let text = pair.finds(|text| text.starts_with("1. full path"));
     let rate = text.split("the path carries ").nth(1).and_then(|rest| rest.split(' ').next());
-    // 2.5 MB/s, or less if the ends had no processor.
+    // 2.5 MB/s: less if the ends had no processor, and more where the kernel estimates it from few acknowledgements. Without
+    // the router it is a hundred times as much.
     let rate: u64 = rate.and_then(|rate| rate.parse().ok()).unwrap_or_else(|| panic!("{text}"));
-    assert!((1..3_000_000).contains(&rate), "{text}");
+    assert!((1..10_000_000).contains(&rate), "{text}");
 }
 
 /// With messages of the largest FPDU nothing but the processor is left.
