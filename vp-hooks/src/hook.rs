@@ -73,6 +73,9 @@ pub(crate) trait Hook: Send + Sync + 'static {
     /// Called for an object after its creation.
     fn per_object(&self, object: Object) -> Self::PerObject;
 
+    /// Called before an object's handle is released, or the RNIC is closed, which goes on until its `PerObject` is dropped.
+    fn lets_go(&self, _: Object) {}
+
     /// Runs a verb, or refuses it.
     fn call<T: Value, E: Failure>(
         &self,

@@ -35,16 +35,23 @@ macro_rules! hooked {
         $(#[$doc])*
         pub(crate) struct $name<H: Hook> {
             hook: Arc<H>,
-            per_object: H::PerObject,
             object: Object,
             inner: Arc<dyn $queue>,
+            /// Dropped last.
+            per_object: H::PerObject,
+        }
+
+        impl<H: Hook> Drop for $name<H> {
+            fn drop(&mut self) {
+                self.hook.lets_go(self.object);
+            }
         }
 
         impl<H: Hook> $name<H> {
             pub(crate) fn create(hook: Arc<H>, inner: Arc<dyn $queue>) -> Arc<dyn $queue> {
                 let object = Object::new(Kind::$kind, inner.id().0);
                 let per_object = hook.per_object(object);
-                Arc::new(Self { hook, per_object, object, inner })
+                Arc::new(Self { hook, object, inner, per_object })
             }
 
             fn call<T: Value, E: Failure>(

@@ -20,12 +20,19 @@ use crate::verb::{Kind, Object, Verb};
 /// An RNIC behind a hook.
 pub(crate) struct HookedRnic<H: Hook> {
     hook: Arc<H>,
-    per_object: H::PerObject,
     inner: Arc<dyn Rnic>,
     attrs: RnicAttrs,
     cm: Option<Arc<dyn NativeCm>>,
     datagrams: Option<Arc<dyn Datagrams>>,
     paths: Option<Arc<dyn Paths>>,
+    /// Dropped last.
+    per_object: H::PerObject,
+}
+
+impl<H: Hook> Drop for HookedRnic<H> {
+    fn drop(&mut self) {
+        self.hook.lets_go(Object::RNIC);
+    }
 }
 
 impl<H: Hook> HookedRnic<H> {
@@ -39,7 +46,7 @@ impl<H: Hook> HookedRnic<H> {
         let cm = inner.native_cm().map(|cm| HookedCm::create(hook.clone(), cm));
         let datagrams = inner.datagrams().map(|ud| HookedDatagrams::create(hook.clone(), ud));
         let paths = inner.paths().map(|paths| HookedPaths::create(hook.clone(), paths));
-        Arc::new(Self { hook, per_object, inner, attrs, cm, datagrams, paths })
+        Arc::new(Self { hook, inner, attrs, cm, datagrams, paths, per_object })
     }
 
     fn call<T: Value, E: Failure>(

@@ -8,11 +8,11 @@ use vp_api::{Cq, Provider, Services, VpResult, VpStatus};
 use crate::hook::{Call, Hook, Layer, Names, Polled};
 use crate::provider::Wrapped;
 use crate::value::{Failure, Value};
-use crate::verb::{Object, Verb};
+use crate::verb::{Kind, Object, Verb};
 
 /// Gets the calls. Any thread, also several at a time.
 pub trait Watcher: Send + Sync + 'static {
-    /// The calling thread enters a verb, which has this name in the traits of [`vp_api`].
+    /// The calling thread enters a verb, which has this name in the traits of [`vp_api`], or a release or close.
     fn begins(&self, verb: &'static str);
     /// It has left it.
     fn ends(&self);
@@ -34,6 +34,28 @@ impl Watched {
     }
 }
 
+/// What the end of a handle of this kind is called.
+fn release(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Rnic => Some("close"),
+        Kind::Cq => Some("release of a CQ"),
+        Kind::Srq => Some("release of an SRQ"),
+        Kind::Qp => Some("release of a QP"),
+        _ => None,
+    }
+}
+
+/// Ends the release of its object.
+struct Released(Option<Arc<dyn Watcher>>);
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        if let Some(watcher) = &self.0 {
+            watcher.ends();
+        }
+    }
+}
+
 impl Layer for Watched {
     type Hook = Self;
 
@@ -43,20 +65,28 @@ impl Layer for Watched {
 }
 
 impl Hook for Watched {
-    type PerObject = ();
+    type PerObject = Released;
 
-    fn per_object(&self, _: Object) {}
+    fn per_object(&self, object: Object) -> Released {
+        Released(release(object.kind).map(|_| self.0.clone()))
+    }
+
+    fn lets_go(&self, object: Object) {
+        if let Some(name) = release(object.kind) {
+            self.0.begins(name);
+        }
+    }
 
     fn call<T: Value, E: Failure>(
         &self,
-        (): &(),
+        _: &Released,
         call: &Call<'_>,
         verb: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         self.run(call.verb, verb)
     }
 
-    fn poll(&self, (): &(), cq: &dyn Cq, mut polled: Polled<'_>) -> Result<usize, VpStatus> {
+    fn poll(&self, _: &Released, cq: &dyn Cq, mut polled: Polled<'_>) -> Result<usize, VpStatus> {
         self.run(Verb::Poll, || polled.fill(cq))
     }
 }

@@ -13,7 +13,7 @@ use ual::vp_hooks::watch::watch;
 use warpline_provider::{Reporter, Suite, Verdict};
 
 use super::args::PlayArgs;
-use super::journal::Journal;
+use super::journal::{Journal, under_way};
 use super::{LOADING, STARTING};
 use crate::error::CliResult;
 use crate::second::{begin, die_with_the_parent, done, report};
@@ -45,11 +45,13 @@ pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
             }
             // And the listing of the devices.
             report(out, &json!({ "cases": names.len() + 1 }))?;
-            let mut lines = Lines { out, broken: false };
-            let provider = match journal.as_deref().map(Journal::open) {
-                Some(Ok(journal)) => watch(provider, Arc::new(journal)),
-                _ => provider,
+            let journal =
+                journal.as_deref().and_then(|path| Journal::open(path).ok()).map(Arc::new);
+            let provider = match &journal {
+                Some(journal) => watch(provider, journal.clone()),
+                None => provider,
             };
+            let mut lines = Lines { out, journal, broken: false };
             suite.run(&provider, &mut lines);
             done(out)
         }
@@ -129,6 +131,7 @@ fn named(over: &str) -> Result<Arc<dyn Provider>, String> {
 
 struct Lines<'a> {
     out: &'a mut dyn Write,
+    journal: Option<Arc<Journal>>,
     /// The parent has closed the pipe.
     broken: bool,
 }
@@ -151,5 +154,10 @@ impl Reporter for Lines<'_> {
             Verdict::Failed(why) => ("failed", why.as_str()),
         };
         self.line(&json!({ "ended": case, "verdict": word, "why": why }));
+    }
+
+    fn under_way(&self) -> String {
+        let verbs = self.journal.as_ref().map(|journal| journal.verbs()).unwrap_or_default();
+        under_way(&verbs).unwrap_or_default()
     }
 }

@@ -31,7 +31,7 @@ impl Journal {
 
     /// In the child.
     pub(super) fn open(path: &str) -> io::Result<Self> {
-        File::options().write(true).open(path).map(Self)
+        File::options().read(true).write(true).open(path).map(Self)
     }
 
     fn write(&self, verb: &str) {
@@ -59,6 +59,11 @@ impl Journal {
         verbs.dedup();
         verbs
     }
+}
+
+/// These verbs as the end of a sentence; `None` if there is none.
+pub(super) fn under_way(verbs: &[String]) -> Option<String> {
+    (!verbs.is_empty()).then(|| format!("; under way in the provider: {}", verbs.join(", ")))
 }
 
 impl Watcher for Journal {

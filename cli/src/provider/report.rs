@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use ual::vp_api::abi;
 
 use super::LOADING;
+use super::journal::under_way;
 use crate::second::Broken;
 
 /// One case: name, verdict, and why.
@@ -67,10 +68,8 @@ impl Report {
             self.refusal = Some(format!("{why} while {LOADING}"));
             return String::new();
         }
-        let why = match verbs {
-            [] => format!("{why}; no verb of the provider was under way"),
-            verbs => format!("{why}; under way in the provider: {}", verbs.join(", ")),
-        };
+        let none = || "; no verb of the provider was under way".into();
+        let why = why + &under_way(verbs).unwrap_or_else(none);
         self.add(Case { name: step, verdict: "failed".into(), why })
     }
 

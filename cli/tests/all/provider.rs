@@ -206,7 +206,36 @@ const BROKEN: &[Broken] = &[
         1,
         "killed by signal 6 (abort); under way in the provider: poll",
     ),
+    (
+        &[("static void release(ri_qp *qp)\n{", "static void release(ri_qp *qp)\n{\n    abort();")],
+        1,
+        "killed by signal 6 (abort); under way in the provider: release of a QP",
+    ),
+    (
+        &[(
+            "    if (qp->destroyed)\n        return RI_INVALID_HANDLE;\n    if (qp->state == RI_QP_IDLE)",
+            "    if (qp->destroyed)\n        return (ri_status)-22;\n    if (qp->state == RI_QP_IDLE)",
+        )],
+        1,
+        "returned -22, a negative errno?, which is no status\" where \"invalid handle\" is expected",
+    ),
 ];
+
+#[test]
+fn a_verb_that_does_not_return_is_named() {
+    let post = "static ri_status post_send(ri_qp *qp, const ri_send_wr *wrs, uint32_t count, uint32_t *posted)\n{\n";
+    let hangs =
+        format!("{post}    pthread_mutex_lock(&big);\n    pthread_cond_wait(&bell, &big);\n");
+    let Some(library) = variant("hangs", &[(post, &hangs)]) else {
+        let test = "a_verb_that_does_not_return_is_named";
+        return warpline_skip::skip(test, warpline_skip::missing("gcc"));
+    };
+    let case = ["--case", "a destroyed QP refuses posts", "--wait", "1"];
+    let words = ["provider", "check", library.to_str().unwrap()];
+    let printed = text(&warpline(&[&words[..], &case].concat(), "").stdout);
+    assert!(printed.contains("does not return; under way in the provider: post_send"), "{printed}");
+    remove(&library);
+}
 
 /// The place in the source where code is inserted.
 const ONCE: &str = "static pthread_once_t once";

@@ -46,6 +46,10 @@ pub trait Reporter {
     fn begins(&mut self, case: &str);
     /// It ended.
     fn ended(&mut self, case: &str, verdict: &Verdict);
+    /// Where the provider is, if that is known: the end of a sentence about a case that does not end.
+    fn under_way(&self) -> String {
+        String::new()
+    }
 }
 
 /// How many cases ended in each way.
@@ -112,6 +116,7 @@ impl Case {
         provider: &Arc<dyn Provider>,
         device: &str,
         manner: Manner,
+        reporter: &dyn Reporter,
     ) -> Verdict {
         let (to, from) = channel();
         let (provider, device) = (provider.clone(), device.to_owned());
@@ -137,7 +142,8 @@ impl Case {
         from.recv_timeout(most).unwrap_or_else(|why| {
             let why = match why {
                 RecvTimeoutError::Timeout => format!(
-                    "it did not end within {most:?}: a verb, a release or the close does not return"
+                    "it did not end within {most:?}: a verb, a release or the close does not return{}",
+                    reporter.under_way()
                 ),
                 RecvTimeoutError::Disconnected => "it panicked".into(),
             };
@@ -297,7 +303,7 @@ impl<'a> Suite<'a> {
         for case in self.cases() {
             to.begins(case.name);
             let begun = Instant::now();
-            let verdict = case.verdict(provider, &device, manner);
+            let verdict = case.verdict(provider, &device, manner, to);
             count(case.name, &verdict, to);
             // What does not work at all would take the whole time in each case.
             slow += u32::from(begun.elapsed() >= manner.wait);
