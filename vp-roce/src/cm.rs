@@ -74,7 +74,7 @@ impl RoceCm {
     }
 
     fn qp(&self, qp: QpId) -> VpResult<Arc<RoceQp>> {
-        self.qps.hold(qp.0)?.0.connected(qp)
+        self.qps.get(qp.0)?.connected(qp)
     }
 }
 

@@ -23,11 +23,12 @@ mod queues;
 mod send;
 mod served;
 pub(crate) mod status;
+mod telling;
 mod transmit;
 mod verbs;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use kal_os::lock;
@@ -44,6 +45,7 @@ use vp_soft::memory::stag_table::StagTable;
 use vp_soft::queue::srq::SoftSrq;
 
 use self::core::Core;
+use self::telling::Telling;
 use crate::cq::RoceCq;
 use crate::engine::{Arrived, Engine, Reason, Socket};
 use crate::path;
@@ -78,7 +80,7 @@ pub(crate) struct RoceQp {
     events: Arc<EventSink>,
     state: Mutex<State>,
     /// Ended connections whose event is not delivered yet.
-    telling: AtomicU32,
+    telling: Telling,
 }
 
 struct State {
@@ -221,7 +223,7 @@ impl RoceQp {
             settings,
             events,
             state: Mutex::new(state),
-            telling: AtomicU32::new(0),
+            telling: Telling::default(),
         });
         let Context { send_cq, recv_cq, srq, .. } = &qp.context;
         if let Some(srq) = srq {
@@ -551,7 +553,7 @@ impl RoceQp {
         state.publish();
         if let Some(why) = why {
             state.ended = Some(why);
-            self.telling.fetch_add(1, Ordering::AcqRel);
+            self.telling.add();
             (state.queues.deferred.event, state.queues.deferred.abandon) = (Some(why), true);
         }
     }
@@ -597,6 +599,9 @@ impl RoceQp {
                 return;
             }
             let Deferred { send_cq, recv_cq, srq_limit, event, abandon } = deferred;
+            if event.is_some() {
+                self.telling.begin();
+            }
             if !send_cq.is_empty() {
                 self.context.send_cq.notify(send_cq);
             }
@@ -608,7 +613,7 @@ impl RoceQp {
             }
             if let Some(event) = event {
                 self.events.emit(EventSource::Qp(self.context.id), event);
-                self.telling.fetch_sub(1, Ordering::AcqRel);
+                self.telling.told();
             }
             if abandon {
                 self.engine.connections.abandon(&self.engine, self);
@@ -679,8 +684,10 @@ impl RoceQp {
 
     /// Error to Idle.
     fn renew(&self) -> VpResult<()> {
-        if self.telling.load(Ordering::Acquire) != 0 {
-            let detail = "the event of the end of the connection is being delivered";
+        // What no other thread has taken yet.
+        self.settle();
+        if !self.telling.wait() {
+            let detail = "the event of the end of the connection is being delivered by this thread";
             return Err(VpError::new(VpStatus::StillFlushing, detail));
         }
         // The end of the connection was reported before. Its remaining work is done without this queue pair.

@@ -26,7 +26,7 @@ pub(crate) struct RocePaths {
 
 impl RocePaths {
     fn qp(&self, qp: QpId) -> VpResult<Arc<RoceQp>> {
-        self.qps.hold(qp.0)?.0.connected(qp)
+        self.qps.get(qp.0)?.connected(qp)
     }
 }
 

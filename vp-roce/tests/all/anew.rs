@@ -1,9 +1,10 @@
 //! Queue pairs that are reset and connected again while their last connection is still being ended.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use vp_api::*;
+use warpline_patience::within;
 
 use crate::alone::alone;
 use crate::end::{End, open};
@@ -46,5 +47,48 @@ fn a_connection_is_not_disconnected_by_the_end_of_the_one_before() {
         qp.modify(QpChange::Error).unwrap();
         assert_eq!(far.event(), NativeEvent::Disconnected { qp: far.qp.id() });
         far.renewed().accept();
+    });
+}
+
+/// Handles the end of a connection until it may return.
+struct Slow {
+    inside: mpsc::Sender<VpStatus>,
+    may_return: Mutex<mpsc::Receiver<()>>,
+    qp: OnceLock<Arc<dyn Qp>>,
+}
+
+impl AsyncHandler for Slow {
+    fn on_event(&self, _: EventSource, _: AsyncEvent) {
+        let refused = self.qp.get().unwrap().modify(QpChange::Idle).unwrap_err();
+        self.inside.send(refused.status).unwrap();
+        within("the handler to return", || self.may_return.lock().unwrap().recv()).unwrap();
+    }
+}
+
+/// It waits while another thread tells the consumer of the end, and is refused in that handler.
+#[test]
+fn a_queue_pair_begins_anew_behind_the_event_of_its_end() {
+    alone("anew::a_queue_pair_begins_anew_behind_the_event_of_its_end", || {
+        let (far, near) = (End::new(4096), End::new(4096));
+        let ((inside, told), (go, may_return)) = (mpsc::channel(), mpsc::channel());
+        let slow = Slow { inside, may_return: Mutex::new(may_return), qp: OnceLock::new() };
+        assert!(slow.qp.set(near.qp.clone()).is_ok());
+        near.rnic().set_async_handler(Some(Arc::new(slow)));
+        let to = far.listen("127.0.0.1:0");
+        std::thread::scope(|scope| {
+            scope.spawn(|| far.accept().unwrap());
+            near.connect(to);
+        });
+        // The peer refuses it.
+        let unknown = Remote { stag: Stag(0), to: 0 };
+        near.post(1, SendOp::Write { remote: unknown }, near.sge(0, 8));
+        assert_eq!(within("the event", || told.recv()), Ok(VpStatus::StillFlushing));
+        std::thread::scope(|scope| {
+            let anew = scope.spawn(|| near.qp.modify(QpChange::Idle));
+            std::thread::yield_now();
+            assert!(!anew.is_finished());
+            go.send(()).unwrap();
+            assert_eq!(anew.join().unwrap(), Ok(()));
+        });
     });
 }

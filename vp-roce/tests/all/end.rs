@@ -89,6 +89,10 @@ impl End {
         self.rnic.register_mr(&init).unwrap()
     }
 
+    pub(crate) fn rnic(&self) -> &dyn Rnic {
+        &*self.rnic
+    }
+
     pub(crate) fn paths(&self) -> Arc<dyn Paths> {
         self.rnic.paths().unwrap()
     }
