@@ -51,11 +51,13 @@ pub(super) fn silent(of: &Evidence) -> Shown {
         return Some((1.0, shows, remedy));
     }
     let shows = format!(
-        "no packet of the peer arrived, and {} packets were sent; requests were sent again {} times",
+        "no packet of the peer arrived, and {} packets were sent; {} of them were repeated",
         of.fpdus_sent, of.repeats
     );
     let (shows, remedy) = with_fault(shows);
-    (of.fpdus_received == 0 && of.repeats > 0).then(|| (of.stuck(), shows, remedy))
+    // While nothing is outstanding, probes are repeated.
+    let share = (of.stuck() + of.idle()).min(1.0);
+    (of.fpdus_received == 0 && of.repeats > 0).then_some((share, shows, remedy))
 }
 
 pub(super) fn full(of: &Evidence) -> Shown {
@@ -122,6 +124,10 @@ mod tests {
     fn a_peer_without_receives_a_silent_one_and_loss_differ() {
         let of = Evidence { fpdus_sent: 100, repeats: 3, ..Evidence::default() };
         assert_eq!(causes(of.clone()), [Cause::PeerSilent]);
+        // Only probes are under way.
+        let samples = Samples { taken: 100, sq_empty: 100, looking: 100, ..Samples::default() };
+        let idle = Evidence { roce: true, seconds: 1.0, connected: true, samples, ..of.clone() };
+        assert_eq!(verdicts(&idle).first().map(|of| of.cause), Some(Cause::PeerSilent));
         let of = Evidence { fpdus_received: 9, ..of };
         assert_eq!(causes(of.clone()), [Cause::Network]);
         assert_eq!(causes(Evidence { rnr_naks: 7, ..of }), [Cause::ReceiverApplication]);
