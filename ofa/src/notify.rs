@@ -44,7 +44,7 @@ fn sleep(fd: RawFd) -> Result<(), Errno> {
     }
 }
 
-/// Sleeps for this many milliseconds, or until a signal handler ran. A cancellation point, as [`sleep`] is.
+/// Sleeps for this many milliseconds, or until a signal handler ran. A cancellation point, as `sleep` is.
 pub fn pause(milliseconds: libc::c_int) {
     // SAFETY: no descriptors.
     unsafe { poll(std::ptr::null_mut(), 0, milliseconds) };

@@ -53,7 +53,7 @@ pub extern "C" fn warpline_rdma_create_event_channel() -> *mut rdma_event_channe
 }
 
 /// A thread of rping may fetch its next event when the channel is destroyed already: the structure stays, so
-/// that this call is refused, after [`FOR_THE_END`].
+/// that this call is refused, two seconds later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: the caller's channel, which it gives up.
