@@ -34,7 +34,7 @@
 //! host's: the core says *what* must be checked (`Host::check_tagged` for every segment) and maps
 //! the refusal to the Terminate through one total table. The CRC kernel is a function passed in.
 //!
-//! A `Qp` is at most 784 octets; its rings cost 80 octets per send work request, 40 per outbound
+//! A `Qp` is at most 760 octets; its rings cost 80 octets per send work request, 40 per outbound
 //! and 64 per inbound read. They are allocated when the QP is created; later only held messages are.
 //!
 //! Choices where the standards leave room:

@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::qp::effect::{Action, LlpFault, QpEvent};
 use crate::qp::read::requests_of;
 use crate::qp::sq::Entry;
-use crate::qp::{LastTerminate, Qp, RefusedHeaders, State};
+use crate::qp::{LastTerminate, Qp, Refers, RefusedHeaders, State};
 use crate::types::{Role, SendOp, Status};
 use crate::wire::ddp::Header;
 use crate::wire::rdmap::{Control, Opcode, qn};
@@ -187,8 +187,8 @@ impl Qp {
         if may_send && error.sends_terminate() {
             let message = terminate_for(error, refused);
             let atomic = refused.and_then(|refused| refused.atomic);
-            self.last_terminate =
-                Some(LastTerminate { sent: true, message, request_octets: None, atomic });
+            let refers = atomic.map_or(Refers::Peers, |(stag, to)| Refers::PeersAtomic(stag, to));
+            self.last_terminate = Some(LastTerminate { refers, message });
             self.tx.terminate = true;
         }
         // RFC 5040 6.2.1 [RDMAP-27, MPA-39]: FIN after the Terminate, not RST
@@ -205,8 +205,8 @@ impl Qp {
             })
         });
         let message = TerminateRepr { code, ..*terminate };
-        self.last_terminate =
-            Some(LastTerminate { sent: false, message, request_octets, atomic: None });
+        let refers = Refers::Ours(request_octets);
+        self.last_terminate = Some(LastTerminate { refers, message });
         self.leave_rts(State::Terminate);
         self.actions.push(Action::Event(QpEvent::TerminateReceived(code)));
         self.actions.push(Action::CloseGracefully);

@@ -9,7 +9,7 @@ use crate::host::{AccessError, Host, Immediate, Receive};
 use crate::mpa::{self, Parsed, RxFpdu};
 use crate::qp::effect::{Destination, Input, Want};
 use crate::qp::hold::HeldMessages;
-use crate::qp::{LastTerminate, Qp, RefusedHeaders, State};
+use crate::qp::{LastTerminate, Qp, Refers, RefusedHeaders, State};
 use crate::rdmap::access;
 use crate::types::{Role, Stag};
 use crate::wire::ddp::{self, Header, UntaggedRepr};
@@ -357,12 +357,8 @@ impl Qp {
         if segment.opcode == Opcode::Terminate
             && let Ok(terminate) = TerminateRepr::parse(inline)
         {
-            self.last_terminate = Some(LastTerminate {
-                sent: false,
-                message: terminate,
-                request_octets: None,
-                atomic: None,
-            });
+            let refers = Refers::Ours(None);
+            self.last_terminate = Some(LastTerminate { refers, message: terminate });
         }
         if !harmless {
             self.bad_close(host);

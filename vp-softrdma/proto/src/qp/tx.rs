@@ -218,7 +218,8 @@ impl Qp {
     /// RFC 5040 section 4.8: the last FPDU of the stream [RDMAP-20, RDMAP-24].
     fn terminate_fpdu(&mut self) -> Option<Fpdu> {
         let due = core::mem::take(&mut self.tx.terminate);
-        let LastTerminate { message, .. } = self.last_terminate.filter(|last| due && last.sent)?;
+        let LastTerminate { message, .. } =
+            self.last_terminate.filter(|last| due && last.is_sent())?;
         let mut octets = [0; TerminateRepr::MAX_LEN];
         let len = message.emit(&mut octets).ok()?;
         let msn = self.tx.next_msn(qn::TERMINATE);
