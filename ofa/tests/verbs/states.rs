@@ -2,6 +2,7 @@
 
 use ibv_sys::*;
 use ofa::verbs::mr::warpline_ibv_rereg_mr;
+use warpline_patience::until;
 
 use crate::events;
 use crate::lab::*;
@@ -121,16 +122,20 @@ fn a_queue_pair_refuses_what_its_memory_grants() {
             }
             assert_eq!(near.send(a, &mut request), 0);
         };
+        near.fill(0, &[7; 8]);
         request(1);
         near.success(1);
+        // A Write completes when it is sent: as soon as the right is gone, it would be refused.
+        let is_write = opcode == IBV_WR_RDMA_WRITE;
+        until("the first Write", || !is_write || far.read(0, 8) == [7; 8]);
         let mut attr = ibv_qp_attr { qp_access_flags: all & !right, ..ibv_qp_attr::default() };
         assert_eq!(modify(b, &mut attr, IBV_QP_ACCESS_FLAGS), 0);
         assert_eq!(query(b).qp_access_flags, all & !right);
         far.fill(0, &[0; 8]);
         request(2);
         let wc = near.completion();
-        // A Write completes when it is sent, or with the refusal if that comes first (RFC 5040 section 5.5).
-        let is_sent = opcode == IBV_WR_RDMA_WRITE && wc.status == IBV_WC_SUCCESS;
+        // A Write completes with the refusal if that comes before it is sent (RFC 5040 section 5.5).
+        let is_sent = is_write && wc.status == IBV_WC_SUCCESS;
         assert!(is_sent || wc.status == IBV_WC_REM_ACCESS_ERR, "{}", wc.status);
         assert_eq!(wc.wr_id, 2);
         let mut event = events::next(far.context);
