@@ -2,7 +2,7 @@
 //! `SO_LINGER`, whose last close waits for as long as he chose (socket(7)).
 //!
 //! The kernel lets no thread wait that exits, so a thread closes it by its exit. It is one of the kernel's alone, on a stack in static
-//! memory: the C library's threads need the heap, and the program may be in a signal handler.
+//! memory: the C library's threads, which `kal_os::discard` uses, need the heap, and the program may be in a signal handler.
 //!
 //! Owner of the state: static memory, which one discard uses at a time, with signals blocked: no handler waits for the call that it
 //! interrupts. A child of fork(2) in the middle of one begins anew ([`renew`]). If the kernel starts no thread, the descriptor stays open.

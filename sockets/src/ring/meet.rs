@@ -268,14 +268,19 @@ fn make_known([this, peer]: [SocketAddr; 2], index: u32) {
     name.owner.store(index, SeqCst);
 }
 
+/// Takes a name's descriptor out of the list, if it is still this connection's.
+fn take(name: &Name, index: u32) -> Option<OwnedFd> {
+    let is_its =
+        index != u32::MAX && name.owner.compare_exchange(index, u32::MAX, SeqCst, SeqCst).is_ok();
+    let fd = if is_its { name.fd.swap(-1, SeqCst) } else { -1 };
+    // SAFETY: this library's own, which nobody else closes.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Closes a name, if it is still this connection's.
 fn give_up(name: &Name, index: u32) {
-    if index != u32::MAX && name.owner.compare_exchange(index, u32::MAX, SeqCst, SeqCst).is_ok() {
-        let fd = name.fd.swap(-1, SeqCst);
-        if fd >= 0 {
-            // SAFETY: this library's own, which nobody else closes.
-            close_name(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
+    if let Some(listener) = take(name, index) {
+        close_name(listener);
     }
 }
 
@@ -301,7 +306,10 @@ pub(crate) fn forget(fd: c_int) {
 pub(crate) fn renew() {
     discard::renew();
     for name in &KNOWN {
-        give_up(name, name.owner.load(SeqCst));
+        // Its parent has it, too, and who is queued there waits for the parent.
+        if let Some(listener) = take(name, name.owner.load(SeqCst)) {
+            kernel::close(listener);
+        }
     }
 }
 

@@ -82,8 +82,8 @@ fn peer(channel: &Channel) -> i32 {
     socket_peercred(&**channel).map_or(0, |peer| peer.pid.as_raw_nonzero().get())
 }
 
-/// How long this process has waited. Time in which it did not run hardly counts: whoever stopped it may have stopped its
-/// neighbours, too, and continues them a moment later.
+/// How long this process has waited. A time in which it was stopped counts as a short wait: its neighbours may have been
+/// stopped, too, and continue a moment later.
 struct Waited {
     counted: Instant,
     all: Duration,

@@ -1,6 +1,7 @@
 //! Queue pairs that are reset and connected again while their last connection is still being ended.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use vp_api::*;
@@ -89,6 +90,37 @@ fn a_queue_pair_begins_anew_behind_the_event_of_its_end() {
             assert!(!anew.is_finished());
             go.send(()).unwrap();
             assert_eq!(anew.join().unwrap(), Ok(()));
+        });
+    });
+}
+
+/// A call that looks a queue pair up does not use it.
+#[test]
+fn a_queue_pair_is_destroyed_while_another_thread_looks_it_up() {
+    alone("anew::a_queue_pair_is_destroyed_while_another_thread_looks_it_up", || {
+        let rnic = open();
+        let (cm, paths) = (rnic.native_cm().unwrap(), rnic.paths().unwrap());
+        let pd = rnic.alloc_pd().unwrap();
+        let cq = rnic.create_cq(&CqInit { depth: 8, handler: None }).unwrap();
+        let (id, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    let qp = QpId(id.load(Ordering::Acquire));
+                    // It may be gone, and has no connection.
+                    let _ = (cm.disconnect(qp), paths.number(qp));
+                }
+            });
+            let destroyed: Vec<_> = (0..5000)
+                .map(|_| {
+                    let qp = rnic.create_qp(&QpInit::new(pd, cq.id(), cq.id())).unwrap().id();
+                    id.store(qp.0, Ordering::Release);
+                    std::thread::yield_now();
+                    rnic.destroy_qp(qp)
+                })
+                .collect();
+            is_over.store(true, Ordering::Release);
+            assert_eq!(destroyed.into_iter().find(Result::is_err), None);
         });
     });
 }
