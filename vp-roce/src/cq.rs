@@ -198,6 +198,7 @@ impl RoceCq {
         self.interrupts.check_alive()?;
         let popped = self.pop(out, &mut each);
         if popped != 0 {
+            self.engine.attend();
             return Ok(popped);
         }
         self.progress();

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockEr
 use std::time::{Duration, Instant};
 
 use kal_os::fork::{Descriptors, Ours, Owner, PerProcess};
-use kal_os::progress::{Mode, Progress};
+use kal_os::progress::Progress;
 use kal_os::sync::Patience;
 use kal_os::udp::segments::MAX_OCTETS;
 use kal_os::{Spinner, lock, timespec};
@@ -43,7 +43,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::thread::set_current_timer_slack;
 use vp_api::{MULTICAST_QPN, VpError, VpResult, VpStatus, room};
 
-use self::attendance::{Attendance, next_back_off};
+use self::attendance::{Attendance, Turns};
 pub(crate) use self::batch::{Batch, with as with_batch};
 pub(crate) use self::drops::{Drops, Reason};
 use self::groups::Groups;
@@ -58,7 +58,7 @@ use self::timers::Timers;
 pub(crate) use self::touched::Touched;
 use self::visits::Visits;
 use crate::cm::{ConnectionTable, Services};
-use crate::tuning::{FIRST_BACK_OFF, KEEP, MANY, RECEIVE_BUDGET, RECEIVE_OCTETS, ROUNDS, SPIN};
+use crate::tuning::{KEEP, MANY, RECEIVE_BUDGET, RECEIVE_OCTETS, ROUNDS, SPIN};
 
 /// The descriptors that a child made by fork(2) must close.
 #[derive(Debug)]
@@ -102,8 +102,6 @@ pub(crate) struct Engine {
     /// Whether the engine's thread watches the sockets, or threads that poll receive.
     progress: Progress,
     attendance: Attendance,
-    /// The engine's thread sleeps on the sockets, and threads that poll have not asked it to decide again.
-    watching: AtomicBool,
     kept: Kept,
     /// Held by the thread that receives.
     receiving: Mutex<Box<[u8]>>,
@@ -172,7 +170,6 @@ impl Engine {
             visits: Visits::default(),
             progress: Progress::new(),
             attendance: Attendance::default(),
-            watching: AtomicBool::default(),
             kept: Kept::default(),
             receiving: Mutex::new(buffer),
             bell: Ours::make(|| Ok(eventfd(0, flags)?))?,
@@ -384,7 +381,7 @@ impl Engine {
 
     /// A thread will wait for an event.
     pub(crate) fn rest(&self) {
-        self.attendance.restart(self.now());
+        self.attendance.restart();
     }
 
     /// Whether requests and acknowledgements may be kept: [`Served::settle`] is called soon.
@@ -399,24 +396,14 @@ impl Engine {
         }
     }
 
-    /// Whether a thread polls all the time.
-    pub(crate) fn is_polled(&self, now: u64) -> bool {
-        self.attendance.lasts(now)
+    /// Whether threads poll all the time.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.attendance.lasts()
     }
 
-    /// A thread of the consumer posts.
-    pub(crate) fn attend(&self, now: u64) {
-        self.attendance.note(now);
-    }
-
-    /// It sends what it posted, until [`Engine::leave_post`].
-    pub(crate) fn enter_post(&self) {
-        self.attendance.enter();
-    }
-
-    /// It has sent.
-    pub(crate) fn leave_post(&self) {
-        self.attendance.leave(self.now());
+    /// A thread polls, and finds what others received.
+    pub(crate) fn attend(&self) {
+        self.attendance.poll();
     }
 
     /// The thread polls instead.
@@ -426,24 +413,20 @@ impl Engine {
 
     /// For a thread that polls: receives what has arrived, unless another thread is receiving. Called without locks.
     pub(crate) fn poll(&self) {
-        let now = self.now();
-        self.attendance.poll(now);
-        self.attendance.enter();
-        // It would wake up for each packet.
-        if self.watching.load(Ordering::Relaxed)
-            && self.attendance.lasts(now)
-            && self.watching.swap(false, Ordering::Relaxed)
-        {
-            self.wake();
-        }
+        self.attendance.poll();
         let _visit = self.visits.begin();
         self.kept.flush();
-        let _ = match self.receiving.try_lock() {
-            Ok(receiving) => self.receive(receiving),
-            Err(TryLockError::Poisoned(receiving)) => self.receive(receiving.into_inner()),
-            Err(TryLockError::WouldBlock) => false,
+        let receiving = match self.receiving.try_lock() {
+            Ok(receiving) => receiving,
+            Err(TryLockError::Poisoned(receiving)) => receiving.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                if self.attendance.refuse() {
+                    std::thread::yield_now();
+                }
+                return;
+            }
         };
-        self.attendance.leave(self.now());
+        self.attendance.received(self.receive(receiving));
     }
 
     /// Returns whether anything arrived.
@@ -540,15 +523,13 @@ impl Engine {
     fn run(self: Arc<Self>) {
         // Without it a short sleep takes twice its time.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
-        let (mut back_off, mut woken) = (FIRST_BACK_OFF, Woken::default());
+        let (mut turns, mut woken) = (Turns::default(), Woken::default());
         let (spinner, mut arrived, mut rounds) = (Spinner::default(), false, 0);
         loop {
             let visit = self.visits.begin();
-            let begun = self.now();
-            let attended = self.attendance.is_recent(begun);
-            self.kept.flush_late(begun);
+            self.kept.flush_late(self.now());
             // Threads that poll have the packets sooner.
-            if !woken.backed_off || !self.attendance.lasts(self.now()) {
+            if turns.away().is_none() {
                 // Not by `try_lock`: this thread would spin until the other goes on.
                 arrived |= self.receive(lock(&self.receiving));
             }
@@ -570,30 +551,21 @@ impl Engine {
             if self.is_over() {
                 return;
             }
-            let now = self.now();
-            // On its processor, or for its locks, a thread that polls had to wait for this one.
-            if attended {
-                self.attendance.stay(now);
-            }
-            if self.attendance.lasts(now) {
+            if turns.away().is_some() {
                 self.progress.mark_polled();
             }
-            let mode = self.progress.decide(|| false);
-            let spins = mode == Mode::Watch && arrived && rounds < ROUNDS;
-            arrived = spins && self.spin(&spinner);
+            // Threads that poll receive for one that relies on this thread, too, as long as they poll.
+            self.progress.decide(|| false);
+            arrived = arrived && rounds < ROUNDS && turns.away().is_none() && self.spin(&spinner);
             if arrived {
                 (rounds, woken) = (rounds + 1, Woken::default());
                 continue;
             }
             rounds = 0;
-            // Threads that poll receive for one that relies on this thread, too, as long as they poll.
-            let away = match mode {
-                Mode::BackOff => Some(back_off),
-                _ => self.attendance.lasts(now).then_some(FIRST_BACK_OFF),
-            };
-            woken = self.sleep(away);
+            turns.sleep(&self.attendance);
+            woken = self.sleep(turns.away());
             self.progress.end_wait();
-            back_off = next_back_off(back_off, mode);
+            turns.wake(&self.attendance, woken.packets, self.progress.is_relied_on());
         }
     }
 
@@ -602,7 +574,7 @@ impl Engine {
     fn spin(&self, spinner: &Spinner) -> bool {
         let _visit = self.visits.begin();
         let mut spin = spinner.begin(SPIN);
-        while spin.again() && !self.attendance.lasts(self.now()) {
+        while spin.again() {
             if self.receive(lock(&self.receiving)) {
                 return true;
             }
@@ -648,23 +620,21 @@ impl Engine {
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         // Signals are blocked in this thread. A failure is treated as a wake-up.
-        self.watching.store(back_off.is_none(), Ordering::Relaxed);
         let _ = poll(&mut fds, left.map(timespec).as_ref());
-        self.watching.store(false, Ordering::Relaxed);
         self.kept.end_sleep();
         let woken = |fd: &PollFd<'_>| !fd.revents().is_empty();
         if woken(&fds[bell]) {
             let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
         }
-        Woken { backed_off: back_off.is_some(), asked: fds.get(bell + 1).is_some_and(woken) }
+        Woken { packets: fds[..bell].iter().any(woken), asked: fds.get(bell + 1).is_some_and(woken) }
     }
 }
 
 /// How the engine's thread slept.
 #[derive(Clone, Copy, Default)]
 struct Woken {
-    /// It left the sockets to threads that poll.
-    backed_off: bool,
+    /// Packets arrived.
+    packets: bool,
     /// Neighbours ask.
     asked: bool,
 }

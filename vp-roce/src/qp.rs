@@ -418,12 +418,12 @@ impl RoceQp {
     fn defers(&self, state: &mut State, (posts, octets): (u32, u64), now: u64) -> bool {
         let may = self.engine.may_keep() && state.takes_sends();
         let Some(link) = state.link.as_mut().filter(|_| may) else { return false };
-        self.may_wait(link, &state.queues, now) && link.deferral.add(posts, octets, now)
+        self.may_wait(link, &state.queues) && link.deferral.add(posts, octets, now)
     }
 
     /// Whether an acknowledgement, or at once the next poll, ends the wait of posts.
-    fn may_wait(&self, link: &Link, queues: &Queues, now: u64) -> bool {
-        queues.is_under_way() || (link.deferral.follow() && self.engine.is_polled(now))
+    fn may_wait(&self, link: &Link, queues: &Queues) -> bool {
+        queues.is_under_way() || (link.deferral.follow() && self.engine.is_polled())
     }
 
     /// The timer that was set for `at` is due.
@@ -453,7 +453,7 @@ impl RoceQp {
             self.take_completions(state);
             let State { link: Some(link), queues, record, .. } = state else { return };
             // Each acknowledgement would send the few posts since the last one.
-            let waits = may_keep && link.deferral.any() && self.may_wait(link, queues, now);
+            let waits = may_keep && link.deferral.any() && self.may_wait(link, queues);
             if !waits {
                 link.deferral.end(now);
             }

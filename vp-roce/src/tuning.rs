@@ -18,14 +18,16 @@ pub(crate) const RECEIVE_BUFFER: usize = 212_992;
 /// So many empty polls without an arm between them end the event mode of a CQ. As SoftRDMA's.
 pub(crate) const EVENT_MODE_POLLS: u32 = 16;
 
-/// Microseconds between two empty polls or posts after which a program does not poll all the time: it does something
-/// else, or polls its memory. And microseconds for which it must poll, so that the engine's thread leaves the sockets
-/// to it.
-pub(crate) const PAUSE_US: u64 = 20;
-pub(crate) const ATTENDED_US: u64 = 50;
+/// So many polls during a sleep of the engine's thread mean that threads poll all the time, although one waits for
+/// events: before each wait it polls a few times.
+pub(crate) const ATTENDED_POLLS: u32 = 8;
 
-/// Microseconds after its last poll for which a program that posts still counts as one that polls: posts of a window.
-pub(crate) const POLLED_US: u64 = 200;
+/// After so many polls that could not receive, the thread that does mostly waits for a processor: some microseconds.
+pub(crate) const REFUSALS: u32 = 64;
+
+/// Packets that wake the engine's thread between two trials whether threads that poll receive, at most. A trial that
+/// fails delays a packet by [`FIRST_BACK_OFF`].
+pub(crate) const MOST_BETWEEN_TRIALS: u32 = 1024;
 
 /// For how long the engine's thread leaves the sockets to threads that poll, at first and at most: what a program
 /// waits at most that stops polling and reads its memory. Measured with `ib_send_bw -x 0 -s 8`, which shares a processor

@@ -1,91 +1,138 @@
-//! Whether threads poll all the time, so that the engine's thread may leave the sockets to them.
+//! How the engine's thread and threads that poll share the sockets.
 //!
-//! A program that polls its memory, as `ib_write_lat` does, calls the library now and then, and finds nothing: what
-//! it waits for may be placed by the engine's thread only. So empty polls count once they have come one after the other
-//! for a while, and as long as they come.
+//! Who polls receives sooner than a thread that must be woken, and a thread that is woken for each packet takes the time
+//! of who polls. But a program that polls its memory, as `ib_write_lat` does, also polls a CQ now and then; what it waits
+//! for is placed by the engine's thread only. So that thread tries: where a packet wakes it and others have polled
+//! meanwhile, it leaves the sockets to them for a moment. If they receive, it stays away for as long as they poll; if
+//! not, it receives, and tries again after twice as many packets.
 //!
-//! Owner: the engine. Any thread; if several poll, they count as one. Times are in microseconds of the engine's clock.
+//! Owner: [`Attendance`] the engine, any thread; counts of several threads at once may be lost. [`Turns`] the engine's
+//! thread.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use kal_os::progress::Mode;
+use crate::tuning::{ATTENDED_POLLS, BACK_OFF, FIRST_BACK_OFF, MOST_BETWEEN_TRIALS, REFUSALS};
 
-use crate::tuning::{ATTENDED_US, BACK_OFF, FIRST_BACK_OFF, PAUSE_US, POLLED_US};
-
-/// See the module's documentation.
+/// What threads that poll did since the engine's thread began to sleep.
 #[derive(Default, Debug)]
 pub(super) struct Attendance {
-    /// When the first of the polls and posts without a pause was.
-    begun: AtomicU64,
-    last: AtomicU64,
-    /// When the last poll was: a post receives nothing.
-    polled: AtomicU64,
-    /// Threads inside a poll, or a post that sends: such a call may take long.
-    inside: AtomicU32,
+    polls: AtomicU32,
+    /// One of them has received packets.
+    served: AtomicBool,
+    /// Polls one after the other that could not receive, because another thread did.
+    refused: AtomicU32,
+    /// The engine's thread stays away.
+    left: AtomicBool,
 }
 
 impl Attendance {
-    /// An empty poll.
-    pub(super) fn poll(&self, now: u64) {
-        if self.polled.load(Ordering::Relaxed) != now {
-            self.polled.store(now, Ordering::Relaxed);
-        }
-        self.note(now);
+    /// A poll.
+    pub(super) fn poll(&self) {
+        self.polls.store(self.polls.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// A post, which bridges the time between two polls.
-    pub(super) fn note(&self, now: u64) {
-        let last = self.last.load(Ordering::Relaxed);
-        if last != now {
-            self.last.store(now, Ordering::Relaxed);
+    /// It received packets, or none.
+    pub(super) fn received(&self, any: bool) {
+        if any {
+            self.served.store(true, Relaxed);
         }
-        if now.saturating_sub(last) > PAUSE_US {
-            self.begun.store(now, Ordering::Relaxed);
+        if self.refused.load(Relaxed) != 0 {
+            self.refused.store(0, Relaxed);
         }
     }
 
-    /// A poll, or a post that sends, begins; until [`Attendance::leave`].
-    pub(super) fn enter(&self) {
-        self.inside.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// It ends; a long one is no pause.
-    pub(super) fn leave(&self, now: u64) {
-        self.inside.fetch_sub(1, Ordering::Relaxed);
-        self.stay(now);
+    /// It could not receive. Returns whether so many could not that the other thread probably waits for a processor,
+    /// perhaps for this one.
+    pub(super) fn refuse(&self) -> bool {
+        let refused = self.refused.load(Relaxed).wrapping_add(1);
+        self.refused.store(refused, Relaxed);
+        refused.is_multiple_of(REFUSALS)
     }
 
     /// A thread will wait for an event: its polls until now say nothing about the time that follows.
-    pub(super) fn restart(&self, now: u64) {
-        self.begun.store(now, Ordering::Relaxed);
+    pub(super) fn restart(&self) {
+        self.polls.store(0, Relaxed);
     }
 
-    /// Threads that poll had to wait until now.
-    pub(super) fn stay(&self, now: u64) {
-        self.last.store(now, Ordering::Relaxed);
+    /// Whether threads poll all the time.
+    pub(super) fn lasts(&self) -> bool {
+        self.left.load(Relaxed)
     }
 
-    /// Whether a poll or a post was just now.
-    pub(super) fn is_recent(&self, now: u64) -> bool {
-        let pause = now.saturating_sub(self.last.load(Ordering::Relaxed));
-        pause <= PAUSE_US || self.inside.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether such polls come now, and have come without a pause for long enough.
-    pub(super) fn lasts(&self, now: u64) -> bool {
-        let (begun, last) = (self.begun.load(Ordering::Relaxed), self.last.load(Ordering::Relaxed));
-        let polled = now.saturating_sub(self.polled.load(Ordering::Relaxed)) <= POLLED_US;
-        polled && self.is_recent(now) && last.saturating_sub(begun) >= ATTENDED_US
+    fn begin(&self, left: bool) {
+        self.polls.store(0, Relaxed);
+        self.served.store(false, Relaxed);
+        self.left.store(left, Relaxed);
     }
 }
 
-/// For how long the engine's thread leaves the sockets to threads that poll, after it did so for `before` or not:
-/// longer each time that they still poll.
-pub(super) fn next_back_off(before: Duration, mode: Mode) -> Duration {
-    match mode {
-        Mode::BackOff => BACK_OFF.min(2 * before),
-        Mode::Watch | Mode::Sleep => FIRST_BACK_OFF,
+/// How the engine's thread sleeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    /// On the sockets.
+    Watch,
+    /// It leaves them to threads that poll, to see whether they receive.
+    Trial,
+    /// They do; for so long.
+    Away(Duration),
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Turns {
+    turn: Turn,
+    /// Packets that wake it between two trials, and until the next.
+    between: u32,
+    left: u32,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { turn: Turn::Watch, between: 0, left: 0 }
+    }
+}
+
+impl Turns {
+    /// For how long the sockets are left to others; `None`: the thread may sleep on them.
+    pub(super) const fn away(&self) -> Option<Duration> {
+        match self.turn {
+            Turn::Watch => None,
+            Turn::Trial => Some(FIRST_BACK_OFF),
+            Turn::Away(time) => Some(time),
+        }
+    }
+
+    /// The thread begins to sleep.
+    pub(super) fn sleep(&self, attendance: &Attendance) {
+        attendance.begin(matches!(self.turn, Turn::Away(_)));
+    }
+
+    /// It slept; `packets`: they woke it. `relied`: a thread waits for events, and polls a few times before. Decides
+    /// about the next sleep.
+    pub(super) fn wake(&mut self, attendance: &Attendance, packets: bool, relied: bool) {
+        let least = if relied { ATTENDED_POLLS } else { 1 };
+        let polled = attendance.polls.load(Relaxed) >= least;
+        let served = attendance.served.load(Relaxed);
+        self.turn = match self.turn {
+            Turn::Watch | Turn::Trial if polled && served => {
+                (self.between, self.left) = (0, 0);
+                Turn::Away(FIRST_BACK_OFF)
+            }
+            Turn::Watch if polled && packets && self.left == 0 => Turn::Trial,
+            Turn::Watch => {
+                self.left = self.left.saturating_sub(packets.into());
+                Turn::Watch
+            }
+            Turn::Trial => {
+                self.between = (2 * self.between).clamp(1, MOST_BETWEEN_TRIALS);
+                self.left = self.between;
+                Turn::Watch
+            }
+            Turn::Away(_) if polled && relied => Turn::Away(FIRST_BACK_OFF),
+            Turn::Away(before) if polled => Turn::Away(BACK_OFF.min(2 * before)),
+            Turn::Away(_) => Turn::Watch,
+        };
     }
 }
 
@@ -93,60 +140,75 @@ pub(super) fn next_back_off(before: Duration, mode: Mode) -> Duration {
 mod tests {
     use super::*;
 
-    #[test]
-    fn polls_count_while_they_follow_each_other() {
+    /// What happens during a sleep: polls, whether one received, whether packets woke the thread.
+    fn after(turns: &mut Turns, (polls, served, packets): (u32, bool, bool), relied: bool) {
         let attendance = Attendance::default();
-        let start = 1_000;
-        let poll = |from: u64| (from..=from + ATTENDED_US).for_each(|at| attendance.poll(at));
-        attendance.poll(start);
-        assert!(!attendance.lasts(start));
-        poll(start);
-        let end = start + ATTENDED_US;
-        assert!(attendance.lasts(end + PAUSE_US));
-        assert!(!attendance.lasts(end + PAUSE_US + 1));
-        // After a pause they begin anew.
-        attendance.poll(end + PAUSE_US + 1);
-        assert!(!attendance.lasts(end + PAUSE_US + 1));
-        poll(end + PAUSE_US + 1);
-        let end = end + PAUSE_US + 1 + ATTENDED_US;
-        assert!(attendance.lasts(end));
-        // Posts alone do not receive.
-        (end..=end + POLLED_US).for_each(|at| attendance.note(at));
-        assert!(attendance.lasts(end + POLLED_US));
-        attendance.note(end + POLLED_US + 1);
-        assert!(!attendance.lasts(end + POLLED_US + 1));
+        turns.sleep(&attendance);
+        (0..polls).for_each(|_| attendance.poll());
+        attendance.received(served);
+        turns.wake(&attendance, packets, relied);
     }
 
     #[test]
-    fn a_long_call_is_no_pause() {
-        let attendance = Attendance::default();
-        (0..=ATTENDED_US).for_each(|at| attendance.poll(at));
-        attendance.enter();
-        let during = ATTENDED_US + 2 * PAUSE_US;
-        assert!(attendance.lasts(during));
-        attendance.leave(during);
-        assert!(attendance.lasts(during + PAUSE_US));
-        assert!(!attendance.lasts(during + PAUSE_US + 1));
-    }
-
-    #[test]
-    fn who_waits_for_an_event_polls_anew() {
-        let attendance = Attendance::default();
-        (0..=ATTENDED_US).for_each(|at| attendance.poll(at));
-        attendance.restart(ATTENDED_US);
-        (ATTENDED_US..2 * ATTENDED_US).for_each(|at| attendance.poll(at));
-        assert!(!attendance.lasts(2 * ATTENDED_US));
-        attendance.poll(2 * ATTENDED_US);
-        assert!(attendance.lasts(2 * ATTENDED_US));
-    }
-
-    #[test]
-    fn back_offs_grow_while_threads_poll() {
-        let after = |modes: &[Mode]| {
-            modes.iter().fold(FIRST_BACK_OFF, |before, &mode| next_back_off(before, mode))
+    fn sockets_are_left_to_threads_that_receive_for_as_long_as_they_poll() {
+        let mut turns = Turns::default();
+        let mut next = |what, away| {
+            after(&mut turns, what, false);
+            assert_eq!(turns.away(), away);
         };
-        assert_eq!(after(&[Mode::BackOff; 2]), 4 * FIRST_BACK_OFF);
-        assert_eq!(after(&[Mode::BackOff; 20]), BACK_OFF);
-        assert_eq!(after(&[Mode::BackOff, Mode::BackOff, Mode::Watch]), FIRST_BACK_OFF);
+        next((0, false, true), None);
+        next((9, false, false), None);
+        next((9, false, true), Some(FIRST_BACK_OFF));
+        next((9, true, false), Some(FIRST_BACK_OFF));
+        next((1, false, false), Some(2 * FIRST_BACK_OFF));
+        next((1, false, false), Some(4 * FIRST_BACK_OFF));
+        next((1, false, false), Some(8 * FIRST_BACK_OFF));
+        next((1, false, false), Some(BACK_OFF));
+        next((1, false, false), Some(BACK_OFF));
+        next((0, false, false), None);
+        // Others received what woke it.
+        next((1, true, true), Some(FIRST_BACK_OFF));
+    }
+
+    // A program polls its memory, and after each message a CQ.
+    #[test]
+    fn trials_become_rare_where_nobody_receives() {
+        let mut turns = Turns::default();
+        let mut trials = Vec::new();
+        for wake in 0..10_000 {
+            after(&mut turns, (1, false, true), false);
+            if turns.away().is_some() {
+                trials.push(wake);
+                after(&mut turns, (0, false, false), false);
+                assert_eq!(turns.away(), None);
+            }
+        }
+        let gaps: Vec<_> = trials.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(gaps.is_sorted() && gaps.contains(&(MOST_BETWEEN_TRIALS + 1)), "{gaps:?}");
+    }
+
+    #[test]
+    fn a_thread_that_will_wait_is_not_taken_for_one_that_polls() {
+        let mut turns = Turns::default();
+        after(&mut turns, (ATTENDED_POLLS - 1, false, true), true);
+        assert_eq!(turns.away(), None);
+        after(&mut turns, (ATTENDED_POLLS, true, true), true);
+        after(&mut turns, (ATTENDED_POLLS, false, false), true);
+        assert_eq!(turns.away(), Some(FIRST_BACK_OFF));
+        let attendance = Attendance::default();
+        turns.sleep(&attendance);
+        (0..100).for_each(|_| attendance.poll());
+        attendance.restart();
+        turns.wake(&attendance, false, true);
+        assert_eq!(turns.away(), None);
+    }
+
+    #[test]
+    fn some_refusals_in_a_row_mean_that_the_other_thread_does_not_run() {
+        let attendance = Attendance::default();
+        let refused = |times: u32| (0..times).filter(|_| attendance.refuse()).count();
+        assert_eq!(refused(REFUSALS - 1), 0);
+        attendance.received(false);
+        assert_eq!(refused(2 * REFUSALS), 2);
     }
 }

@@ -32,7 +32,6 @@ impl Qp for RoceQp {
             Ok(())
         });
         let now = self.engine.now();
-        self.engine.attend(now);
         if let Some(link) = &mut state.link {
             link.habit.posted(now);
         }
@@ -45,11 +44,9 @@ impl Qp for RoceQp {
             }
             return posted;
         }
-        self.engine.enter_post();
         self.advance(&mut state, now);
         let settles = !state.queues.deferred.is_empty();
         drop(state);
-        self.engine.leave_post();
         if settles {
             self.settle();
         }
