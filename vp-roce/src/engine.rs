@@ -401,9 +401,11 @@ impl Engine {
         self.attendance.lasts()
     }
 
-    /// A thread polls, and finds what others received.
+    /// A thread polls, and finds what others received. What is kept leaves, as the thread may poll its memory next.
     pub(crate) fn attend(&self) {
         self.attendance.poll();
+        let _visit = self.visits.begin();
+        self.kept.flush();
     }
 
     /// The thread polls instead.
