@@ -58,7 +58,7 @@ use self::timers::Timers;
 pub(crate) use self::touched::Touched;
 use self::visits::Visits;
 use crate::cm::{ConnectionTable, Services};
-use crate::tuning::{KEEP, MANY, RECEIVE_BUDGET, RECEIVE_OCTETS, ROUNDS, SPIN};
+use crate::tuning::{KEEP, MANY, RECEIVE_OCTETS, RECEIVE_PACKETS, ROUNDS, SPIN};
 
 /// The descriptors that a child made by fork(2) must close.
 #[derive(Debug)]
@@ -418,17 +418,14 @@ impl Engine {
         self.attendance.poll();
         let _visit = self.visits.begin();
         self.kept.flush();
-        let receiving = match self.receiving.try_lock() {
-            Ok(receiving) => receiving,
-            Err(TryLockError::Poisoned(receiving)) => receiving.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                if self.attendance.refuse() {
-                    std::thread::yield_now();
-                }
-                return;
+        match self.receiving.try_lock() {
+            Err(TryLockError::WouldBlock) if self.attendance.refuse() => std::thread::yield_now(),
+            Err(TryLockError::WouldBlock) => {}
+            Ok(receiving) => self.attendance.received(self.receive(receiving)),
+            Err(TryLockError::Poisoned(receiving)) => {
+                self.attendance.received(self.receive(receiving.into_inner()));
             }
-        };
-        self.attendance.received(self.receive(receiving));
+        }
     }
 
     /// Returns whether anything arrived.
@@ -437,16 +434,19 @@ impl Engine {
         let mut touched = Touched::default();
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         for socket in sockets.iter() {
-            let (mut calls, mut octets, mut crowded) = (0, 0, false);
-            while calls < RECEIVE_BUDGET
-                && octets < RECEIVE_OCTETS
+            let (mut calls, mut octets, mut packets) = (0, 0, 0);
+            let (mut crowded, mut overruns) = (false, 0);
+            while octets < RECEIVE_OCTETS
+                && packets < RECEIVE_PACKETS
                 && let Some(together) = socket.receive(&mut buffer)
             {
                 (calls, any) = (calls + 1, true);
-                octets += together.len();
+                (octets, packets) = (octets + together.len(), packets + together.packets());
                 // Senders are told to slow down before packets are lost.
                 if calls == MANY || octets >= RECEIVE_OCTETS {
-                    crowded |= socket.is_crowded();
+                    let pressure = socket.pressure();
+                    crowded |= pressure.crowded;
+                    overruns += pressure.overruns;
                 }
                 let now = self.now();
                 for arrived in together.each(crowded) {
@@ -454,21 +454,14 @@ impl Engine {
                 }
             }
             // Only a buffer with several was full.
-            if calls >= MANY || octets >= RECEIVE_OCTETS {
-                self.count_overruns(socket);
+            if overruns != 0 {
+                self.drops.add(Reason::Overrun, overruns);
             }
         }
         drop(sockets);
         drop(buffer);
         touched.settle(self);
         any
-    }
-
-    fn count_overruns(&self, socket: &Socket) {
-        match socket.new_overruns() {
-            0 => {}
-            packets => self.drops.add(Reason::Overrun, packets),
-        }
     }
 
     fn dispatch(
@@ -628,7 +621,10 @@ impl Engine {
         if woken(&fds[bell]) {
             let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
         }
-        Woken { packets: fds[..bell].iter().any(woken), asked: fds.get(bell + 1).is_some_and(woken) }
+        Woken {
+            packets: fds[..bell].iter().any(woken),
+            asked: fds.get(bell + 1).is_some_and(woken),
+        }
     }
 }
 

@@ -67,15 +67,16 @@ pub(crate) const PAUSE_FULL_US: u64 = 50;
 /// So many packets of an unreliable connection leave before it looks: 64 KiB, where half of the receive buffer is free.
 pub(crate) const UNPACED: u32 = 16;
 
-/// Packets received from one socket before other sockets and timers are served.
-pub(crate) const RECEIVE_BUDGET: usize = 64;
-
-/// After so many of them the receive buffer's state is read, as after [`RECEIVE_OCTETS`].
+/// After so many system calls that received the receive buffer's state is read, as after [`RECEIVE_OCTETS`].
 pub(crate) const MANY: usize = 16;
 
 /// Octets received from one socket before acknowledgements leave: a sender that waits until its peer has read all that
 /// it sent stands still meanwhile.
 pub(crate) const RECEIVE_OCTETS: usize = 32 << 10;
+
+/// Packets received from one socket before that, and before other sockets and timers are served. Measured by `perf local
+/// --op send --mode rate --poll`, whose sender posts 32 at a time: 1.08 times the rate of 64 calls.
+pub(crate) const RECEIVE_PACKETS: usize = 16;
 
 /// Largest path MTU: that of InfiniBand.
 pub(crate) const MTU: Mtu = Mtu::Octets4096;

@@ -94,6 +94,11 @@ impl<'a> Together<'a> {
         self.octets.len()
     }
 
+    /// How many; an empty one is one.
+    pub(crate) fn packets(&self) -> usize {
+        self.octets.len().div_ceil(self.received.segment.max(1)).max(1)
+    }
+
     /// Each of them. `crowded`: they waited in a receive buffer that is more than half full.
     pub(crate) fn each(&self, crowded: bool) -> impl Iterator<Item = Arrived<'a>> {
         let (Received { from, class, segment, .. }, front) = (self.received, self.front);
@@ -102,6 +107,15 @@ impl<'a> Together<'a> {
             move |(index, datagram)| Arrived { from, datagram, class, crowded, index, front };
         (0..).zip(datagrams).map(arrived)
     }
+}
+
+/// The state of a receive buffer.
+#[derive(Default)]
+pub(super) struct Pressure {
+    /// It is more than half full: more than one connection may fill.
+    pub(super) crowded: bool,
+    /// Packets that the kernel has dropped since the last look, which had no room.
+    pub(super) overruns: u32,
 }
 
 /// A packet is too long for the path.
@@ -363,11 +377,12 @@ impl Socket {
         let _ = self.send(to, &mut datagram, len, 0);
     }
 
-    /// How many packets the kernel has dropped since the last call, which had no room. One thread at a time calls it.
-    pub(super) fn new_overruns(&self) -> u32 {
+    /// The state of the receive buffer. One thread at a time calls it.
+    pub(super) fn pressure(&self) -> Pressure {
         // Linux before 4.12 does not say.
-        let Ok(now) = kal_os::udp::buffered(&self.udp) else { return 0 };
-        now.dropped.wrapping_sub(self.overruns.swap(now.dropped, Ordering::Relaxed))
+        let Ok(now) = kal_os::udp::buffered(&self.udp) else { return Pressure::default() };
+        let before = self.overruns.swap(now.dropped, Ordering::Relaxed);
+        Pressure { crowded: now.taken > now.most / 2, overruns: now.dropped.wrapping_sub(before) }
     }
 
     /// Whether queue pair `number` at an address has room for packets: half of the receive buffer, if it is of this
@@ -378,11 +393,6 @@ impl Socket {
             kal_os::udp::buffered(&**socket).is_ok_and(|now| now.taken > now.most / 2)
         };
         to != self.local || !theirs.is_some_and(full)
-    }
-
-    /// Whether the receive buffer is more than half full: more than one connection may fill.
-    pub(super) fn is_crowded(&self) -> bool {
-        kal_os::udp::buffered(&self.udp).is_ok_and(|now| now.taken > now.most / 2)
     }
 
     /// The next datagrams, if any have arrived.
