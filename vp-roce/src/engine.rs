@@ -2,7 +2,7 @@
 //!
 //! Owner: the process, as long as an RNIC is open or a connection is being ended; then the thread ends and the
 //! sockets close. The slot is taken, and the thread started, with the first socket or queue pair number. Any thread sends. One thread at a time receives: the engine's thread `roce`, which sleeps in
-//! `poll`, or a thread that polls a CQ; while threads poll, the engine's thread leaves the sockets to them (`kal_os::progress`). The engine knows a peer only by the number in its packets; connections and
+//! `poll`, or a thread that polls a CQ; while threads poll, the engine's thread leaves the sockets to them (`attendance`). The engine knows a peer only by the number in its packets; connections and
 //! their ends are in `qp` and `cm`. Numbers are random, so a number is reused only after 2^24 others, on average. A
 //! packet for an unused number is dropped without a reply. A child made by fork(2) has its own engine.
 
@@ -51,14 +51,15 @@ use self::kept::Kept;
 use self::neighbours::{Lock, Share, Slot};
 use self::numbers::Numbers;
 pub(crate) use self::served::Served;
+use self::socket::Pressure;
 pub(crate) use self::socket::{Arrived, ECN_CAPABLE, HOPS, PORT, Socket, TooLong};
 pub(crate) use self::steering::DESCRIPTORS;
 use self::steering::{MAX_SERVICES, SLOTS};
 use self::timers::Timers;
 pub(crate) use self::touched::Touched;
-use self::visits::Visits;
+use self::visits::{Visit, Visits};
 use crate::cm::{ConnectionTable, Services};
-use crate::tuning::{KEEP, MANY, RECEIVE_OCTETS, RECEIVE_PACKETS, ROUNDS, SPIN};
+use crate::tuning::{KEEP, RECEIVE_OCTETS, RECEIVE_PACKETS, ROUNDS, SPIN};
 
 /// The descriptors that a child made by fork(2) must close.
 #[derive(Debug)]
@@ -403,9 +404,14 @@ impl Engine {
 
     /// A thread polls, and finds what others received. What is kept leaves, as the thread may poll its memory next.
     pub(crate) fn attend(&self) {
+        drop(self.begin_poll());
+    }
+
+    fn begin_poll(&self) -> Visit<'_> {
         self.attendance.poll();
-        let _visit = self.visits.begin();
+        let visit = self.visits.begin();
         self.kept.flush();
+        visit
     }
 
     /// The thread polls instead.
@@ -415,9 +421,7 @@ impl Engine {
 
     /// For a thread that polls: receives what has arrived, unless another thread is receiving. Called without locks.
     pub(crate) fn poll(&self) {
-        self.attendance.poll();
-        let _visit = self.visits.begin();
-        self.kept.flush();
+        let _visit = self.begin_poll();
         match self.receiving.try_lock() {
             Err(TryLockError::WouldBlock) if self.attendance.refuse() => std::thread::yield_now(),
             Err(TryLockError::WouldBlock) => {}
@@ -434,28 +438,25 @@ impl Engine {
         let mut touched = Touched::default();
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         for socket in sockets.iter() {
-            let (mut calls, mut octets, mut packets) = (0, 0, 0);
-            let (mut crowded, mut overruns) = (false, 0);
-            while octets < RECEIVE_OCTETS
-                && packets < RECEIVE_PACKETS
+            let (mut octets, mut packets) = (0, 0);
+            let is_full = |octets, packets| octets >= RECEIVE_OCTETS || packets >= RECEIVE_PACKETS;
+            while !is_full(octets, packets)
                 && let Some(together) = socket.receive(&mut buffer)
             {
-                (calls, any) = (calls + 1, true);
+                any = true;
                 (octets, packets) = (octets + together.len(), packets + together.packets());
-                // Senders are told to slow down before packets are lost.
-                if calls == MANY || octets >= RECEIVE_OCTETS {
-                    let pressure = socket.pressure();
-                    crowded |= pressure.crowded;
-                    overruns += pressure.overruns;
+                // Only then may more wait. Senders are told to slow down before packets are lost.
+                let pressure = match is_full(octets, packets) {
+                    true => socket.pressure(),
+                    false => Pressure::default(),
+                };
+                if pressure.overruns != 0 {
+                    self.drops.add(Reason::Overrun, pressure.overruns);
                 }
                 let now = self.now();
-                for arrived in together.each(crowded) {
+                for arrived in together.each(pressure.crowded) {
                     self.dispatch(now, socket, &arrived, &mut touched);
                 }
-            }
-            // Only a buffer with several was full.
-            if overruns != 0 {
-                self.drops.add(Reason::Overrun, overruns);
             }
         }
         drop(sockets);

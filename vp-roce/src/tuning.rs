@@ -67,9 +67,6 @@ pub(crate) const PAUSE_FULL_US: u64 = 50;
 /// So many packets of an unreliable connection leave before it looks: 64 KiB, where half of the receive buffer is free.
 pub(crate) const UNPACED: u32 = 16;
 
-/// After so many system calls that received the receive buffer's state is read, as after [`RECEIVE_OCTETS`].
-pub(crate) const MANY: usize = 16;
-
 /// Octets received from one socket before acknowledgements leave: a sender that waits until its peer has read all that
 /// it sent stands still meanwhile.
 pub(crate) const RECEIVE_OCTETS: usize = 32 << 10;

@@ -22,8 +22,8 @@ pub(super) struct Attendance {
     served: AtomicBool,
     /// Polls one after the other that could not receive, because another thread did.
     refused: AtomicU32,
-    /// The engine's thread stays away.
-    left: AtomicBool,
+    /// The engine's thread leaves the sockets to them.
+    away: AtomicBool,
 }
 
 impl Attendance {
@@ -57,13 +57,13 @@ impl Attendance {
 
     /// Whether threads poll all the time.
     pub(super) fn lasts(&self) -> bool {
-        self.left.load(Relaxed)
+        self.away.load(Relaxed)
     }
 
-    fn begin(&self, left: bool) {
+    fn begin(&self, away: bool) {
         self.polls.store(0, Relaxed);
         self.served.store(false, Relaxed);
-        self.left.store(left, Relaxed);
+        self.away.store(away, Relaxed);
     }
 }
 
