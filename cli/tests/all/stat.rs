@@ -270,6 +270,15 @@ fn send_scraps(socket: &std::net::UdpSocket, host: &str) {
     }
 }
 
+/// The same, 32 to each slot in one call.
+fn send_joined_scraps(socket: &std::net::UdpSocket, host: &str) {
+    let to = std::net::SocketAddr::new(host.parse().unwrap(), ROCE_PORT);
+    for slot in 0..16 {
+        let scraps = [0, 0, 0, 0, 0, slot << 4, 0xff, 0xff].repeat(32);
+        kal_os::udp::segments::send(socket, to, &scraps, 8, 0).unwrap();
+    }
+}
+
 #[test]
 fn packets_that_roce_drops_are_counted() {
     let runtime = Runtime::new();
@@ -299,6 +308,12 @@ fn packets_that_roce_drops_are_counted() {
     let sum = || ["stray", "overrun"].map(|reason| drops()[reason].as_u64().unwrap());
     warpline_patience::until("all of them", || sum().iter().sum::<u64>() == BURST + 1);
     assert!(sum()[1] > 0, "{:?}", sum());
+    // The same where many arrive in one system call.
+    let before = sum()[1];
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    (0..BURST).for_each(|_| send_joined_scraps(&socket, &host));
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    warpline_patience::until("those without room", || sum()[1] > before);
 }
 
 #[test]
