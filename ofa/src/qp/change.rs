@@ -151,6 +151,8 @@ impl Qp {
         if self.state() == IBV_QPS_RESET {
             return Ok(());
         }
+        // First: otherwise a repeated attempt could find the queue pair between Error and Idle.
+        self.end_meeting();
         self.fail(owner.clone())?;
         self.leave_error(owner.as_deref()).inspect_err(|_| self.set_state(IBV_QPS_ERR))
     }
@@ -173,7 +175,6 @@ impl Qp {
         // As with rdma-core's drivers: what was not polled belongs to the stream that is over.
         self.change_if(Capabilities::DISCARD, QpChange::Discard)?;
         self.forget_completions();
-        self.end_meeting();
         *lock(&self.attr) = ibv_qp_attr::default();
         self.allow(Access::REMOTE)
     }

@@ -106,9 +106,13 @@ impl Qp {
         }
     }
 
-    /// Ends the rendezvous, if there was one.
+    /// Ends the rendezvous, if there is one: peers that come from now on are of the next life.
     pub(super) fn end_meeting(&self) {
-        if lock(&self.meet).meeting.take().is_some() {
+        let meeting = lock(&self.meet).meeting.take();
+        if let Some(meeting) = meeting {
+            if let Ok(adapter) = self.adapter() {
+                meeting.end(adapter);
+            }
             *lock(&self.owner) = None;
         }
     }

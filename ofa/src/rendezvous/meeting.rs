@@ -1,7 +1,8 @@
 //! One rendezvous: a queue pair in RTR or RTS, its peer, and the attempts to connect them.
 //!
 //! Owned by the queue pair, whose [`Owner`](crate::qp::Owner) it is. Connection events are delivered one
-//! after the other.
+//! after the other. Attempts are begun by the thread that changes the queue pair, by the connection manager's for a
+//! request of the peer, and by that of the repetitions: one at a time, and none once the rendezvous is over.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,13 +12,14 @@ use std::time::{Duration, Instant};
 use ibv_sys::IBV_QPS_ERR;
 use kal_os::lock;
 use ual_cm::{
-    AcceptParams, ConnEvent, ConnState, ConnectParams, Connectee, Connection, Established,
+    AcceptParams, ConnEvent, ConnState, ConnectParams, Connectee, Connection, Disconnect,
+    Established,
 };
 use vp_api::StreamParams;
 
 use crate::adapter::Adapter;
 use crate::advice;
-use crate::errno::Errno;
+use crate::errno::{EINVAL, Errno};
 use crate::qp::{Owner, Qp};
 use crate::rendezvous::name::{Hello, IMMEDIATES, Name, parts};
 use crate::rendezvous::point::{self, PeerRequest};
@@ -53,6 +55,12 @@ pub(crate) struct Meeting {
     /// The peer accepts Sends with Immediate, as its request said.
     peer_takes: AtomicBool,
     attempts: AtomicU32,
+    /// Held while an attempt is begun.
+    attempting: Mutex<()>,
+    /// The event of a failed attempt was delivered, and no other attempt has begun.
+    failed: AtomicBool,
+    /// No attempt follows: the stream is over, or the queue pair was reset.
+    over: AtomicBool,
     /// When a waiting send was first seen.
     waiting: Mutex<Option<Instant>>,
     /// The peer is gone, and a send found out.
@@ -69,6 +77,9 @@ impl Meeting {
             peer,
             peer_takes: AtomicBool::new(false),
             attempts: AtomicU32::new(0),
+            attempting: Mutex::default(),
+            failed: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             waiting: Mutex::default(),
             lost: AtomicBool::new(false),
         })
@@ -105,10 +116,21 @@ impl Meeting {
         Hello { flags, to: peer.number, from: own.number, gid: own_gid }.octets()
     }
 
+    /// Ends the rendezvous: no attempt begins any more, and one that is under way is cancelled. A stream goes on.
+    pub(crate) fn end(self: &Arc<Self>, adapter: &Adapter) {
+        self.over.store(true, Ordering::Release);
+        let _none_begins = lock(&self.attempting);
+        if matches!(self.connection.state(), ConnState::ActivePending | ConnState::PassivePending) {
+            let party: Arc<dyn Connectee> = self.clone();
+            // Refused: it has ended by itself.
+            let _ = adapter.cm().disconnect(&party, Disconnect::Abrupt);
+        }
+    }
+
     /// Connects to the peer's listening point.
     ///
     /// # Errors
-    /// Those of the connection manager for this process.
+    /// EINVAL: the rendezvous is over. Those of the connection manager for this process.
     pub(crate) fn connect(self: &Arc<Self>, adapter: &Adapter) -> Result<(), Errno> {
         let Peer { own, peer, .. } = self.peer;
         let (port, _) = parts(peer.number);
@@ -121,10 +143,13 @@ impl Meeting {
             ..ConnectParams::new(on_link_of(own.address, peer.address, port))
         };
         let party: Arc<dyn Connectee> = self.clone();
-        Ok(adapter.cm().connect(&party, params)?)
+        self.attempt(|| Ok(adapter.cm().connect(&party, params)?))
     }
 
     /// Accepts the peer.
+    ///
+    /// # Errors
+    /// EINVAL: the rendezvous is over. Those of the connection manager.
     pub(crate) fn accept(
         self: &Arc<Self>,
         adapter: &Adapter,
@@ -134,12 +159,22 @@ impl Meeting {
         let (ird, ord) = (Some(self.peer.ird), Some(self.peer.ord));
         let params = AcceptParams { private_data: self.hello(), ird, ord };
         let party: Arc<dyn Connectee> = self.clone();
-        Ok(adapter.cm().accept(&party, request, params)?)
+        self.attempt(|| Ok(adapter.cm().accept(&party, request, params)?))
+    }
+
+    fn attempt(&self, begin: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+        let _one = lock(&self.attempting);
+        if self.is_over() { Err(EINVAL) } else { begin() }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     /// An attempt failed: repeats it later, or gives up.
     fn failed(self: &Arc<Self>, event: &ConnEvent) {
         tracing::debug!("rendezvous of queue pair {:#x}: {event}", self.peer.own.number);
+        self.failed.store(true, Ordering::Release);
         if !self.connects() {
             // The checks below handle it while it waits.
             return;
@@ -175,6 +210,23 @@ impl Meeting {
         if !qp.adapter().is_ok_and(later) {
             self.give_up(&qp);
         }
+    }
+
+    /// Makes the connection ready for another attempt. False: the event that says how the last one ended, or the
+    /// stream that it established, is still to come.
+    fn restart(&self, adapter: &Adapter) -> Result<bool, Errno> {
+        let _one = lock(&self.attempting);
+        if self.is_over() {
+            return Err(EINVAL);
+        }
+        if self.connection.state() != ConnState::Nonoperational {
+            return Ok(true);
+        }
+        let failed = self.failed.swap(false, Ordering::AcqRel);
+        if failed {
+            adapter.cm().reset(self)?;
+        }
+        Ok(failed)
     }
 
     fn is_patient(&self, qp: &Qp, now: Instant) -> bool {
@@ -215,20 +267,24 @@ impl Retry for Meeting {
             return self.give_up(&qp);
         }
         let Ok(adapter) = qp.adapter() else { return };
-        let state = self.connection.state();
-        if state == ConnState::Connected || qp.state() == IBV_QPS_ERR {
+        let connected = self.connection.state() == ConnState::Connected;
+        if connected || qp.state() == IBV_QPS_ERR || self.is_over() {
             return;
         }
-        if state == ConnState::Nonoperational && adapter.cm().reset(&*self).is_err() {
-            return self.give_up(&qp);
-        }
-        let result = match self.connects() {
-            true => return self.connect(adapter).unwrap_or_else(|_| self.give_up(&qp)),
+        let result = match self.restart(adapter) {
+            Ok(false) => Ok(()),
+            Ok(true) if self.connects() => match self.connect(adapter) {
+                // Its event follows.
+                Ok(()) => return,
+                refused => refused,
+            },
             // It comes again if its first request was not accepted.
-            false => qp.accept_early(&self),
+            Ok(true) => qp.accept_early(&self),
+            Err(error) => Err(error),
         };
         match result {
             Ok(()) => self.wait(),
+            Err(_) if self.is_over() => {}
             Err(_) => self.give_up(&qp),
         }
     }
@@ -261,6 +317,7 @@ impl Connectee for Meeting {
             ConnEvent::Established(_) => self.steady.allow_changes(),
             ConnEvent::Rejected { .. } | ConnEvent::Failed(_) => self.failed(&event),
             _ => {
+                self.over.store(true, Ordering::Release);
                 if let Some(qp) = self.qp.upgrade() {
                     qp.peer_left(self.life);
                 }

@@ -54,8 +54,10 @@ fn a_change_that_is_refused_leaves_everything_as_it_was() {
 #[test]
 fn a_queue_pair_that_was_reset_hears_nothing_of_before() {
     let (near, far) = (Lab::new(), Lab::new());
-    let (a, b) = (near.qp(), far.qp());
-    for turn in 0..200 {
+    // The number decides which end connects.
+    let first = (near.qp(), far.qp());
+    let second = (far.qp(), near.qp());
+    for (turn, (a, b)) in (0..200).zip([first, (second.1, second.0)].into_iter().cycle()) {
         meet_and_send(&near, &far, (a, b), turn);
         // The far end refuses this, which an event reports.
         let mut sge = near.sge(64, 8);
@@ -67,8 +69,7 @@ fn a_queue_pair_that_was_reset_hears_nothing_of_before() {
         reset(a);
         reset(b);
     }
-    destroy(a);
-    destroy(b);
+    [first.0, first.1, second.0, second.1].into_iter().for_each(destroy);
 }
 
 #[test]

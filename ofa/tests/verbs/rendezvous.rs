@@ -1,7 +1,11 @@
 //! Tests of the rendezvous of queue pairs: which ones connect, in which order, and what happens without a peer.
 
+use std::io::{ErrorKind, Read};
+use std::net::{Ipv4Addr, TcpListener};
+
 use ibv_sys::*;
 use ofa::verbs::qp::*;
+use warpline_patience::within;
 
 use crate::lab::*;
 
@@ -61,6 +65,24 @@ fn a_send_without_a_peer_is_given_up() {
     meet(qp, lab.gid(), 0x01_0001);
     is_given_up(&lab, qp);
     destroy(qp);
+}
+
+/// Something else listens where the peer should, and is silent.
+#[test]
+fn a_reset_cancels_the_attempt_to_meet() {
+    let silent = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let port = u32::from(silent.local_addr().unwrap().port());
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = (near.qp(), far.qp());
+    to_init(a);
+    meet(a, near.gid(), 0xff << 16 | port);
+    let (mut stream, _) = within("the attempt", || silent.accept()).unwrap();
+    reset(a);
+    // What was sent before, and the end.
+    let end = within("the end", || stream.read_to_end(&mut Vec::new()));
+    assert!(end.is_ok() || end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
+    meet_and_send(&near, &far, (a, b), 1);
+    [a, b].into_iter().for_each(destroy);
 }
 
 #[test]
