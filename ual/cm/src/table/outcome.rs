@@ -109,19 +109,24 @@ impl ConnectionTable {
         let (mut stream, established, permit) = agreed.stream();
         party.adjust(&established, &mut stream.params);
         let connection = party.connection();
-        {
+        let number = {
             let mut link = connection.link();
             link.ends = Some(established.ends.clone());
             link.established = Some(established.clone());
             link.close_timeout = stream.params.close_timeout;
             link.fpdu = stream.params.fpdu;
             link.closing = false;
-        }
+            link.stream
+        };
         // Before RTS: a message may complete a receive at once, and the application may reply to it.
         connection.set_state(ConnState::Connected);
         party.qp().modify(QpChange::Rts(Box::new(stream)))?;
         {
             let mut link = connection.link();
+            if link.stream != number {
+                // Another thread has used it, ended it and reset the endpoint since.
+                return Ok(());
+            }
             link.live = true;
             link.permit = permit;
         }
