@@ -18,6 +18,7 @@ mod owed;
 mod own_ends;
 mod paths;
 mod peer;
+mod polled;
 mod port;
 mod processes;
 mod published;
