@@ -292,6 +292,9 @@ unsafe fn carry_out(
             Ok(())
         }
         _ => {
+            if sges.iter().map(|sge| sge.length).sum::<u32>() < 8 {
+                return Err(IBV_WC_LOC_LEN_ERR);
+            }
             let atomic = wr.wr.atomic;
             let at = atomic.remote_addr.wrapping_add(shift(world, atomic.rkey)) as *mut u64;
             if !allowed(world, other, atomic.rkey, atomic.remote_addr, 8, IBV_ACCESS_REMOTE_ATOMIC)

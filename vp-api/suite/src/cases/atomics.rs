@@ -4,7 +4,7 @@ use vp_api::*;
 
 use super::memory::breaks;
 use crate::fail::same;
-use crate::rig::Rig;
+use crate::rig::{End, Rig};
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
@@ -18,6 +18,12 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("atomic: one behind the other", in_turn).keeps("RI-59").with(Capabilities::ATOMICS),
     Case::new("atomic: without the right it is refused", forbidden)
         .keeps("RI-148")
+        .with(Capabilities::ATOMICS),
+    Case::new("atomic: the original goes to no memory that must not be written", read_only)
+        .keeps("RI-59")
+        .with(Capabilities::ATOMICS),
+    Case::new("atomic: the original is not cut to what is too short for it", short)
+        .keeps("RI-59")
         .with(Capabilities::ATOMICS),
     Case::new("atomic: a QP that does not allow them", not_allowed)
         .keeps("RI-100")
@@ -76,6 +82,31 @@ fn forbidden(rig: &Rig) -> Result<(), Fail> {
     let (here, there) = (near.memory(8)?, far.memory_with(8, rights, Addressing::Absolute)?);
     breaks(&near, SendOp::Atomic { remote: there.remote(0), op: add(1, 0) }, &[here.all()])?;
     there.holds("changed without the right", 0, &[0; 8])
+}
+
+fn read_only(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let here = near.memory_with(8, Access::LOCAL_READ, Addressing::Absolute)?;
+    fails(&near, &far, here.all())?;
+    here.holds("written without the right", 0, &[0; 8])
+}
+
+fn short(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let here = near.memory(8)?;
+    fails(&near, &far, here.sge(0, 4))?;
+    here.holds("the half of an original, or more than there was room for", 0, &[0; 8])
+}
+
+/// An atomic whose original cannot go there is refused at once, or completes so.
+fn fails(near: &End<'_>, far: &End<'_>, original: Sge) -> Result<(), Fail> {
+    let there = far.pattern(8, 0x77)?;
+    let op = SendOp::Atomic { remote: there.remote(0), op: add(1, 0) };
+    let failed = match near.post(1, op, &[original]) {
+        Err(_) => true,
+        Ok(()) => near.completion()?.status != WcStatus::Success,
+    };
+    same("failed", failed, true)
 }
 
 fn not_allowed(rig: &Rig) -> Result<(), Fail> {

@@ -4,7 +4,7 @@ use kal_shim::Region;
 use vp_api::*;
 
 use crate::fail::{refused, same};
-use crate::rig::{Rig, SEND};
+use crate::rig::{Rig, SEND, pattern};
 use crate::ud::Post;
 use crate::{Case, Fail};
 
@@ -44,10 +44,13 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::SRQ.union(Capabilities::SRQ_RESIZE)),
     Case::new("srq: counts what is posted", srq_counts).keeps("RI-97").with(Capabilities::SRQ),
     Case::new("qp: counts what is outstanding", outstanding).keeps("RI-112"),
+    Case::new("mr: of many at once each is its own", many_regions).keeps("RI-54 RI-124"),
 ];
 
 /// More objects than this are not tried.
 const PLENTY: u32 = 300;
+/// Regions at once.
+const MANY: u32 = 3000;
 
 fn most_qps(rig: &Rig) -> Result<(), Fail> {
     let (pd, cq) =
@@ -110,6 +113,29 @@ fn most_objects(rig: &Rig) -> Result<(), Fail> {
     let regions = as_many("max_mr", a.max_mr, || rnic.register_mr(&init))?;
     regions.iter().try_for_each(|stag| rnic.dealloc_stag(*stag))?;
     pds.iter().try_for_each(|pd| rnic.dealloc_pd(*pd))?;
+    Ok(())
+}
+
+fn many_regions(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    // The rest is for what the test and the device need themselves.
+    let most = rig.attrs.max_mr.saturating_sub(16).min(MANY);
+    let regions: Vec<_> = (0..most).map(|_| far.memory(8)).collect::<Result<_, Fail>>()?;
+    let source = near.pattern(8, 0x55)?;
+    for sink in regions.iter().step_by((regions.len() / 8).max(1)) {
+        near.post(1, SendOp::Write { remote: sink.remote(0) }, &[source.all()])?;
+        near.done(1, WcOpcode::Write)?;
+        far.recv(2, &[])?;
+        near.post(3, SEND, &[])?;
+        near.done(3, WcOpcode::Send)?;
+        far.done(2, WcOpcode::Recv)?;
+        sink.holds("written to one of many", 0, &pattern(8, 0x55))?;
+        sink.region.write_at(0, &[0; 8])?;
+    }
+    for region in regions {
+        region.holds("written to another", 0, &[0; 8])?;
+        rig.rnic.dealloc_stag(region.stag)?;
+    }
     Ok(())
 }
 

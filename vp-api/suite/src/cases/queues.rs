@@ -380,17 +380,24 @@ fn limit(rig: &Rig) -> Result<(), Fail> {
 fn own_limit(rig: &Rig) -> Result<(), Fail> {
     let (near, far) = (rig.end()?, rig.end_with(None, |init| init.recv_limit = 1)?);
     rig.connect(&near, &far)?;
-    for n in 0..3 {
+    let source = EventSource::Qp(far.qp.id());
+    let message = |n| {
         far.recv(n, &[])?;
-    }
-    // Two receives are taken, and their completions not polled: more than the limit of one.
-    for n in 0..2 {
         near.post(n, SEND, &[])?;
-        near.done(n, WcOpcode::Send)?;
+        near.done(n, WcOpcode::Send).map(drop)
+    };
+    // Each is polled before the next: never more than the limit of one.
+    for n in 0..3 {
+        message(n)?;
+        far.done(n, WcOpcode::Recv)?;
     }
+    same("events at the limit", rig.events.waiting(source), 0)?;
+    // Two are taken and not polled: more than the limit, which is reported once.
+    (0..2).try_for_each(message)?;
     same("event", far.event()?, AsyncEvent::RecvLimit)?;
-    far.done(0, WcOpcode::Recv)?;
-    far.done(1, WcOpcode::Recv).map(|_| ())
+    message(2)?;
+    (0..3).try_for_each(|n| far.done(n, WcOpcode::Recv).map(drop))?;
+    same("events after the one", rig.events.waiting(source), 0)
 }
 
 fn no_limit(rig: &Rig) -> Result<(), Fail> {

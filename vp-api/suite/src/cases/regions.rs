@@ -13,6 +13,9 @@ const ALL: Access = Access::LOCAL.union(Access::REMOTE_READ).union(Access::REMOT
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("mr: an STag with another key is refused", other_key).keeps("RI-45"),
+    Case::new("mr: an STag with another key is not invalidated", not_invalidated)
+        .keeps("RI-45")
+        .with(Capabilities::INVALIDATE.union(Capabilities::FAST_REGISTER)),
     Case::new("mr: the key is the one that was asked for", wanted_key).keeps("RI-45"),
     Case::new("mr: says what it is", says).keeps("RI-47"),
     Case::new("mr: one that was allocated is invalid", allocated)
@@ -26,6 +29,12 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("mr: registered through the queue, with its rights", fast_rights)
         .keeps("RI-61")
         .with(Capabilities::FAST_REGISTER),
+    Case::new(
+        "mr: registered through the queue, with no rights of peers if none was allocated",
+        fast_local,
+    )
+    .keeps("RI-61")
+    .with(Capabilities::FAST_REGISTER),
     Case::new("mr: the queue of an ordinary QP registers nothing", unprivileged)
         .keeps("RI-19")
         .with(Capabilities::FAST_REGISTER),
@@ -93,6 +102,18 @@ fn other_key(rig: &Rig) -> Result<(), Fail> {
     let stag = Stag::new(memory.stag.index(), memory.stag.key() ^ 1);
     forbidden(&near, Remote { stag, ..memory.remote(0) }, 16)?;
     memory.holds("written with another key", 0, &[0; 16])
+}
+
+fn not_invalidated(rig: &Rig) -> Result<(), Fail> {
+    let (_near, far) = rig.pair()?;
+    let memory = far.memory(16)?;
+    let stag = Stag::new(memory.stag.index(), memory.stag.key() ^ 1);
+    // Refused at once, or it completes so.
+    if far.post(1, SendOp::InvalidateLocal { stag }, &[]).is_ok() {
+        let failed = far.completion()?.status != WcStatus::Success;
+        same("failed", failed, true)?;
+    }
+    same("valid", rig.rnic.query_mr(memory.stag)?.valid, true)
 }
 
 fn wanted_key(rig: &Rig) -> Result<(), Fail> {
@@ -179,11 +200,16 @@ fn allowed_anew(rig: &Rig) -> Result<(), Fail> {
     Ok(())
 }
 
-fn fast_register(rig: &Rig, privileged: bool) -> Result<(End<'_>, End<'_>, Region, Stag), Fail> {
+/// Registers memory through the queue of the second end. `remote`: peers may get rights, as it was allocated.
+fn fast_register(
+    rig: &Rig,
+    privileged: bool,
+    remote: bool,
+) -> Result<(End<'_>, End<'_>, Region, Stag), Fail> {
     let (near, far) = (rig.end()?, rig.end_with(None, |init| init.privileged = privileged)?);
     rig.connect(&near, &far)?;
     let region = Region::new(64)?;
-    let stag = Stag::new(rig.rnic.alloc_stag(far.pd, true)?.index(), 0x31);
+    let stag = Stag::new(rig.rnic.alloc_stag(far.pd, remote)?.index(), 0x31);
     let access = Access::LOCAL | Access::REMOTE_WRITE;
     let (range, addressing) = (region.mem_range(), Addressing::Absolute);
     let fast = FastRegister { stag, range, addressing, access };
@@ -191,8 +217,19 @@ fn fast_register(rig: &Rig, privileged: bool) -> Result<(End<'_>, End<'_>, Regio
     Ok((near, far, region, stag))
 }
 
+fn fast_local(rig: &Rig) -> Result<(), Fail> {
+    let (_near, far, _region, stag) = match fast_register(rig, true, false) {
+        Ok(posted) => posted,
+        Err(_) => return Ok(()), // Refused at once.
+    };
+    if far.completion()?.status == WcStatus::Success {
+        return Err("peers got the right to write".into());
+    }
+    same("valid", rig.rnic.query_mr(stag)?.valid, false)
+}
+
 fn fast_rights(rig: &Rig) -> Result<(), Fail> {
-    let (near, far, region, stag) = fast_register(rig, true)?;
+    let (near, far, region, stag) = fast_register(rig, true, true)?;
     far.done(1, WcOpcode::FastRegister)?;
     let remote = Remote { stag, to: region.addr() };
     write(&near, &far, remote, 8)?;
@@ -201,7 +238,7 @@ fn fast_rights(rig: &Rig) -> Result<(), Fail> {
 }
 
 fn unprivileged(rig: &Rig) -> Result<(), Fail> {
-    let (_near, far, _region, _) = match fast_register(rig, false) {
+    let (_near, far, _region, _) = match fast_register(rig, false, true) {
         Ok(posted) => posted,
         Err(_) => return Ok(()), // Refused at once.
     };

@@ -11,6 +11,9 @@ use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("sq: a slot is free when its completion was polled", slots).keeps("RI-186"),
+    Case::new("sq: so it is when the CQ was resized between", resized_slots)
+        .keeps("RI-186")
+        .with(Capabilities::CQ_RESIZE),
     Case::new("sq: an unsignaled slot is free when a later completion was polled", unsignaled)
         .keeps("RI-192"),
     Case::new("sq: unsignaled slots are free when the QP begins anew", unsignaled_anew)
@@ -48,6 +51,28 @@ fn slots(rig: &Rig) -> Result<(), Fail> {
     let more = near.qp.post_send(&[SendWr { wr_id: 0, op: write(), data, flags }]);
     refused("a post while completions of a full queue wait", more, VpStatus::TooManyWrs)?;
     (1..=depth).try_for_each(|n| near.done(n, WcOpcode::Write).map(drop))
+}
+
+fn resized_slots(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = (rig.end_with(None, few_sends)?, rig.end()?);
+    rig.connect(&near, &far)?;
+    let depth = u64::from(near.qp.query()?.send_depth);
+    let first = depth / 2;
+    let complete = |from, to| -> Result<(), Fail> {
+        (from..to).try_for_each(|n| write(&near, n, SendFlags::SIGNALED))?;
+        // Native providers need not say how many wait.
+        let says = rig.attrs.connection_model == ConnectionModel::LlpStream;
+        rig.until("the completions", || Ok(!says || near.cq.queued() as u64 >= to))
+    };
+    complete(0, first)?;
+    near.cq.resize(near.cq.depth() + 100)?;
+    complete(first, depth)?;
+    // Those before the resize are polled, those after it wait.
+    (0..first).try_for_each(|n| near.done(n, WcOpcode::Write).map(drop))?;
+    (0..first).try_for_each(|n| write(&near, depth + n, SendFlags::SIGNALED))?;
+    let more = write(&near, 0, SendFlags::SIGNALED);
+    refused("a post while completions of a full queue wait", more, VpStatus::TooManyWrs)?;
+    (first..depth + first).try_for_each(|n| near.done(n, WcOpcode::Write).map(drop))
 }
 
 /// Posts a zero-length Write, signaled or not.

@@ -29,10 +29,16 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("close: what was posted before arrives", close_delivers).keeps("RI-106").only(STREAM),
     Case::new("stream: established is reported once", established).keeps("RI-33").only(STREAM),
     Case::new("stream: a refused socket is closed", refused_socket).keeps("RI-102").only(STREAM),
+    Case::new("stream: one with more reads than agreed is refused", more_reads)
+        .keeps("RI-189")
+        .only(STREAM),
     Case::new("stream: octets behind the start-up count", received).keeps("RI-103").only(STREAM),
     Case::new("stream: the last message comes first", last_message).keeps("RI-104").only(STREAM),
     Case::new("limits: those that are named change", limits)
         .keeps("RI-110")
+        .with(Capabilities::QP_RESIZE),
+    Case::new("limits: receives that are posted stay", posted_stay)
+        .keeps("RI-110 RI-111")
         .with(Capabilities::QP_RESIZE),
     Case::new("limits: all or nothing", all_or_nothing)
         .keeps("RI-111")
@@ -252,6 +258,22 @@ fn take_over(end: &End<'_>, stream: LlpStream) -> Result<(), Fail> {
     Ok(end.qp.modify(QpChange::Rts(Box::new(stream)))?)
 }
 
+fn more_reads(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let info = end.qp.query()?;
+    for (what, ird, ord) in [("IRD", info.ird + 1, info.ord), ("ORD", info.ird, info.ord + 1)] {
+        let (theirs, _ours) = sockets()?;
+        theirs.set_nonblocking(true)?;
+        let params = StreamParams { ird, ord, ..StreamParams::new(Role::Initiator) };
+        let (received, last_message) = (vec![], vec![]);
+        let stream =
+            LlpStream { socket: theirs.into(), received, last_message, params, local: None };
+        let taken = end.qp.modify(QpChange::Rts(Box::new(stream)));
+        refused(&format!("a greater {what}"), taken, VpStatus::InvalidIrdOrd)?;
+    }
+    Ok(())
+}
+
 fn received(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
     let (theirs, _ours) = sockets()?;
@@ -306,7 +328,33 @@ fn limits(rig: &Rig) -> Result<(), Fail> {
     if after.recv_depth < wanted {
         return Err(format!("depth {} where {wanted} was asked for", after.recv_depth).into());
     }
-    same("the depth that was not named", after.send_depth, before.send_depth)
+    same("the depth that was not named", after.send_depth, before.send_depth)?;
+    let mut change = NONE;
+    if let QpChange::Limits { ord, .. } = &mut change {
+        *ord = Some(before.ord.saturating_sub(1));
+    }
+    end.qp.modify(change)?;
+    let after = end.qp.query()?;
+    let reads = (before.ord.saturating_sub(1), before.ird);
+    same("ORD, and the IRD that was not named", (after.ord, after.ird), reads)
+}
+
+/// The depth changes, or it does not because the queue is not empty.
+fn posted_stay(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = (rig.end()?, rig.end()?);
+    (1..3).try_for_each(|n| far.recv(n, &[]))?;
+    let mut change = NONE;
+    if let QpChange::Limits { recv_depth, .. } = &mut change {
+        *recv_depth = Some(far.qp.query()?.recv_depth + 8);
+    }
+    let _ = far.qp.modify(change);
+    rig.connect(&near, &far)?;
+    for n in 1..3 {
+        near.post(n, SEND, &[])?;
+        near.done(n, WcOpcode::Send)?;
+        far.done(n, WcOpcode::Recv)?;
+    }
+    Ok(())
 }
 
 fn all_or_nothing(rig: &Rig) -> Result<(), Fail> {
