@@ -15,9 +15,12 @@
 
 mod core;
 mod deferral;
+mod drive;
+mod ending;
 mod habit;
 mod host;
 mod paths;
+mod post;
 mod publish;
 mod queues;
 mod send;
@@ -32,13 +35,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use kal_os::lock;
-use roce_proto::rc::{self, PostError, RcConfig, SendOp};
-use roce_proto::uc::Dropped;
-use roce_proto::wire::packet::Packet;
-use vp_api::state_page::layout::end;
+use roce_proto::rc::RcConfig;
 use vp_api::{
-    AsyncEvent, EventSource, PathSender, PeerPath, PostFailure, QpId, QpInit, QpState, RecvWr,
-    Role, SendWr, VpError, VpResult, VpStatus, WcStatus,
+    AsyncEvent, PathSender, PeerPath, QpId, QpInit, QpState, Role, VpError, VpResult, VpStatus,
 };
 use vp_soft::events::EventSink;
 use vp_soft::memory::stag_table::StagTable;
@@ -47,16 +46,16 @@ use vp_soft::queue::srq::SoftSrq;
 use self::core::Core;
 use self::telling::Telling;
 use crate::cq::RoceCq;
-use crate::engine::{Arrived, Engine, Reason, Socket};
+use crate::engine::{Engine, Socket};
 use crate::path;
 use crate::settings::Settings;
-use crate::tuning::{ACK_TIMEOUT, BATCH_OCTETS, PROBE_AFTER_US};
+use crate::tuning::ACK_TIMEOUT;
 use deferral::Deferral;
 use habit::Habit;
-use host::View;
 pub(crate) use paths::RocePaths;
-use publish::{Record, end_of};
-use queues::{Context, Deferred, Pending, Queues};
+pub(crate) use post::{GONE, each};
+use publish::Record;
+use queues::{Context, Queues};
 
 /// The parts of a queue pair, apart from its sizes.
 pub(crate) struct QpParts {
@@ -354,289 +353,6 @@ impl RoceQp {
         true
     }
 
-    /// Handles a packet for its number. Returns our id of the exchange that the packet confirms, if any.
-    pub(crate) fn receive(
-        &self,
-        now: u64,
-        socket: &Arc<Socket>,
-        arrived: &Arrived<'_>,
-        packet: &Packet<'_>,
-    ) -> Option<u32> {
-        let mut state = lock(&self.state);
-        let State { link, queues, record, .. } = &mut *state;
-        let link = link.as_mut()?;
-        let number = packet.headers.bth.destination;
-        // Only packets with the peer's address are served. A peer's address can be forged.
-        let expected = link.number == number && link.peer == arrived.from.ip();
-        if !expected || !Arc::ptr_eq(&link.socket, socket) {
-            self.engine.drops.count(Reason::Stray);
-            return None;
-        }
-        // [IBRC-24]
-        let ours = link.ours || packet.headers.bth.has_own_mark();
-        if !socket.is_whole(arrived, ours) {
-            self.engine.drops.count(Reason::Damaged);
-            return None;
-        }
-        if ours && !link.ours {
-            link.ours = true;
-            link.core.divide_writes();
-        }
-        link.heard = now;
-        record.packets_received += 1;
-        record.octets_received += packet.payload.len() as u64;
-        // Once it is broken, the peer gets one refusal.
-        if link.core.broken().is_none() {
-            if arrived.is_marked() {
-                link.core.handle_mark(now, packet);
-            }
-            let mut view = View { context: &self.context, queues };
-            match link.core.handle_packet(now, packet, &mut view) {
-                Ok(()) => {}
-                Err(Dropped::Stray) => self.engine.drops.count(Reason::Stray),
-                Err(Dropped::Unready) => self.engine.drops.count(Reason::Unready),
-            }
-        }
-        link.unconfirmed
-    }
-
-    /// Acts on the packets that were received, and sends what they ask for. `may_keep`: an acknowledgement may be kept
-    /// for the consumer's next request. Returns whether one is.
-    pub(crate) fn reply(&self, may_keep: bool) -> bool {
-        let mut state = lock(&self.state);
-        if let Some(link) = state.link.as_mut().filter(|_| !may_keep) {
-            link.listed = false;
-        }
-        self.work(&mut state, self.engine.now(), may_keep);
-        state.publish();
-        let Some(link) = &mut state.link else { return false };
-        let keeps = may_keep && link.core.owes_reply();
-        keeps && !std::mem::replace(&mut link.listed, true)
-    }
-
-    /// Whether requests that were just posted wait for others.
-    fn defers(&self, state: &mut State, (posts, octets): (u32, u64), now: u64) -> bool {
-        let may = self.engine.may_keep() && state.takes_sends();
-        let Some(link) = state.link.as_mut().filter(|_| may) else { return false };
-        self.may_wait(link, &state.queues) && link.deferral.add(posts, octets, now)
-    }
-
-    /// Whether an acknowledgement, or at once the next poll, ends the wait of posts.
-    fn may_wait(&self, link: &Link, queues: &Queues) -> bool {
-        queues.is_under_way() || (link.deferral.follow() && self.engine.is_polled())
-    }
-
-    /// The timer that was set for `at` is due.
-    pub(crate) fn on_timer(&self, at: u64, now: u64) {
-        let mut state = lock(&self.state);
-        let established = state.phase == QpState::Rts;
-        let Some(link) = state.link.as_mut().filter(|link| link.timer == Some(at)) else { return };
-        link.timer = None;
-        link.core.handle_timeout(now);
-        if established && link.probes && !link.probing && link.heard + PROBE_AFTER_US <= now {
-            // A zero-length Write needs no key.
-            let op = SendOp::Write { address: 0, rkey: 0, immediate: None };
-            let probe = rc::Post { slot: PROBE, op, len: 0, solicited: false };
-            link.probing = link.core.post(probe).is_ok();
-        }
-        self.advance(&mut state, now);
-    }
-
-    /// Completes, posts and sends what it can, and ends the connection if it broke.
-    fn advance(&self, state: &mut State, now: u64) {
-        self.work(state, now, false);
-        state.publish();
-    }
-
-    fn work(&self, state: &mut State, now: u64, may_keep: bool) {
-        loop {
-            self.take_completions(state);
-            let State { link: Some(link), queues, record, .. } = state else { return };
-            // Each acknowledgement would send the few posts since the last one.
-            let waits = may_keep && link.deferral.any() && self.may_wait(link, queues);
-            if !waits {
-                link.deferral.end(now);
-            }
-            if let Some(broken) = link.core.broken() {
-                // Tells the peer why.
-                self.transmit(link, queues, record, now, false);
-                record.publish_end(end_of(broken));
-                let why = status::of_end(broken, queues.refused, link.core.failed_post());
-                return self.finish(state, Some(why));
-            }
-            if !waits && let Some(pending) = queues.next_ready() {
-                match self.start(link, queues, pending) {
-                    Ok(()) => continue,
-                    Err(status) => {
-                        queues.complete_send(&self.context, pending.slot, status);
-                        record.publish_end(end::LOCAL_FAULT);
-                        return self.finish(state, Some(status::local_fault()));
-                    }
-                }
-            }
-            if self.transmit(link, queues, record, now, may_keep) {
-                record.publish_end(end::TOO_LONG);
-                return self.finish(state, Some(AsyncEvent::ConnectionLost));
-            }
-            if link.core.broken().is_none() && !link.core.has_completed() {
-                return self.set_timer(link, now);
-            }
-        }
-    }
-
-    fn take_completions(&self, state: &mut State) {
-        let State { link: Some(link), queues, .. } = state else { return };
-        while let Some(done) = link.core.poll_completion() {
-            if done.slot == PROBE {
-                link.probing = false;
-                continue;
-            }
-            let fault =
-                if done.status == rc::Status::LocalProtection { queues.fault } else { None };
-            let status = status::of_send(done.status, fault);
-            queues.complete_send(&self.context, done.slot, status);
-        }
-    }
-
-    /// Executes a request, or hands it to the core.
-    fn start(
-        &self,
-        link: &mut Link,
-        queues: &mut Queues,
-        Pending { slot, post, .. }: Pending,
-    ) -> Result<(), WcStatus> {
-        let Some(post) = post else {
-            queues.execute_local(&self.context, slot).map_err(status::of_local)?;
-            queues.complete_send(&self.context, slot, WcStatus::Success);
-            return Ok(());
-        };
-        link.core.post(post).map_err(|error| match error {
-            PostError::NoReads => WcStatus::ZeroReadResources,
-            PostError::Length => WcStatus::InvalidLength,
-            _ => WcStatus::InvalidWqe,
-        })
-    }
-
-    /// Sets a timer, unless one is set that fires early enough.
-    fn set_timer(&self, link: &mut Link, now: u64) {
-        let waits = link.probes && !link.probing;
-        let probe = waits.then_some(link.heard + PROBE_AFTER_US);
-        let Some(at) = [link.core.deadline(), probe].into_iter().flatten().min() else { return };
-        if link.timer.is_none_or(|timer| at < timer) {
-            let at = at.max(now);
-            link.timer = Some(at);
-            self.engine.set_timer(at, link.number);
-        }
-    }
-
-    /// Ends the connection and flushes everything. With `why`, reports the event and disconnects the peer.
-    fn finish(&self, state: &mut State, why: Option<AsyncEvent>) {
-        let State { link, queues, record, .. } = state;
-        if let Some(link) = link {
-            link.core.flush();
-            // The consumer may have seen the completion of a receive before its acknowledgement left. Without that,
-            // the peer's request would fail, or be repeated for ever.
-            self.transmit(link, queues, record, self.engine.now(), false);
-        }
-        self.take_completions(state);
-        if let Some(link) = state.link.take() {
-            state.record.keep(link.core.stats());
-            if Some(link.number) != state.path_number {
-                self.engine.numbers.release(link.number);
-            }
-        }
-        state.queues.flush(&self.context);
-        if state.phase == QpState::Error {
-            return state.publish();
-        }
-        state.phase = QpState::Error;
-        state.publish();
-        if let Some(why) = why {
-            state.ended = Some(why);
-            self.telling.add();
-            (state.queues.deferred.event, state.queues.deferred.abandon) = (Some(why), true);
-        }
-    }
-
-    /// Ends the connection from this end: disconnects the peer, and reports no event unless it was broken before.
-    pub(crate) fn end(&self) {
-        let mut state = lock(&self.state);
-        self.conclude(&mut state);
-        state.queues.deferred.abandon = true;
-        drop(state);
-        self.settle();
-    }
-
-    /// For the connection manager, which holds a lock: ends the connection. Afterwards [`RoceQp::settle`] must be
-    /// called without the lock.
-    pub(crate) fn disconnected(&self) {
-        let mut state = lock(&self.state);
-        state.claimed = false;
-        self.conclude(&mut state);
-    }
-
-    /// For the connection manager, which holds a lock: the connection was not made. Ends it if it had begun.
-    pub(crate) fn not_connected(&self) {
-        let mut state = lock(&self.state);
-        state.claimed = false;
-        if state.link.is_some() {
-            self.conclude(&mut state);
-        }
-    }
-
-    /// Ends the connection after all packets that have arrived: a refusal among them is the cause, although the peer's
-    /// disconnection arrived with it.
-    fn conclude(&self, state: &mut State) {
-        self.advance(state, self.engine.now());
-        self.finish(state, None);
-    }
-
-    /// Does the work that was deferred until no lock is held.
-    pub(crate) fn settle(&self) {
-        loop {
-            let deferred = std::mem::take(&mut lock(&self.state).queues.deferred);
-            if deferred.is_empty() {
-                return;
-            }
-            let Deferred { send_cq, recv_cq, srq_limit, event, abandon } = deferred;
-            if event.is_some() {
-                self.telling.begin();
-            }
-            if !send_cq.is_empty() {
-                self.context.send_cq.notify(send_cq);
-            }
-            if !recv_cq.is_empty() {
-                self.context.recv_cq.notify(recv_cq);
-            }
-            if let Some(srq) = self.context.srq.as_ref().filter(|_| srq_limit) {
-                srq.raise_limit();
-            }
-            if let Some(event) = event {
-                self.events.emit(EventSource::Qp(self.context.id), event);
-                self.telling.told();
-            }
-            if abandon {
-                self.engine.connections.abandon(&self.engine, self);
-            }
-        }
-    }
-
-    /// Destroys the QP: after this every verb returns `InvalidHandle`.
-    pub(crate) fn destroy(&self) {
-        let mut state = lock(&self.state);
-        state.destroyed = true;
-        state.queues.silent = true;
-        self.conclude(&mut state);
-        if let Some(number) = state.path_number {
-            self.engine.numbers.release(number);
-        }
-        state.publish_to(&self.context, &self.init, None);
-        drop(state);
-        self.engine.connections.forget(&self.engine, self);
-        self.settle();
-        self.leave_queues();
-    }
-
     fn alive(&self) -> VpResult<MutexGuard<'_, State>> {
         let state = lock(&self.state);
         if state.destroyed {
@@ -645,88 +361,4 @@ impl RoceQp {
         }
         Ok(state)
     }
-
-    /// Returns the octets that it sends.
-    fn post_one(&self, state: &mut State, wr: &SendWr<'_>) -> Result<u64, VpStatus> {
-        let takes_sends = state.takes_sends();
-        let State { queues, record, .. } = state;
-        let slot = queues.send_slot();
-        let post = send::post_of(wr, slot)?;
-        queues.sends.check(wr)?;
-        if !queues.has_send_slot(&self.context) {
-            record.publish_refusal();
-            return Err(VpStatus::TooManyWrs);
-        }
-        queues.sends.store(slot, wr);
-        queues.take_send_slot();
-        if takes_sends {
-            queues.pending.push_back(Pending { slot, flags: wr.flags, post });
-        } else {
-            queues.complete_send(&self.context, slot, WcStatus::Flushed);
-        }
-        // An operation on local memory has an effect for which the consumer may wait without a poll.
-        Ok(post.map_or(BATCH_OCTETS, |post| if post.is_sent() { post.len.into() } else { 0 }))
-    }
-
-    fn post_one_receive(&self, state: &mut State, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
-        let State { phase, queues, record, .. } = state;
-        queues.receives.check(wr)?;
-        if !queues.has_receive_slot(&self.context) {
-            record.publish_refusal();
-            return Err(VpStatus::TooManyWrs);
-        }
-        queues.receives.post(wr)?;
-        if *phase == QpState::Error {
-            queues.flush(&self.context);
-        }
-        Ok(())
-    }
-
-    /// Error to Idle.
-    fn renew(&self) -> VpResult<()> {
-        // What no other thread has taken yet.
-        self.settle();
-        if !self.telling.wait() {
-            let detail = "the event of the end of the connection is being delivered by this thread";
-            return Err(VpError::new(VpStatus::StillFlushing, detail));
-        }
-        // The end of the connection was reported before. Its remaining work is done without this queue pair.
-        self.engine.connections.renew(&self.engine, self);
-        let mut state = self.alive()?;
-        state.queues.untaken_sends.forget_silent();
-        state.phase = QpState::Idle;
-        state.claimed = false;
-        (state.ird, state.ord) = (self.init.ird, self.init.ord);
-        (state.local, state.remote, state.ended) = (None, None, None);
-        (state.ack_timeout, state.in_force) = (None, None);
-        (state.queues.sends_lost, state.queues.receives_lost) = (0, 0);
-        state.queues.refused = None;
-        state.publish_limits();
-        Ok(())
-    }
-
-    /// In Idle: the completions of earlier connections leave the CQs.
-    fn discard(&self) -> VpResult<()> {
-        let mut state = self.alive()?;
-        // Under the lock: another thread may have begun a connection.
-        if state.phase != QpState::Idle {
-            let detail = format!("the queue pair is {:?}; Idle is needed", state.phase);
-            return Err(VpError::new(VpStatus::InvalidState, detail));
-        }
-        self.context.send_cq.discard(self.context.id);
-        self.context.recv_cq.discard(self.context.id);
-        state.queues.clear_untaken();
-        Ok(())
-    }
 }
-
-/// Posts requests one after the other, and returns how many were posted.
-pub(crate) fn each<T>(
-    wrs: &[T],
-    mut post: impl FnMut(&T) -> Result<(), VpStatus>,
-) -> Result<(), PostFailure> {
-    let post = |(posted, wr)| post(wr).map_err(|status| PostFailure { posted, status });
-    wrs.iter().enumerate().try_for_each(post)
-}
-
-pub(crate) const GONE: PostFailure = PostFailure { posted: 0, status: VpStatus::InvalidHandle };
