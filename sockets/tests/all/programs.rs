@@ -4,6 +4,7 @@
 //! Programs that are missing are skipped: `scripts/setup --sockets`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -155,12 +156,18 @@ impl Place {
         Self { directory, port, next }
     }
 
+    /// What the programs say.
+    fn errors(&self) -> PathBuf {
+        self.directory.join("errors")
+    }
+
     /// A shell in the directory, with the library if there is a record.
     fn shell(&self, script: &str, record: Option<&TempFile>) -> Command {
         let mut command = Command::new("bash");
         command.arg("-c").arg(script).current_dir(&self.directory).process_group(0);
         command.env("PORT", self.port.to_string()).env("NEXT", self.next.to_string());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let errors = File::options().create(true).append(true).open(self.errors()).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         if let Some(record) = record {
             command.env(LOG, &record.0).env("LD_PRELOAD", library());
             command.env("WARPLINE_SOCKETS", carrier());
@@ -206,7 +213,8 @@ fn run(pair: &Pair, place: &Place, [server, client]: [bool; 2]) -> String {
     let started = Server(place.shell(pair.server, with(server)).spawn().unwrap());
     until(&what, || listens(place.port));
     let status = within("a client", || place.shell(pair.client, with(client)).status().unwrap());
-    assert!(status.success(), "{what}: {status}");
+    let said = || std::fs::read_to_string(place.errors()).unwrap_or_default();
+    assert!(status.success(), "{what}: {status}\n{}\n{}", said(), record.text());
     drop(started);
     record.text()
 }
