@@ -20,6 +20,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("rnic: a thread that leads has handlers called", leads).keeps("RI-213 RI-215"),
     Case::new("rnic: a thread leads until its time is over", leads_so_long).keeps("RI-214"),
     Case::new("cq: an armed notification fires once", notified).keeps("RI-80 RI-87 RI-144"),
+    Case::new("cq: an armed one notifies, also of what a poll takes first", notified_polling)
+        .keeps("RI-80 RI-87"),
     Case::new("cq: solicited only means it", notified_solicited).keeps("RI-88"),
     Case::new("cq: can be resized, keeping completions", resized)
         .keeps("RI-92")
@@ -226,6 +228,22 @@ fn notified(rig: &Rig) -> Result<(), Fail> {
     message(&near, &far, false)?;
     far.done(1, WcOpcode::Recv)?;
     no_more(&near, &far, &bell, 1)
+}
+
+fn notified_polling(rig: &Rig) -> Result<(), Fail> {
+    let bell = Arc::new(Bell::default());
+    let (near, far) = (rig.end()?, rig.end_with(Some(bell.clone()), |_| {})?);
+    rig.connect(&near, &far)?;
+    for n in 0..20 {
+        far.recv(1, &[])?;
+        far.cq.arm(false)?;
+        near.post(2, SEND, &[])?;
+        let mut out = [WorkCompletion::BLANK];
+        rig.until("the completion", || Ok(far.cq.poll(&mut out)? == 1))?;
+        bell.wait(n + 1, rig.wait)?;
+        near.done(2, WcOpcode::Send)?;
+    }
+    same("notifications", bell.rings(), 20)
 }
 
 fn notified_solicited(rig: &Rig) -> Result<(), Fail> {
