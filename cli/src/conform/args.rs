@@ -18,6 +18,21 @@ pub(crate) struct ConformArgs {
     /// Be the target of another tester: accept, echo, grant memory, execute its commands
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) serve: Option<String>,
+    /// Test a RoCE v2 peer instead of an iWARP peer; with --serve, serve RoCE
+    #[arg(long)]
+    pub(crate) roce: bool,
+    /// Our address, with --roce; by default that of the way to the peer, or a free one of 127.0.0.0/8
+    #[arg(long, value_name = "ADDR", requires = "roce", conflicts_with_all = ["listen", "serve", "list"])]
+    pub(crate) from: Option<std::net::IpAddr>,
+    /// Connect by path: the peer is ibv_rc_pingpong, which exchanges queue pair numbers over TCP
+    #[arg(long, requires_all = ["roce", "peer"], conflicts_with_all = ["listen", "serve", "list"])]
+    pub(crate) pingpong: bool,
+    /// Memory of the peer's that may be read and written, with --roce
+    #[arg(long, value_name = "ADDR,RKEY,OCTETS", requires = "roce", value_parser = parse_memory)]
+    pub(crate) memory: Option<(u64, u32, u64)>,
+    /// The device that serves, with --serve --roce: vp_roce, or vp_verbs for an adapter
+    #[arg(long, value_name = "NAME", requires = "roce", default_value = "vp_roce")]
+    pub(crate) device: String,
     /// List the cases, and the requirements that the wire cannot show
     #[arg(long)]
     pub(crate) list: bool,
@@ -43,4 +58,19 @@ pub(crate) struct ConformArgs {
     /// at once, which has its own case
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(..=10_000))]
     pub(crate) settle: u64,
+}
+
+/// Address, key and length, decimal or hexadecimal.
+fn parse_memory(text: &str) -> Result<(u64, u32, u64), String> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let all: Option<Vec<u64>> = text.split(',').map(number).collect();
+    match all.as_deref() {
+        Some(&[address, key, octets]) if key <= u64::from(u32::MAX) && octets >= 64 => {
+            Ok((address, key as u32, octets))
+        }
+        _ => Err("address, key and at least 64 octets, as 0x7f00,0x1234,4096".to_owned()),
+    }
 }

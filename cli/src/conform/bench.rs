@@ -16,6 +16,7 @@ use super::link::{Link, Seen, Startup};
 use super::order::target_request;
 use super::peer::{Kind, Peer};
 use super::record::Record;
+use super::session::{Presence, Progress};
 use super::verdict::{Play, Role, Verdict, fail, skip};
 use crate::signals;
 
@@ -34,25 +35,13 @@ const ABSENT: &str = "the peer did not connect";
 /// IRD and ORD that we offer where a case does not care.
 pub(super) const DEPTH: u16 = 16;
 
-/// The state of a peer after a case.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Presence {
-    There,
-    /// It serves again, after this time.
-    Away(Duration),
-    Gone,
-}
-
 pub(super) struct Bench {
     /// The peer's part.
     pub(super) role: Role,
     address: SocketAddr,
     listener: Option<TcpListener>,
     pub(super) peer: Peer,
-    /// The last case that was played before the peer stopped serving.
-    pub(super) gone: Option<&'static str>,
-    /// The last case that was played.
-    pub(super) last: Option<&'static str>,
+    pub(super) progress: Progress,
     record: Rc<Record>,
     /// How long a response may take.
     pub(super) patience: Duration,
@@ -70,8 +59,7 @@ impl Bench {
             address,
             listener: None,
             peer: Peer::default(),
-            gone: None,
-            last: None,
+            progress: Progress::default(),
             record: Record::new(),
             patience,
             wait: patience,

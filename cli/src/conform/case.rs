@@ -6,25 +6,35 @@ use super::bench::Bench;
 use super::verdict::{Needs, Play, Role};
 
 /// One test of the peer.
-pub(super) struct Case {
+pub(super) struct Case<B: 'static = Bench> {
     /// Its name, which describes the attempt.
     pub(super) name: &'static str,
     /// Requirements that the response shows.
     pub(super) ids: &'static [&'static str],
     pub(super) role: Role,
     pub(super) needs: Needs,
-    pub(super) play: fn(&mut Bench) -> Play,
+    pub(super) play: fn(&mut B) -> Play,
 }
 
-impl Case {
+impl<B> Case<B> {
     /// A case for peers of either role.
     pub(super) const fn both_ways(
         name: &'static str,
         ids: &'static [&'static str],
         needs: Needs,
-        play: fn(&mut Bench) -> Play,
+        play: fn(&mut B) -> Play,
     ) -> Self {
         Self { name, ids, role: Role::Both, needs, play }
+    }
+
+    /// A case for peers that connect.
+    pub(super) const fn to_initiator(
+        name: &'static str,
+        ids: &'static [&'static str],
+        needs: Needs,
+        play: fn(&mut B) -> Play,
+    ) -> Self {
+        Self { name, ids, role: Role::Initiator, needs, play }
     }
 
     /// A case for peers that listen.
@@ -32,7 +42,7 @@ impl Case {
         name: &'static str,
         ids: &'static [&'static str],
         needs: Needs,
-        play: fn(&mut Bench) -> Play,
+        play: fn(&mut B) -> Play,
     ) -> Self {
         Self { name, ids, role: Role::Responder, needs, play }
     }

@@ -3,7 +3,6 @@
 use serde::Deserialize;
 
 use super::case::Case;
-use super::verdict::Role;
 use super::{
     ending, extensions, framing, initiator, negotiation, reads, responder, tagged, untagged,
 };
@@ -35,14 +34,17 @@ pub(super) struct Requirement {
 
 /// The requirements of iWARP, from the built-in list.
 pub(super) fn requirements() -> Vec<Requirement> {
+    listed().into_iter().filter(|requirement| !requirement.section.starts_with("IBTA")).collect()
+}
+
+/// The built-in list.
+pub(super) fn listed() -> Vec<Requirement> {
     #[derive(Deserialize)]
     struct File {
         requirement: Vec<Requirement>,
     }
     let text = include_str!("requirements.toml");
-    let all = toml::from_str::<File>(text).map(|file| file.requirement).unwrap_or_default();
-    let is_iwarp = |requirement: &Requirement| !requirement.section.starts_with("IBTA");
-    all.into_iter().filter(is_iwarp).collect()
+    toml::from_str::<File>(text).map(|file| file.requirement).unwrap_or_default()
 }
 
 /// Requirements that are checked in every FPDU, Read Response or Terminate, besides those of the cases.
@@ -61,24 +63,6 @@ const TWO: &str = "needs two connections of the peer's that share something";
 const OTHERS: &str = "a note about other implementations";
 const TEXT: &str = "an open point of the texts";
 const MSS: &str = "needs to know the segment size of the peer's TCP";
-
-/// Whether a case for a peer in this role shows it.
-pub(super) fn has_case(id: &str, role: Role) -> bool {
-    let of_role = |case: &&Case| case.role == role || case.role == Role::Both;
-    cases().filter(of_role).any(|case| case.ids.contains(&id))
-}
-
-/// Why a requirement was not tested with a peer in this role.
-pub(super) fn unseen(id: &str, role: Role) -> &'static str {
-    let mut other = cases().filter(|case| case.role != role && case.role != Role::Both);
-    let elsewhere = other.any(|case| case.ids.contains(&id));
-    match role {
-        Role::Responder if elsewhere => "shown by a peer that connects (--listen)",
-        Role::Initiator if elsewhere => "shown by a peer that listens",
-        _ if ON_THE_WAY.contains(&id) => "nothing that was received shows it",
-        _ => hidden(id),
-    }
-}
 
 /// Why the wire cannot show a requirement that has no case.
 pub(super) fn hidden(id: &str) -> &'static str {

@@ -11,7 +11,7 @@ use super::case::Case;
 use super::frames::FrameSpec;
 use super::link::{Link, Seen, Startup};
 use super::peer::Kind;
-use super::verdict::{Needs, Play, Role, check, fail, skip};
+use super::verdict::{Needs, Play, check, fail, skip};
 
 /// Longest time that a peer may wait for a Reply; standards name none.
 const STALE: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const fn case(
     ids: &'static [&'static str],
     play: fn(&mut Bench) -> Play,
 ) -> Case {
-    Case { name, ids, role: Role::Initiator, needs: Needs::Nothing, play }
+    Case::to_initiator(name, ids, Needs::Nothing, play)
 }
 
 pub(super) const CASES: &[Case] = &[

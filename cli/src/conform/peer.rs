@@ -57,7 +57,7 @@ impl Peer {
     pub(super) const fn offers(&self, needs: Needs) -> bool {
         let target = matches!(self.kind, Kind::Target);
         match needs {
-            Needs::Nothing => true,
+            Needs::Nothing | Needs::Manager => true,
             Needs::Probe => self.probes,
             Needs::Message => !matches!(self.kind, Kind::Unknown),
             Needs::Memory => target || matches!(self.kind, Kind::RpingClient),

@@ -6,10 +6,9 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::args::ConformArgs;
-use super::bench::Bench;
-use super::case::Case;
-use super::catalogue::{self, Requirement};
+use super::catalogue::Requirement;
 use super::record::{Entry, Finding, Way};
+use super::session::Stand;
 use super::verdict::{Role, Verdict};
 use crate::error::CliResult;
 
@@ -26,7 +25,8 @@ const NOT_SEEN: &str = "not seen";
 
 /// A case that was played, or why it has no verdict.
 pub(super) struct Played {
-    pub(super) case: &'static Case,
+    pub(super) name: &'static str,
+    pub(super) ids: &'static [&'static str],
     pub(super) verdict: Verdict,
     pub(super) findings: Vec<Finding>,
     pub(super) entries: Vec<Entry>,
@@ -35,7 +35,7 @@ pub(super) struct Played {
 impl Played {
     /// Its verdict for each requirement.
     fn says(&self) -> impl Iterator<Item = (&'static str, &Verdict)> {
-        let own = self.case.ids.iter().map(|id| (*id, &self.verdict));
+        let own = self.ids.iter().map(|id| (*id, &self.verdict));
         own.chain(self.findings.iter().flat_map(|f| f.ids.iter().map(|id| (*id, &f.verdict))))
     }
 
@@ -60,32 +60,34 @@ pub(super) struct Report {
     /// With `--case`: only the verdicts of these cases.
     picked: bool,
     role: Role,
+    /// Whether a case for peers of a role shows a requirement, and why none does.
+    has_case: fn(&str, Role) -> bool,
+    unseen: fn(&str, Role) -> &'static str,
     /// Cases that were not played, and the last one before the peer stopped serving.
     unplayed: Option<(usize, &'static str)>,
     head: Value,
 }
 
 impl Report {
-    pub(super) fn new(
-        bench: &Bench,
+    pub(super) fn new<B: Stand>(
+        bench: &B,
         played: Vec<Played>,
         unplayed: usize,
         args: &ConformArgs,
     ) -> Self {
-        let role = if bench.role == Role::Responder { "responder" } else { "initiator" };
-        let head = json!({
-            "address": bench.address().to_string(),
-            "role": role,
-            "kind": bench.peer.kind.name(),
-            "answers zero-length reads": bench.peer.probes,
-        });
+        let role = if bench.role() == Role::Responder { "responder" } else { "initiator" };
+        let mut head = bench.head();
+        head["address"] = bench.address().to_string().into();
+        head["role"] = role.into();
         Self {
             played,
-            requirements: catalogue::requirements(),
+            requirements: B::requirements(),
             only: args.only.clone(),
             picked: !args.case.is_empty(),
-            role: bench.role,
-            unplayed: bench.gone.map(|last| (unplayed, last)).filter(|_| unplayed > 0),
+            role: bench.role(),
+            has_case: B::has_case,
+            unseen: B::unseen,
+            unplayed: bench.progress().gone.map(|last| (unplayed, last)).filter(|_| unplayed > 0),
             head,
         }
     }
@@ -110,7 +112,7 @@ impl Report {
         let mut verdicts: BTreeMap<&str, Vec<(&'static str, &Verdict)>> = BTreeMap::new();
         for played in &self.played {
             for (id, verdict) in played.says() {
-                verdicts.entry(id).or_default().push((played.case.name, verdict));
+                verdicts.entry(id).or_default().push((played.name, verdict));
             }
         }
         let wanted = |r: &&Requirement| {
@@ -118,8 +120,56 @@ impl Report {
             asked && (!self.picked || verdicts.contains_key(r.id.as_str()))
         };
         let unplayed = self.unplayed.map(|(_, last)| last);
-        let row = |requirement| row(requirement, &verdicts, self.role, unplayed);
+        let row = |requirement| self.row(requirement, &verdicts, unplayed);
         self.requirements.iter().filter(wanted).map(row).collect()
+    }
+
+    fn row<'a>(
+        &self,
+        requirement: &'a Requirement,
+        verdicts: &BTreeMap<&str, Vec<(&'static str, &Verdict)>>,
+        unplayed: Option<&str>,
+    ) -> Row<'a> {
+        let all = verdicts.get(requirement.id.as_str()).map_or(&[][..], |all| all);
+        let (mut failed, mut skipped, mut cases) = (Vec::new(), Vec::new(), Vec::new());
+        for (case, verdict) in all {
+            let (list, text) = match verdict {
+                Verdict::Fail(text) => (&mut failed, format!("{case}: {text}")),
+                Verdict::Skip(text) => (&mut skipped, text.clone()),
+                Verdict::Pass => {
+                    cases.push(*case);
+                    continue;
+                }
+            };
+            if !list.contains(&text) {
+                list.push(text);
+            }
+        }
+        let passed = !cases.is_empty();
+        let peculiarity = requirement.id.starts_with("IOP");
+        let (word, why) = match (failed.is_empty(), passed) {
+            (false, _) if peculiarity => (SEEN, failed),
+            (true, true) if peculiarity => (NOT_SEEN, Vec::new()),
+            (false, _) => {
+                cases = all
+                    .iter()
+                    .filter(|(_, v)| matches!(v, Verdict::Fail(_)))
+                    .map(|c| c.0)
+                    .collect();
+                ("fail", failed)
+            }
+            (true, true) => ("pass", Vec::new()),
+            (true, false) if skipped.is_empty() => {
+                let why = match unplayed.filter(|_| (self.has_case)(&requirement.id, self.role)) {
+                    Some(last) => format!("not played: the peer was gone after \"{last}\""),
+                    None => (self.unseen)(&requirement.id, self.role).to_owned(),
+                };
+                (UNTESTED, vec![why])
+            }
+            (true, false) => (UNTESTED, skipped),
+        };
+        cases.dedup();
+        Row { requirement, word, why, cases }
     }
 
     /// As text.
@@ -208,58 +258,13 @@ impl Report {
     }
 }
 
-fn row<'a>(
-    requirement: &'a Requirement,
-    verdicts: &BTreeMap<&str, Vec<(&'static str, &Verdict)>>,
-    role: Role,
-    unplayed: Option<&str>,
-) -> Row<'a> {
-    let all = verdicts.get(requirement.id.as_str()).map_or(&[][..], |all| all);
-    let (mut failed, mut skipped, mut cases) = (Vec::new(), Vec::new(), Vec::new());
-    for (case, verdict) in all {
-        let (list, text) = match verdict {
-            Verdict::Fail(text) => (&mut failed, format!("{case}: {text}")),
-            Verdict::Skip(text) => (&mut skipped, text.clone()),
-            Verdict::Pass => {
-                cases.push(*case);
-                continue;
-            }
-        };
-        if !list.contains(&text) {
-            list.push(text);
-        }
-    }
-    let passed = !cases.is_empty();
-    let peculiarity = requirement.id.starts_with("IOP");
-    let (word, why) = match (failed.is_empty(), passed) {
-        (false, _) if peculiarity => (SEEN, failed),
-        (true, true) if peculiarity => (NOT_SEEN, Vec::new()),
-        (false, _) => {
-            cases =
-                all.iter().filter(|(_, v)| matches!(v, Verdict::Fail(_))).map(|c| c.0).collect();
-            ("fail", failed)
-        }
-        (true, true) => ("pass", Vec::new()),
-        (true, false) if skipped.is_empty() => {
-            let why = match unplayed.filter(|_| catalogue::has_case(&requirement.id, role)) {
-                Some(last) => format!("not played: the peer was gone after \"{last}\""),
-                None => catalogue::unseen(&requirement.id, role).to_owned(),
-            };
-            (UNTESTED, vec![why])
-        }
-        (true, false) => (UNTESTED, skipped),
-    };
-    cases.dedup();
-    Row { requirement, word, why, cases }
-}
-
 fn count(rows: &[Row<'_>], word: &str) -> usize {
     rows.iter().filter(|row| row.word == word).count()
 }
 
 /// One line for a case, printed as it is played.
 pub(super) fn line_of(played: &Played) -> String {
-    let name = played.case.name;
+    let name = played.name;
     match &played.verdict {
         Verdict::Fail(why) => format!("fail {name}: {why}"),
         _ if played.fails() => format!("fail {name}: in a requirement that it does not test"),
@@ -278,7 +283,7 @@ fn briefly(why: &[String]) -> String {
 }
 
 fn failed_case(played: &Played, out: &mut dyn Write) -> CliResult<()> {
-    writeln!(out, "\nFAIL  {}", played.case.name)?;
+    writeln!(out, "\nFAIL  {}", played.name)?;
     for (ids, text) in failures(played) {
         writeln!(out, "      {}: {text}", ids.join(" "))?;
     }
@@ -293,7 +298,7 @@ fn failed_case(played: &Played, out: &mut dyn Write) -> CliResult<()> {
 
 /// Failures of a case, with the requirements of each.
 fn failures(played: &Played) -> Vec<(Vec<&'static str>, &str)> {
-    let own = (played.case.ids.to_vec(), &played.verdict);
+    let own = (played.ids.to_vec(), &played.verdict);
     let all = played.findings.iter().map(|finding| (finding.ids.clone(), &finding.verdict));
     std::iter::once(own)
         .chain(all)
@@ -327,8 +332,8 @@ fn case_json(played: &Played) -> Value {
         Verdict::Skip(why) => json!({"verdict": UNTESTED, "why": why}),
     };
     let mut value = verdict(&played.verdict);
-    value["name"] = played.case.name.into();
-    value["ids"] = json!(played.case.ids);
+    value["name"] = played.name.into();
+    value["ids"] = json!(played.ids);
     if played.fails() {
         let beside = played.findings.iter().filter(|f| f.verdict != Verdict::Pass);
         let beside: Vec<_> = beside

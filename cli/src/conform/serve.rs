@@ -3,7 +3,8 @@
 //! A Request whose private data begins with [`MAGIC`] says how many receives to post, and whether to send
 //! first. The Reply's private data: [`MAGIC`], then the ranges of five regions: read and write, read only,
 //! write only, of another protection zone, and one that only this connection may use. A message is sent back,
-//! unless it is a command: letter, number, range (see [`super::order::command`]).
+//! unless it is a command: letter, number, range (see [`super::order::command`]). With `--roce` it serves RoCE, takes longer
+//! messages, says the immediate data of a message, and has a datagram service at the same port ([`super::serve_ud`]).
 //!
 //! The accepting and the working thread share the table of connections; a connection is removed whenever it
 //! ends.
@@ -14,16 +15,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use itapi::{
-    Access, Addressing, Completion, Crc, Disconnect, Ep, EpId, Evd, Ia, Lmr, Operation, Pz,
+    Access, Addressing, Buffer, Completion, Crc, Disconnect, Ep, EpId, Evd, Ia, Lmr, Operation, Pz,
     RemoteRange, Request, Work,
 };
 
 use super::args::ConformArgs;
-use super::order::{MAGIC, MESSAGE};
+use super::order::{LONG_MESSAGE, MAGIC, MESSAGE};
+use super::serve_ud;
 use crate::error::{CliError, CliResult};
 
 /// Octets of the read and write region, and of a write on command.
 const REGION: usize = 128 * 1024;
+
+/// How long receives come late on command: some repetitions of a message.
+const LATE: Duration = Duration::from_millis(200);
 
 struct Target {
     pz: Pz,
@@ -31,6 +36,9 @@ struct Target {
     region: Lmr,
     grants: Vec<u8>,
     connections: Mutex<HashMap<EpId, Connection>>,
+    /// Octets of each receive.
+    message: usize,
+    roce: bool,
     /// Keeps the ranges in `grants` valid.
     _others: Vec<Lmr>,
 }
@@ -45,13 +53,19 @@ struct Connection {
 pub(super) fn run(args: &ConformArgs, address: &str, out: &mut dyn Write) -> CliResult<()> {
     ual::raise_descriptors()?;
     // The target does not request CRC, so that a tester can leave it off.
-    let ia = Ia::builder().policy(|policy| policy.crc = Crc::Off).open()?;
-    let target = Arc::new(Target::new(&ia)?);
+    let ia = match args.roce {
+        false => Ia::builder().policy(|policy| policy.crc = Crc::Off).open()?,
+        true => Ia::builder().device(&args.device).open()?,
+    };
+    let target = Arc::new(Target::new(&ia, args.roce)?);
     let listen = ia.listen_builder(address)?.backlog(64).listen().map_err(|error| {
         CliError::from(error)
             .at(format!("conform --serve {address}"))
             .or_hint("choose another port")
     })?;
+    if args.roce {
+        serve_ud::start(&ia, listen.address(), args.json)?;
+    }
     writeln!(out, "serving a conformance target at {}", listen.address())?;
     out.flush()?;
     let working = target.clone();
@@ -66,7 +80,7 @@ pub(super) fn run(args: &ConformArgs, address: &str, out: &mut dyn Write) -> Cli
 }
 
 impl Target {
-    fn new(ia: &Ia) -> itapi::Result<Self> {
+    fn new(ia: &Ia, roce: bool) -> itapi::Result<Self> {
         let (pz, foreign) = (ia.pz()?, ia.pz()?);
         // Shared: no connection may invalidate a region that several use (RFC 5042 6.4.5).
         let share = |pz: &Pz, octets: usize, access: Access| -> itapi::Result<[Lmr; 2]> {
@@ -91,7 +105,9 @@ impl Target {
             others.extend([lmr, under]);
         }
         let evd = ia.evd(8192)?;
-        Ok(Self { pz, evd, region, grants, connections: Mutex::default(), _others: others })
+        let message = if roce { LONG_MESSAGE } else { MESSAGE };
+        let (connections, _others) = (Mutex::default(), others);
+        Ok(Self { pz, evd, region, grants, connections, message, roce, _others })
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<EpId, Connection>> {
@@ -103,14 +119,20 @@ impl Target {
         let command = request.private_data().strip_prefix(MAGIC).unwrap_or(&[4, 0]);
         let (receives, speak) =
             (command.first().map_or(4, |n| *n.min(&16)), command.get(1) == Some(&1));
+        if self.roce && command.get(2) == Some(&1) {
+            return request.reject(b"as commanded");
+        }
         let ep = self.pz.ep(&self.evd).depth(32, 16).build()?;
-        for buffer in self.pz.buffers(receives.into(), MESSAGE)? {
+        for buffer in self.pz.buffers(receives.into(), self.message)? {
             ep.post_recv(buffer)?;
         }
         let own = self.pz.lmr(MESSAGE).remote_read().remote_write().register()?;
         // The ranges may not fit the Reply.
+        // InfiniBand pads a Request's private data.
         let grants = match command.len() {
-            2 => [&self.grants[..], &own.remote().to_octets()].concat(),
+            2.. if self.roce || command.len() == 2 => {
+                [&self.grants[..], &own.remote().to_octets()].concat()
+            }
             _ => Vec::new(),
         };
         self.table().insert(ep.id(), Connection { ep: ep.clone(), _own: own });
@@ -149,25 +171,46 @@ impl Target {
             return;
         };
         let received = matches!(completion.operation, Operation::Recv | Operation::RecvImmediate);
-        let immediate = completion.operation == Operation::RecvImmediate;
+        let value = completion.immediate.filter(|_| self.roce);
+        let immediate = completion.operation == Operation::RecvImmediate || value.is_some();
         let sent = completion.operation == Operation::Send;
+        let solicited = self.roce && completion.solicited;
         let Some(buffer) = completion.into_buffer() else { return };
         // A refused post means that the connection is ending; its flushed receives clean up.
         if received && !immediate {
             let message = buffer.to_vec();
+            if let [b'!', b'n', number, ..] = message[..] {
+                self.post_late(ep, buffer, number);
+                return;
+            }
             if message.first() == Some(&b'!') {
                 drop(ep.post_recv(buffer));
                 // Ignored: the tester notices the missing response.
                 let _ = self.obey(&ep, &message);
                 return;
             }
-            drop(ep.post(Work::send(buffer)));
-        } else if immediate || (sent && buffer.capacity() == MESSAGE) {
+            let work = Work::send(buffer);
+            drop(ep.post(if solicited { work.solicited() } else { work }));
+        } else if immediate || (sent && buffer.capacity() == self.message) {
             if immediate {
-                drop(ep.post(Work::send(b"immediate")));
+                let value = value.map(|value| (value as u32).to_be_bytes());
+                let text = [&b"immediate"[..], value.as_ref().map_or(&[], |v| &v[..])].concat();
+                drop(ep.post(Work::send(&text[..])));
             }
             drop(ep.post_recv(buffer));
         }
+    }
+
+    /// Posts the receive, and more, when the tester has met none.
+    fn post_late(&self, ep: Ep, first: Buffer, number: u8) {
+        let more = self.pz.buffers(number.into(), self.message).unwrap_or_default();
+        std::thread::spawn(move || {
+            std::thread::sleep(LATE);
+            // The connection may have ended.
+            for buffer in std::iter::once(first).chain(more) {
+                drop(ep.post_recv(buffer));
+            }
+        });
     }
 
     fn obey(&self, ep: &Ep, message: &[u8]) -> itapi::Result<()> {
@@ -184,6 +227,14 @@ impl Target {
                 drop(ep.post(Work::write(self.region.range(0..whole)?, range).unsignalled()));
                 drop(ep.post(Work::send(b"written")));
             }
+            b'i' => {
+                let from = self.region.range(0..whole)?;
+                drop(ep.post(Work::write(from, range).with_immediate(0x0102_0304)));
+            }
+            b'f' => drop(ep.post(Work::fetch_add(range, 7, self.pz.buffer(8)?))),
+            b'c' => drop(ep.post(Work::compare_swap(range, 7, 9, self.pz.buffer(8)?))),
+            b'v' => drop(ep.post(Work::send(b"invalidates").invalidate(range.context))),
+            b'e' => drop(ep.post(Work::send(b"solicited").solicited())),
             b's' => {
                 let mut buffer = self.pz.buffer(usize::from(*number) * 256)?;
                 buffer.fill(&vec![0x5a; usize::from(*number) * 256])?;

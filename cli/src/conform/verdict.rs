@@ -18,7 +18,9 @@ pub(super) enum Role {
 pub(super) enum Needs {
     /// Nothing.
     Nothing,
-    /// It responds to zero-length RDMA Reads, which shows that its connection still works.
+    /// It is reached by a connection manager (RoCE).
+    Manager,
+    /// It responds to zero-length RDMA Reads (with RoCE: it acknowledges), which shows that its connection still works.
     Probe,
     /// How it reacts to a message is known.
     Message,
@@ -35,8 +37,9 @@ impl Needs {
     pub(super) const fn lacking(self) -> &'static str {
         match self {
             Self::Nothing => "the peer cannot be reached",
+            Self::Manager => "the peer is connected by path",
             Self::Probe => {
-                "the peer does not respond to a zero-length RDMA Read, so nothing shows it"
+                "the peer does not respond to a request without octets, so nothing shows it"
             }
             Self::Message => "what the peer does with a message is not known",
             Self::Memory => "no memory of the peer is known",
