@@ -38,6 +38,7 @@ use kal_os::{Spinner, lock, timespec};
 use roce_proto::cm::mad::{self, Mad};
 use roce_proto::cm::{QKEY, QPN};
 use roce_proto::ud;
+use roce_proto::wire::bth::DEFAULT_PKEY;
 use roce_proto::wire::packet::Packet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::thread::set_current_timer_slack;
@@ -474,6 +475,10 @@ impl Engine {
     ) {
         let stray = || self.drops.count(Reason::Stray);
         let Ok(packet) = Packet::parse(arrived.datagram) else { return stray() };
+        // [IBRC-27]
+        if packet.headers.bth.pkey & DEFAULT_PKEY >> 1 != DEFAULT_PKEY >> 1 {
+            return stray();
+        }
         let number = packet.headers.bth.destination;
         if number == QPN && !socket.is_group() {
             return self.message(socket, arrived, &packet, touched);

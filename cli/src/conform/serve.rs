@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use itapi::{
-    Access, Addressing, Buffer, Completion, Crc, Disconnect, Ep, EpId, Evd, Ia, Lmr, Operation, Pz,
-    RemoteRange, Request, Work,
+    Access, Addressing, Buffer, Completion, Crc, Disconnect, Ep, EpId, EpState, Evd, Ia, Lmr,
+    Operation, Pz, RemoteRange, Request, Work,
 };
 
 use super::args::ConformArgs;
@@ -29,6 +29,9 @@ const REGION: usize = 128 * 1024;
 
 /// How long receives come late on command: some repetitions of a message.
 const LATE: Duration = Duration::from_millis(200);
+
+/// How long an adapter may take to say so.
+const ESTABLISHES: Duration = Duration::from_secs(1);
 
 struct Target {
     pz: Pz,
@@ -76,6 +79,16 @@ pub(super) fn run(args: &ConformArgs, address: &str, out: &mut dyn Write) -> Cli
         let request = listen.request()?;
         // Ignored: most connections of a tester fail.
         let _ = target.accept(request);
+    }
+}
+
+/// Waits until an endpoint may post: a message that establishes the connection arrives before the adapter says that it is.
+fn connected(ep: &Ep) {
+    for _ in 0..ESTABLISHES.as_millis() {
+        match ep.state() {
+            EpState::PassivePending => std::thread::sleep(Duration::from_millis(1)),
+            _ => return,
+        }
     }
 }
 
@@ -170,6 +183,9 @@ impl Target {
         let Some(ep) = self.table().get(&id).map(|connection| connection.ep.clone()) else {
             return;
         };
+        if self.roce {
+            connected(&ep);
+        }
         let received = matches!(completion.operation, Operation::Recv | Operation::RecvImmediate);
         let value = completion.immediate.filter(|_| self.roce);
         let immediate = completion.operation == Operation::RecvImmediate || value.is_some();

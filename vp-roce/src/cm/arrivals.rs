@@ -83,6 +83,13 @@ impl ConnectionTable {
             let refusal = Message::Rej { ids, of, reason, private };
             socket.send_message(from, &refusal.emit(mad.transaction));
         };
+        // The peer has forgotten a connection that this end still has. [IBCM-19]
+        if let Some(one) = inner.connected_to(from, req.qpn) {
+            refuse(RejectReason::STALE_CONNECTION);
+            // `connected_to` has checked the state.
+            let _ = one.machine.disconnect(engine.now());
+            return one.send();
+        }
         // The service ids of rdma_cm's TCP port space.
         let port = (req.service & 0xffff) as u16;
         let is_tcp = req.service == roce_proto::cm::tcp_service(port);

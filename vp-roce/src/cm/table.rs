@@ -113,6 +113,15 @@ impl Inner {
         self.exchanges.iter().find(|(_, one)| is(one)).map(|(id, _)| *id)
     }
 
+    /// The connection with a peer's queue pair.
+    pub(super) fn connected_to(&mut self, peer: IpAddr, qpn: u32) -> Option<&mut Exchange> {
+        let is = |one: &&mut Exchange| {
+            let connected = matches!(one.machine.state(), State::Accepted | State::Established);
+            connected && one.peer.ip() == peer && one.told.is_some_and(|told| told.qpn == qpn)
+        };
+        self.exchanges.values_mut().find(is)
+    }
+
     pub(super) fn undecided(&self, listener: u64) -> usize {
         let offered =
             |one: &&Exchange| one.listener == listener && one.machine.state() == State::Offered;

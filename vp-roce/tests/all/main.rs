@@ -25,6 +25,7 @@ mod published;
 mod refused;
 mod services;
 mod sharing;
+mod stale;
 mod strangers;
 mod uc;
 mod ud_end;

@@ -213,6 +213,11 @@ impl Peer {
     }
 
     pub(crate) fn send_mad(&self, mad: &Mad) {
+        self.raw(&self.mad(mad));
+    }
+
+    /// The datagram with a message of the connection manager.
+    pub(crate) fn mad(&self, mad: &Mad) -> Vec<u8> {
         let outgoing = Outgoing {
             destination: QPN,
             source: QPN,
@@ -225,7 +230,7 @@ impl Peer {
         let mut datagram = outgoing.headers().emit().as_slice().to_vec();
         datagram.extend(mad.emit());
         self.seal(&mut datagram);
-        self.raw(&datagram);
+        datagram
     }
 
     /// Sends a datagram with this payload.
