@@ -4,6 +4,7 @@
 
 mod capture;
 mod conform;
+mod conform_roce;
 mod decode;
 mod demo;
 mod doctor;

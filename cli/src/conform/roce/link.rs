@@ -363,6 +363,12 @@ impl Link {
                     None => return fail(format!("{what} did not arrive")),
                 },
             };
+            if packet.opcode == op::ACKNOWLEDGE && packet.aeth().0 >> 5 != 0 {
+                return fail(format!(
+                    "a Read of {length} octets was answered with {}",
+                    packet.text()
+                ));
+            }
             let opcode = match (at == 0, at + 1 == count) {
                 (true, true) => op::RESPONSE_ONLY,
                 (true, false) => op::RESPONSE_FIRST,

@@ -21,7 +21,12 @@ pub(super) const CASES: &[Case] = &[
         link.respond(again.psn, &[0x41; 61], 0..1);
         quiet_about(&mut link, first.psn)
     }),
-    Case::both_ways("a lost response within a Read", &["IBRC-49", "IBRC-38"], Needs::Target, lost_response),
+    Case::both_ways(
+        "a lost response within a Read",
+        &["IBRC-49", "IBRC-38"],
+        Needs::Target,
+        lost_response,
+    ),
     Case::both_ways("a damaged response is dropped", &["ROCE-06", "IBRC-49"], Needs::Reader, |b| {
         let (mut link, first) = b.reading(61)?;
         let header = super::packet::aeth(0x1f, 1);
