@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use itapi::{
-    Access, Addressing, Buffer, Completion, Crc, Disconnect, Ep, EpId, EpState, Evd, Ia, Lmr,
-    Operation, Pz, RemoteRange, Request, Work,
+    Access, Addressing, Buffer, Capabilities, Completion, Crc, Disconnect, Ep, EpId, EpState, Evd,
+    Ia, Lmr, Operation, Pz, RemoteRange, Request, Work,
 };
 
 use super::args::ConformArgs;
@@ -42,6 +42,8 @@ struct Target {
     /// Octets of each receive.
     message: usize,
     roce: bool,
+    /// A peer may invalidate regions.
+    invalidates: bool,
     /// Keeps the ranges in `grants` valid.
     _others: Vec<Lmr>,
 }
@@ -95,32 +97,46 @@ fn connected(ep: &Ep) {
 impl Target {
     fn new(ia: &Ia, roce: bool) -> itapi::Result<Self> {
         let (pz, foreign) = (ia.pz()?, ia.pz()?);
-        // Shared: no connection may invalidate a region that several use (RFC 5042 6.4.5).
-        let share = |pz: &Pz, octets: usize, access: Access| -> itapi::Result<[Lmr; 2]> {
+        // Shared: no connection may invalidate a region that several use (RFC 5042 6.4.5). An adapter's regions cannot be
+        // invalidated, and it shares none.
+        let shares = ia.attrs().capabilities.contains(Capabilities::SHARED_MR);
+        let share = |pz: &Pz, octets: usize, access: Access| -> itapi::Result<Vec<Lmr>> {
+            if !shares {
+                let builder = pz.lmr(octets);
+                let wants = |right| access.contains(right);
+                let builder =
+                    if wants(Access::REMOTE_READ) { builder.remote_read() } else { builder };
+                let builder =
+                    if wants(Access::REMOTE_WRITE) { builder.remote_write() } else { builder };
+                let atomic = wants(Access::REMOTE_ATOMIC);
+                let builder = if atomic { builder.remote_atomic() } else { builder };
+                return Ok(vec![builder.register()?]);
+            }
             let first = pz.lmr(octets).register()?;
             let second = first.share(pz, access, Addressing::Absolute)?;
-            Ok([second, first])
+            Ok(vec![first, second])
         };
         let read = Access::LOCAL_READ | Access::REMOTE_READ;
         let write = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let all = read | write | Access::REMOTE_ATOMIC;
-        let [region, under] = share(&pz, REGION, all)?;
+        let mut others = share(&pz, REGION, all)?;
+        let region = others.swap_remove(others.len() - 1);
         let pattern: Vec<u8> = (0..REGION).map(|at| (at % 251) as u8).collect();
         region.write_at(0, &pattern)?;
         let mut grants = [&MAGIC[..], &region.remote().to_octets()].concat();
-        let mut others = vec![under];
-        for [lmr, under] in [
+        for both in [
             share(&pz, 0x800, read)?,
             share(&pz, 0x1000, write)?,
             share(&foreign, 0x1000, read | write)?,
         ] {
-            grants.extend(lmr.remote().to_octets());
-            others.extend([lmr, under]);
+            grants.extend(both[both.len() - 1].remote().to_octets());
+            others.extend(both);
         }
         let evd = ia.evd(8192)?;
         let message = if roce { LONG_MESSAGE } else { MESSAGE };
         let (connections, _others) = (Mutex::default(), others);
-        Ok(Self { pz, evd, region, grants, connections, message, roce, _others })
+        let invalidates = shares;
+        Ok(Self { pz, evd, region, grants, connections, message, roce, invalidates, _others })
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<EpId, Connection>> {
@@ -144,7 +160,9 @@ impl Target {
         // InfiniBand pads a Request's private data.
         let grants = match command.len() {
             2.. if self.roce || command.len() == 2 => {
-                [&self.grants[..], &own.remote().to_octets()].concat()
+                // An adapter's regions cannot be invalidated: the same one again says so.
+                let last = if self.invalidates { own.remote() } else { self.region.remote() };
+                [&self.grants[..], &last.to_octets()].concat()
             }
             _ => Vec::new(),
         };

@@ -70,7 +70,7 @@ impl Service {
         let (arrived, source) = (completion.check().is_ok(), completion.source.clone());
         let Some(buffer) = completion.into_buffer() else { return Ok(()) };
         let mut reply = octets.to_be_bytes().to_vec();
-        reply.extend(buffer.to_vec().into_iter().take(SHOWN));
+        reply.extend(buffer.iter().take(SHOWN));
         reply.extend(immediate.map_or([0; 4], |value| (value as u32).to_be_bytes()));
         self.ud.post_recv(buffer)?;
         let Some((qpn, path)) = source.and_then(|source| Some((source.qpn, source.path?))) else {

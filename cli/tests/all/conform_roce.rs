@@ -27,11 +27,11 @@ fn with_verdict(report: &Value, verdict: &str) -> BTreeSet<String> {
     of.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The report about a peer.
-fn report(peer: &Peer, options: &[&str]) -> Value {
+/// The report about a peer, or why there is none.
+fn report(peer: &Peer, options: &[&str]) -> Result<Value, String> {
     let address = peer.address.to_string();
     let output = run(&[&["conform", "--roce", &address, "--json"], options].concat());
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
+    serde_json::from_slice(&output.stdout).map_err(|_| text(&output.stderr))
 }
 
 /// Cases that fail, with why.
@@ -44,7 +44,7 @@ fn failures(report: &Value) -> Vec<String> {
 #[test]
 fn a_peer_without_fault_passes() {
     let peer = Peer::start(None);
-    let report = report(&peer, &[]);
+    let report = report(&peer, &[]).unwrap();
     let failed = failures(&report);
     assert!(failed.is_empty(), "{failed:#?}");
     assert_eq!(with_verdict(&report, "fail"), BTreeSet::new());
@@ -73,7 +73,10 @@ fn each_fault_is_seen_by_its_requirement() {
 /// What is wrong with the report about a fault.
 fn unseen(fault: Fault, id: &str) -> Option<String> {
     let peer = Peer::start(Some(fault));
-    let report = report(&peer, &["--only", id, "-W", "1.5"]);
+    let report = match report(&peer, &["--only", id, "-W", "1.5"]) {
+        Ok(report) => report,
+        Err(why) => return Some(format!("{fault:?} breaks {id}: {why}")),
+    };
     let failed = with_verdict(&report, "fail");
     (!failed.contains(id)).then(|| format!("{fault:?} breaks {id}, seen: {failed:?}"))
 }

@@ -5,17 +5,22 @@ use super::bench::Bench;
 use super::link::{Link, UNKNOWN};
 use super::packet::{atomic, op, reth};
 use super::peer::{Grants, Memory, Range};
-use crate::conform::verdict::{Needs, Play, Stop, check, skip};
+use crate::conform::verdict::{Needs, Play, Stop, check, fail, skip};
 
 const ACCESS: &[u8] = &[0x62];
 const INVALID: &[u8] = &[0x61];
 
 pub(super) const CASES: &[Case] = &[
     Case::both_ways("Write of no octets, unknown key", &["IBRC-31"], Needs::Probe, |b| {
-        if !b.peer.writes {
-            return skip("the peer takes no Writes");
+        let mut link = b.begun()?;
+        if link.terms.writes {
+            return link.goes_on();
         }
-        b.begun()?.goes_on()
+        let psn = link.ask(op::WRITE_ONLY, &reth(u64::MAX - 3, UNKNOWN, 0), &[]);
+        match link.refused(psn, ACCESS) {
+            Ok(()) => fail("its key was checked, although it has no octets"),
+            Err(_) => skip("the peer takes no Writes"),
+        }
     }),
     Case::both_ways(
         "Writes of every length",
@@ -23,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
         Needs::Memory,
         every_length,
     ),
-    Case::both_ways("Write, unknown key", &["IBRC-15"], Needs::Probe, |b| {
+    Case::both_ways("Write, unknown key", &["IBRC-15", "IBRC-30"], Needs::Probe, |b| {
         b.bad_write(|_| Range { key: UNKNOWN, to: 0x1000, len: 8 })
     }),
     Case::both_ways("Write, key 0", &["IBRC-15"], Needs::Probe, |b| {

@@ -35,17 +35,28 @@ pub(super) fn next<T>(
     mut pick: impl FnMut(&Told) -> Option<T>,
 ) -> Option<T> {
     let until = Instant::now() + wait;
+    let mut left = wait;
     loop {
-        let left = until.saturating_duration_since(Instant::now());
         let packet = wire.next(GSI, left)?;
+        // Also if the peer never stops.
+        let is_over = left.is_zero();
+        left = until.saturating_duration_since(Instant::now());
         let (key, source) = packet.deth();
         let mad = Mad::parse(&packet.payload);
         let (Ok(mad), true) = (mad, (key, source) == (QKEY, GSI)) else {
             let text = "a datagram for queue pair 1 is no message of the connection manager";
             wire.record().broken(&["IBCM-01"], text);
+            if is_over {
+                return None;
+            }
             continue;
         };
-        let Ok(message) = Message::parse(&mad) else { continue };
+        let Ok(message) = Message::parse(&mad) else {
+            if is_over {
+                return None;
+            }
+            continue;
+        };
         wire.record().kept(&["IBCM-01"]);
         let told = (mad, message);
         if let Some(found) = pick(&told) {
@@ -55,6 +66,9 @@ pub(super) fn next<T>(
             let ids = ConnectionIds { local: ids.remote, remote: ids.local };
             let reply = Message::Drep { ids, private: Private::default() };
             send(wire, wire.there(), &reply.emit(mad.transaction).emit());
+        }
+        if is_over {
+            return None;
         }
     }
 }

@@ -67,6 +67,8 @@ pub(super) struct Link {
     requests: VecDeque<Arrived>,
     /// Requests whose predecessors did not arrive.
     skipped: u32,
+    /// The PSN that was missed last.
+    missed: Option<u32>,
     pub(super) patience: Duration,
 }
 
@@ -85,6 +87,7 @@ impl Link {
             is_plain: true,
             requests: VecDeque::new(),
             skipped: 0,
+            missed: None,
             patience,
         }
     }
@@ -187,6 +190,10 @@ impl Link {
                 return Some(packet);
             }
             self.arrived(packet);
+            // Also if the peer never stops.
+            if left.is_zero() {
+                return None;
+            }
         }
     }
 
@@ -201,6 +208,9 @@ impl Link {
             let packet = self.wire.next(self.terms.qpn, left)?;
             if !packet.is_response() {
                 self.arrived(packet);
+            }
+            if left.is_zero() {
+                return self.requests.pop_front();
             }
         }
     }
@@ -226,7 +236,10 @@ impl Link {
                     let text = format!("{} came, and {} never", packet.psn, self.theirs);
                     self.record().broken(&["IBRC-35"], text);
                 }
-                self.reply(self.theirs, 0x60);
+                // Once: a peer that repeats at once would never stop.
+                if self.missed.replace(self.theirs) != Some(self.theirs) {
+                    self.reply(self.theirs, 0x60);
+                }
             }
         }
     }
@@ -275,8 +288,10 @@ impl Link {
 
     /// The next response that is not an acknowledgement of requests before `psn`.
     fn answer_to(&mut self, psn: u32, what: &str) -> Play<Arrived> {
+        let until = Instant::now() + self.patience;
         loop {
-            let Some(packet) = self.response(self.patience) else {
+            let left = until.saturating_duration_since(Instant::now());
+            let Some(packet) = self.response(left) else {
                 return fail(format!("{what} with PSN {psn} was not answered"));
             };
             let is_ack = packet.opcode == op::ACKNOWLEDGE && packet.aeth().0 >> 5 == 0;
@@ -340,8 +355,10 @@ impl Link {
 
     /// The next response to the request with `psn`.
     fn refusal(&mut self, psn: u32) -> Play<Option<Arrived>> {
+        let until = Instant::now() + self.patience;
         loop {
-            let Some(packet) = self.response(self.patience) else { return Ok(None) };
+            let left = until.saturating_duration_since(Instant::now());
+            let Some(packet) = self.response(left) else { return Ok(None) };
             let is_ack = packet.opcode == op::ACKNOWLEDGE && packet.aeth().0 >> 5 == 0;
             if !is_ack || after(packet.psn, psn) >= 0 {
                 return Ok(Some(packet));

@@ -11,9 +11,12 @@ use crate::conform::verdict::{Needs, Play, check, fail, skip};
 const SEQUENCE: &[u8] = &[0x60];
 
 pub(super) const CASES: &[Case] = &[
-    Case::both_ways("a request is acknowledged", &["IBRC-10", "IBRC-41"], Needs::Probe, |b| {
-        b.begun()?.goes_on()
-    }),
+    Case::both_ways(
+        "a request is acknowledged",
+        &["IBRC-10", "IBRC-28", "IBRC-41"],
+        Needs::Probe,
+        |b| b.begun()?.goes_on(),
+    ),
     Case::both_ways("several requests, one acknowledgement", &["IBRC-10"], Needs::Probe, |b| {
         let mut link = b.begun()?;
         for _ in 0..5 {
@@ -22,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
         }
         link.goes_on()
     }),
-    Case::both_ways("a PSN ahead", &["IBRC-05"], Needs::Probe, |b| ahead(b, 1)),
+    Case::both_ways("a PSN ahead", &["IBRC-05", "IBRC-30"], Needs::Probe, |b| ahead(b, 1)),
     Case::both_ways("a PSN far ahead", &["IBRC-05", "IBRC-01"], Needs::Probe, |b| {
         ahead(b, 0x40_0000)
     }),

@@ -25,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::both_ways(
         "Reads of every length",
-        &["IBRC-09", "IBRC-29", "ROCE-03"],
+        &["IBRC-09", "IBRC-26", "IBRC-29", "ROCE-03"],
         Needs::Memory,
         every_length,
     ),

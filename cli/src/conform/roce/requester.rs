@@ -11,6 +11,10 @@ use crate::conform::verdict::{Needs, Play, check, fail, skip};
 
 /// The retry count that the tester asks for.
 const RETRIES: u32 = 7;
+/// Within this time a request that is not complete is repeated.
+const ANSWERED: Duration = Duration::from_millis(700);
+/// A repetition may cross an answer that a busy peer has not seen yet.
+const CROSSED: Duration = Duration::from_millis(250);
 /// A peer that sends nothing for so long has given up.
 const GIVEN_UP: Duration = Duration::from_secs(3);
 
@@ -177,8 +181,9 @@ pub(super) const CASES: &[Case] = &[
 
 /// The next request, whatever it is.
 fn next_new(link: &mut Link) -> Play<Arrived> {
+    let until = Instant::now() + link.patience;
     loop {
-        match link.next_request(link.patience) {
+        match link.next_request(until.saturating_duration_since(Instant::now())) {
             Some(packet) if packet.opcode == op::CNP => {}
             Some(packet) => return Ok(packet),
             None => return fail("the peer sent no request"),
@@ -204,25 +209,15 @@ fn repeated(link: &mut Link, first: &Arrived) -> Play<Arrived> {
     }
 }
 
-/// Fails if a request that is complete is repeated.
+/// Fails if a request that is complete is repeated. One that crossed our answer is allowed.
 fn quiet_about(link: &mut Link, psn: u32) -> Play {
-    let until = Instant::now() + Duration::from_millis(600);
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match link.next_request(left) {
-            None => return Ok(()),
-            // One that crossed our answer.
-            Some(packet)
-                if until.saturating_duration_since(Instant::now()) > Duration::from_millis(560) =>
-            {
-                drop(packet);
-            }
-            Some(packet) if packet.psn == psn => {
-                return fail(format!("{} was repeated although it is answered", packet.text()));
-            }
-            Some(_) => {}
+    let begun = Instant::now();
+    while let Some(packet) = link.next_request(ANSWERED.saturating_sub(begun.elapsed())) {
+        if packet.psn == psn && begun.elapsed() > CROSSED {
+            return fail(format!("{} was repeated although it is answered", packet.text()));
         }
     }
+    Ok(())
 }
 
 fn finish_all(link: &mut Link, all: &[Arrived]) -> Play {

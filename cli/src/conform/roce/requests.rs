@@ -52,14 +52,14 @@ pub(super) const CASES: &[Case] = &[
         b.still_obeys(&mut link)
     }),
     Case::both_ways(
-        "the peer's Writes of every length",
-        &["IBRC-02", "IBRC-03", "IBRC-18", "IBRC-35"],
+        "the peer\'s Writes of every length",
+        &["IBRC-02", "IBRC-03", "IBRC-18", "IBRC-26", "IBRC-35"],
         Needs::Target,
         writes,
     ),
     Case::both_ways(
-        "the peer's Sends of several packets",
-        &["IBRC-02", "IBRC-04", "IBRC-35"],
+        "the peer\'s Sends of several packets",
+        &["IBRC-02", "IBRC-04", "IBRC-35", "IBRC-40"],
         Needs::Target,
         |b| {
             let mut link = b.begun()?;

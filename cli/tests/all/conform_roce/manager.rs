@@ -112,7 +112,9 @@ impl Exchange {
             return self.over();
         }
         match self.stage {
-            Stage::Accepted if shared.has(Fault::ReplyNotRepeated) => {}
+            Stage::Accepted
+                if shared.has(Fault::ReplyNotRepeated)
+                    || shared.has(Fault::RepeatedRequestIgnored) => {}
             Stage::Accepted => mad(shared, self.peer, &self.rep, self.transaction),
             _ => self.ask_to_end(shared),
         }
