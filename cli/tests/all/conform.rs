@@ -13,13 +13,13 @@ use serde_json::Value;
 use crate::support::{Running, line_with, rest, run, text, warpline};
 
 /// A process that prints the address at which it listens.
-struct Server {
-    process: Running,
-    output: BufReader<ChildStdout>,
-    address: String,
+pub(crate) struct Server {
+    pub(crate) process: Running,
+    pub(crate) output: BufReader<ChildStdout>,
+    pub(crate) address: String,
 }
 
-fn start(arguments: &[&str], greeting: &str) -> Server {
+pub(crate) fn start(arguments: &[&str], greeting: &str) -> Server {
     let mut command = warpline();
     let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut process = Running::new(child.unwrap());

@@ -5,6 +5,7 @@ mod faults;
 mod manager;
 mod memory;
 mod peer;
+mod provider;
 mod requester;
 mod responder;
 mod wire;
