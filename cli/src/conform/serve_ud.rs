@@ -29,7 +29,9 @@ pub(super) fn start(ia: &Ia, address: SocketAddr, quiet: bool) -> CliResult<()> 
         return Ok(());
     }
     let (pz, evd) = (ia.pz()?, ia.evd(256)?);
-    let ud = pz.ud(&evd).depth(64, RECEIVES as u32).build()?;
+    let has = |port: &itapi::PortInfo| port.addresses.contains(&address.ip());
+    let port = ia.ports()?.iter().position(has).unwrap_or(0);
+    let ud = pz.ud(&evd).depth(64, RECEIVES as u32).port(port as u32).build()?;
     for buffer in pz.buffers(RECEIVES, GRH_OCTETS + ROOM)? {
         ud.post_recv(buffer)?;
     }
