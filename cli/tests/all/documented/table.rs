@@ -49,6 +49,9 @@ const CONTAINER: How =
 
 const ENGINES: How =
     How::Never("installs packages of PyPI; `tests/verbs/hosts laptop.md` runs the lines");
+const ADAPTER: How = How::Never("needs an adapter; the lines before it run without one");
+const LISTENS: How =
+    How::Test("cli/tests/all/conform_roce/provider.rs", "we_connect_and_nothing_fails");
 const WHEEL: How = How::Never("builds for minutes; `.ci/run wheel` tries the wheel");
 
 /// How the page starts a transfer engine.
@@ -107,6 +110,28 @@ pub(super) const RUNS: &[Run] = &[
         How::Ends,
     ),
     run("warpline doctor 127.0.0.1:50383", "warpline doctor {address}", &[], How::Ends),
+    run("warpline conform --roce --list", "", &["IBRC-05"], How::Ends),
+    run(
+        "warpline conform --roce --serve 127.0.0.1:7175",
+        "warpline conform --roce --serve 127.0.0.1:0",
+        &["serving"],
+        How::Serves,
+    ),
+    run(
+        "warpline conform --roce 127.0.0.1:7175",
+        "warpline conform --roce {address} --only IBRC-05",
+        &["pass", "a PSN ahead"],
+        How::Ends,
+    ),
+    run(
+        "warpline conform --roce 127.0.0.1:7175 --case \"a PSN ahead\" --json",
+        "warpline conform --roce {address} --case \"a PSN ahead\" --json",
+        &["\"pass\""],
+        How::Ends,
+    ),
+    run("warpline conform --roce --device vp_verbs --serve 192.0.2.1:7175", "", &[], ADAPTER),
+    run("warpline conform --roce 192.0.2.1:7175 --json", "", &[], ADAPTER),
+    run("warpline conform --roce --listen 192.0.2.2:7175", "", &[], LISTENS),
     run("warpline ping --serve 0.0.0.0:7174", "warpline ping --serve 0.0.0.0:0", &[], How::Serves),
     run("warpline ping HOST -c 3", "warpline ping {address} -c 3", &[], How::Ends),
     // The figures of a page are those of other loads: columns and headings are the same.
