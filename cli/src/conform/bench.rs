@@ -16,8 +16,7 @@ use super::link::{Link, Seen, Startup};
 use super::order::target_request;
 use super::peer::{Kind, Peer};
 use super::record::Record;
-use super::session::{Presence, Progress};
-use super::verdict::{Play, Role, Verdict, fail, skip};
+use super::verdict::{Play, Presence, Progress, Role, Verdict, fail, skip};
 use crate::signals;
 
 /// How long a peer's port may refuse connections: some servers serve one connection and are started again.

@@ -5,7 +5,6 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -14,30 +13,12 @@ use super::case::Case;
 use super::catalogue::Requirement;
 use super::record::Record;
 use super::report::{self, Played, Report};
-use super::verdict::{Needs, Play, Role, Stop, Verdict};
+use super::verdict::{Needs, Play, Presence, Progress, Role, Stop, Verdict};
 use crate::error::{CliError, CliResult, Exit};
 use crate::signals;
 
 /// The case that every run begins with; it is reported for a requirement only if it finds a fault.
 const PROBE: &str = "first contact";
-
-/// The state of a peer after a case.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Presence {
-    There,
-    /// It serves again, after this time.
-    Away(Duration),
-    Gone,
-}
-
-/// How far a run has come.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Progress {
-    /// The last case that was played before the peer stopped serving.
-    pub(super) gone: Option<&'static str>,
-    /// The last case that was played.
-    pub(super) last: Option<&'static str>,
-}
 
 /// A test bench of one transport.
 pub(super) trait Stand: Sized + 'static {

@@ -14,8 +14,8 @@ use super::case::Case;
 use super::catalogue::{self, Requirement};
 use super::record::Record;
 use super::resolve;
-use super::session::{Presence, Progress, Stand};
-use super::verdict::{Needs, Play, Role, Verdict};
+use super::session::Stand;
+use super::verdict::{Needs, Play, Presence, Progress, Role, Verdict};
 use crate::error::{CliError, CliResult, Exit};
 
 impl Stand for Bench {

@@ -2,6 +2,8 @@
 //!
 //! A peer that dies or stops sending is a result like any other.
 
+use std::time::Duration;
+
 /// The peer's role in a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
@@ -92,4 +94,22 @@ pub(super) fn skip<T>(text: impl Into<String>) -> Play<T> {
 /// Fails unless `holds`.
 pub(super) fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Play {
     if holds { Ok(()) } else { fail(otherwise()) }
+}
+
+/// The state of a peer after a case.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Presence {
+    There,
+    /// It serves again, after this time.
+    Away(Duration),
+    Gone,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Progress {
+    /// The last case that was played before the peer stopped serving.
+    pub(super) gone: Option<&'static str>,
+    /// The last case that was played.
+    pub(super) last: Option<&'static str>,
 }

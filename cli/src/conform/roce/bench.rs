@@ -17,8 +17,7 @@ use super::packet::MASK;
 use super::peer::Peer;
 use super::wire::{Wire, wide};
 use crate::conform::record::Record;
-use crate::conform::session::{Presence, Progress};
-use crate::conform::verdict::{Needs, Play, Role, Verdict, fail, skip};
+use crate::conform::verdict::{Needs, Play, Presence, Progress, Role, Verdict, fail, skip};
 use crate::signals;
 
 /// The beginning of the text about a peer that should connect and does not.

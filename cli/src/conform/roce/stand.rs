@@ -13,8 +13,8 @@ use crate::conform::args::ConformArgs;
 use crate::conform::catalogue::Requirement;
 use crate::conform::record::Record;
 use crate::conform::resolve;
-use crate::conform::session::{Presence, Progress, Stand};
-use crate::conform::verdict::{Needs, Play, Role, Verdict};
+use crate::conform::session::Stand;
+use crate::conform::verdict::{Needs, Play, Presence, Progress, Role, Verdict};
 use crate::error::{CliError, CliResult, Exit};
 
 impl Stand for Bench {
