@@ -217,14 +217,16 @@ fn closed(rig: &Rig) -> Result<(), Fail> {
 }
 
 fn drained(rig: &Rig) -> Result<(), Fail> {
-    let (near, far) = rig.pair()?;
+    let (near, far) = (rig.end()?, rig.end()?);
+    match near.qp.modify(QpChange::Drain) {
+        Err(why) if why.status == VpStatus::Unsupported => return Ok(()),
+        early => refused("a drain in Idle", early, VpStatus::InvalidState)?,
+    }
+    rig.connect(&near, &far)?;
     receives(&far, 2)?;
     long_read(&near, &far)?;
     near.post(2, SEND, &[])?;
-    match near.qp.modify(QpChange::Drain) {
-        Err(why) if why.status == VpStatus::Unsupported => return Ok(()),
-        drains => drains?,
-    }
+    near.qp.modify(QpChange::Drain)?;
     let wr = SendWr { wr_id: 3, op: SEND, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
     let posted = near.qp.post_send(&[wr]);
     near.done(1, WcOpcode::Read)?;
