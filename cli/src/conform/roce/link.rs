@@ -1,7 +1,7 @@
 //! One queue pair of the tester, connected with one of the peer's. Main thread only.
 //!
 //! It holds the tester's model of both directions: the PSN of the next request each way and the messages that are
-//! complete. Dropping it disconnects the peer, whatever its state is, and does not wait.
+//! complete. Dropping it disconnects the peer, or has it end, whatever its state is, and does not wait.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -437,6 +437,10 @@ impl Drop for Link {
             let (remote_qpn, private) = (self.terms.peer_qpn, Private::default());
             let mad = Message::Dreq { ids, remote_qpn, private }.emit(u64::from(ids.local) << 8);
             exchange::send(&self.wire, self.wire.there(), &mad.emit());
+        } else {
+            // By path nothing else ends the peer's program: a request that it must refuse.
+            let qpn = self.terms.peer_qpn;
+            self.send(&Packet::new(op::SEND_MIDDLE, qpn, self.psn, b"ends").asking());
         }
         self.wire.close(self.terms.qpn);
     }

@@ -242,8 +242,9 @@ pub(super) const CASES: &[Case] = &[
         stale,
     ),
     Case::to_responder("two connections at once", &["IBCM-20"], Needs::Probe, |b| {
-        let mut first = b.operating()?;
-        let mut second = b.operating()?;
+        let (one, other) = (b.usual(), b.usual());
+        let mut first = b.connected(&one)?;
+        let mut second = b.connected(&other)?;
         check(first.terms.peer_qpn != second.terms.peer_qpn, || {
             "both have one queue pair of the peer's".into()
         })?;

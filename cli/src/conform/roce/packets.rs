@@ -91,7 +91,9 @@ pub(super) const CASES: &[Case] = &[
         let mut link = b.begun()?;
         let packet = probe(&mut link);
         let octets = link.wire.sealed(&packet);
-        for length in [0, 1, 11, 12, 15, 16, 20, octets.len() - 4] {
+        // A Send that is cut off may be a shorter one.
+        let within = if link.terms.writes { &[16, 20, 28][..] } else { &[] };
+        for length in [0, 1, 11, 12, 15].iter().chain(within).copied() {
             let mut part = octets[..length].to_vec();
             let there = link.wire.there();
             link.wire.seal(there, super::wire::PORT, &mut part);
@@ -102,6 +104,9 @@ pub(super) const CASES: &[Case] = &[
         link.acknowledged(packet.psn)
     }),
     Case::both_ways("more pad than octets", &["ROCE-01"], Needs::Probe, |b| {
+        if !b.peer.writes {
+            return skip("the peer takes no request without octets");
+        }
         b.dropped(|_, octets| octets[1] |= 0x30)
     }),
     Case::both_ways("a marked packet is reported", &["IBRC-23", "ROCE-10"], Needs::Probe, marked),

@@ -2,7 +2,7 @@
 //! TCP connection. Main thread only; the server serves one connection and ends, and the caller starts it again.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::bench::Bench;
@@ -39,6 +39,7 @@ impl Bench {
         let (Some(Some(peer_qpn)), Some(Some(theirs))) = (parts.next(), parts.next()) else {
             return fail(format!("ibv_rc_pingpong sent {text:?}"));
         };
+        self.meet_gid(gid_of(&text))?;
         let terms = Terms {
             qpn,
             peer_qpn,
@@ -51,6 +52,18 @@ impl Bench {
             writes: false,
         };
         Ok(Link::new(self.wire.clone(), terms, self.patience))
+    }
+
+    /// The server's packets come from the address of its GID, which is that of the TCP connection only if it was told so.
+    fn meet_gid(&self, gid: Option<IpAddr>) -> Play {
+        match gid {
+            Some(address) if address == self.wire.there() => Ok(()),
+            Some(address) => fail(format!(
+                "the server's GID is that of {address}, not of {}: choose another with its option -g",
+                self.wire.there()
+            )),
+            None => fail("the server sent no GID: it needs its option -g"),
+        }
     }
 
     fn dial(&self, address: SocketAddr) -> Play<TcpStream> {
@@ -70,4 +83,11 @@ impl Bench {
             }
         }
     }
+}
+
+/// The address of the GID in a message.
+fn gid_of(text: &str) -> Option<IpAddr> {
+    let digits = text.trim_end_matches(['\0', '\n']).rsplit(':').next()?;
+    let number = u128::from_str_radix(digits.get(..32)?, 16).ok()?;
+    Some(std::net::Ipv6Addr::from(number).to_canonical())
 }
