@@ -84,6 +84,28 @@ pub(super) const CASES: &[Case] = &[
     Case::both_ways("Write of two packets, too long", &["IBRC-18"], Needs::Memory, |b| {
         b.bad_length(1100, &[1024, 100])
     }),
+    Case::both_ways("Write First shorter than the path MTU", &["IBRC-02"], Needs::Memory, |b| {
+        b.bad_packets(&[(op::WRITE_FIRST, -4)])
+    }),
+    Case::both_ways("Write Middle shorter than the path MTU", &["IBRC-02"], Needs::Memory, |b| {
+        b.bad_packets(&[(op::WRITE_FIRST, 0), (op::WRITE_MIDDLE, -4)])
+    }),
+    Case::both_ways("Write Last longer than the path MTU", &["IBRC-03"], Needs::Memory, |b| {
+        b.bad_packets(&[(op::WRITE_FIRST, 0), (op::WRITE_LAST, 4)])
+    }),
+    Case::both_ways("Write Only longer than the path MTU", &["IBRC-03"], Needs::Memory, |b| {
+        b.bad_packets(&[(op::WRITE_ONLY, 4)])
+    }),
+    Case::both_ways("Write Middle without First", &["IBRC-04"], Needs::Memory, |b| {
+        b.bad_packets(&[(op::WRITE_MIDDLE, 0)])
+    }),
+    Case::both_ways("Write of 4 GiB", &["IBRC-15"], Needs::Memory, |b| {
+        let mut link = b.begun()?;
+        let memory = b.memory(&mut link)?;
+        let (header, mtu) = (reth(memory.sink.to, memory.sink.key, u32::MAX), link.terms.mtu);
+        let psn = link.ask(op::WRITE_FIRST, &header, &vec![0x77; mtu]);
+        link.refused(psn, &[0x62, 0x61])
+    }),
     Case::both_ways("after a refusal nothing is executed", &["IBRC-32"], Needs::Target, |b| {
         let mut link = b.begun()?;
         let grants = b.grants(&link)?;
@@ -200,6 +222,26 @@ impl Bench {
             };
             let header = if at == 0 { &header[..] } else { &[] };
             psn = link.ask(opcode, header, &vec![0x66; *size]);
+        }
+        link.refused(psn, INVALID)
+    }
+
+    /// Packets of one Write, each as much longer than the path MTU as given; the last must be refused.
+    fn bad_packets(&mut self, packets: &[(u8, i32)]) -> Play {
+        let mut link = self.begun()?;
+        let memory = self.memory(&mut link)?;
+        let (mtu, mut psn) = (link.terms.mtu as i32, link.psn);
+        let sizes: Vec<_> = packets.iter().map(|(_, more)| (mtu + more) as usize).collect();
+        let ends = matches!(packets[packets.len() - 1].0, op::WRITE_LAST | op::WRITE_ONLY);
+        let length = sizes.iter().sum::<usize>() + if ends { 0 } else { mtu as usize };
+        if memory.sink.len < length as u64 {
+            return skip("the peer's memory is too short");
+        }
+        for ((opcode, _), size) in packets.iter().zip(&sizes) {
+            let begins = matches!(*opcode, op::WRITE_FIRST | op::WRITE_ONLY);
+            let header = reth(memory.sink.to, memory.sink.key, length as u32);
+            let header = if begins { &header[..] } else { &[] };
+            psn = link.ask(*opcode, header, &vec![0x66; *size]);
         }
         link.refused(psn, INVALID)
     }

@@ -228,11 +228,15 @@ impl Link {
                 }
                 self.requests.push_back(packet);
             }
-            ..0 => self.acknowledge(self.theirs.wrapping_sub(1)),
+            ..0 => {
+                self.judge_begin(&packet);
+                self.acknowledge(self.theirs.wrapping_sub(1));
+            }
             // Its predecessor was lost on the way, or never sent: the peer repeats it.
             _ => {
                 self.skipped += 1;
                 if self.skipped == SKIPPED {
+                    self.judge_begin(&packet);
                     let text = format!("{} came, and {} never", packet.psn, self.theirs);
                     self.record().broken(&["IBRC-35"], text);
                 }
@@ -241,6 +245,14 @@ impl Link {
                     self.reply(self.theirs, 0x60);
                 }
             }
+        }
+    }
+
+    /// A first request that is not the agreed one.
+    fn judge_begin(&self, packet: &Arrived) {
+        if self.theirs == self.terms.theirs {
+            let text = format!("the peer began with PSN {}, not {}", packet.psn, self.theirs);
+            self.record().broken(&["IBCM-02"], text);
         }
     }
 
@@ -394,10 +406,15 @@ impl Link {
             };
             let size = mtu.min(length - at * mtu) as usize;
             let due = psn.wrapping_add(at) & super::packet::MASK;
+            // Four octets more or less: an AETH where none is, or none where one is.
+            let shown = packet.payload.len();
+            let aeth = shown + 4 == size || shown == size + 4;
+            let length_of: &'static [&'static str] =
+                if aeth { &["ROCE-03", "IBRC-29"] } else { &["IBRC-29"] };
             let faults: [(bool, &'static [&'static str], String); 3] = [
                 (packet.opcode == opcode, &["ROCE-03", "IBRC-29"], "its opcode".into()),
                 (packet.psn == due, &["IBRC-09"], format!("expected PSN {due}")),
-                (packet.payload.len() == size, &["IBRC-29"], format!("expected {size} octets")),
+                (shown == size, length_of, format!("expected {size} octets")),
             ];
             for (holds, ids, text) in faults {
                 let text = format!("{what} is {}: {text}", packet.text());

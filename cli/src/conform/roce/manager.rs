@@ -366,7 +366,7 @@ fn form(bench: &mut Bench) -> Play {
     let Some((mad, Message::Rep(rep))) = bench.ask(&req) else {
         return fail("the request was not accepted");
     };
-    let link = bench.linked(&req, &rep);
+    let mut link = bench.linked(&req, &rep);
     bench.ready(ids(&req, &rep));
     check(mad.transaction == transaction, || "the reply has another transaction id".into())?;
     check(rep.ids.remote == req.local_id && rep.ids.local != 0, || {
@@ -382,6 +382,12 @@ fn form(bench: &mut Bench) -> Play {
             rep.responder_resources, rep.initiator_depth
         );
         link.record().broken(&["IBCM-12"], text.clone());
+        return fail(text);
+    }
+    if bench.peer.probes && link.goes_on().is_err() {
+        let text =
+            format!("a request with PSN {}, as the reply says, was not taken", link.terms.ours);
+        link.record().broken(&["IBCM-02"], text.clone());
         return fail(text);
     }
     Ok(())

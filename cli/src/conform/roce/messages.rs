@@ -14,7 +14,7 @@ const INVALID: &[u8] = &[0x61];
 const RNR: &[u8] = &[0x20];
 
 pub(super) const CASES: &[Case] = &[
-    Case::both_ways("a Send is delivered", &["IBRC-42"], Needs::Message, |b| {
+    Case::both_ways("a Send is delivered", &["IBRC-42", "IBCM-02"], Needs::Message, |b| {
         let mut link = b.begun()?;
         let words = b.words();
         let psn = link.send_message(&words);

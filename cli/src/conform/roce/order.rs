@@ -203,14 +203,17 @@ fn around(bench: &mut Bench) -> Play {
         local: req.local_id,
         remote: rep.ids.local,
     });
-    // The peer chose where our PSNs begin: requests up to the end of the circle would take too long, so their distance
-    // is judged around it.
+    // The peer chose where our PSNs begin, so one is sent whose number misleads who does not compare around the circle:
+    // behind with a greater number, or ahead with a smaller one.
     let expected = link.psn;
     let mut packet = plain(&mut link).asking();
-    packet.psn = expected.wrapping_sub(0x7f_ffff) & MASK;
     link.is_plain = false;
+    let is_ahead = expected >= 0x80_0000;
+    packet.psn = if is_ahead { 10 } else { MASK - 10 };
     link.send(&packet);
-    if let Some(seen) = link.response(super::link::QUIET)
+    if is_ahead {
+        link.refused(expected, SEQUENCE)?;
+    } else if let Some(seen) = link.response(super::link::QUIET)
         && seen.aeth().0 >> 5 != 0
     {
         return fail(format!("a PSN that is behind was answered with {}", seen.text()));

@@ -148,6 +148,10 @@ impl Bench {
             self.peer.probes = link.goes_on().is_ok();
         }
         drop(link);
+        // It takes both: that it does not is a fault for the cases to find.
+        if self.peer.kind == Kind::Target {
+            (self.peer.probes, self.peer.writes) = (true, true);
+        }
         if self.peer.kind == Kind::Unknown && self.role == Role::Responder {
             let mut link = self.operating()?;
             link.send_message(&OUR_SOURCE.encode());

@@ -197,7 +197,11 @@ impl Wire {
         record.octets(Way::Received, octets);
         let packet = match Arrived::read(octets) {
             Ok(packet) => packet,
-            Err(what) => return record.broken(&["ROCE-01"], format!("received {what}")),
+            Err(what) => {
+                let ids: &'static [&'static str] =
+                    if is_notice { &["ROCE-10"] } else { &["ROCE-01"] };
+                return record.broken(ids, format!("received {what}"));
+            }
         };
         if let Err((ids, text)) = judge(&packet, octets, from, self.here) {
             let of = super::packet::name(packet.opcode);

@@ -61,6 +61,8 @@ faults! {
     SwapsAlways => "IBRC-46",
     LastResponseIsMiddle => "ROCE-03",
     ShortResponses => "IBRC-29",
+    MiddleHasHeader => "ROCE-03",
+    ComparesNumbers => "IBRC-01",
     ResponsesHaveOnePsn => "IBRC-09",
     ResponsesReversed => "IBRC-34",
     // The requester.
@@ -95,6 +97,8 @@ faults! {
     EndNotAnswered => "IBCM-17",
     StrangeIdEnds => "IBCM-18",
     StaleAccepted => "IBCM-19",
+    OtherStart => "IBCM-02",
+    ExpectsOther => "IBCM-02",
     // Datagrams.
     QueueKeyNotChecked => "IBUD-01",
     NoHeader => "IBUD-02",

@@ -265,9 +265,11 @@ impl State {
             longer,
         };
         mad(shared, from, &exchange.rep, transaction);
-        let responder = Responder::new(psn, receives, own);
+        let expected = psn ^ u32::from(shared.has(Fault::ExpectsOther)) << 20;
+        let responder = Responder::new(expected, receives, own);
+        let start = req.starting_psn.get() ^ u32::from(shared.has(Fault::OtherStart)) << 20;
         let at_once = usize::from(req.responder_resources.clamp(1, 4));
-        let requester = Requester::new(req.starting_psn.get(), req.rnr_retry_count.into(), at_once);
+        let requester = Requester::new(start, req.rnr_retry_count.into(), at_once);
         self.connections.push(Connection {
             qpn: exchange.qpn,
             peer_qpn: req.qpn,

@@ -69,7 +69,9 @@ impl Connection {
             self.responder.refused = None;
             self.responder.expected = packet.psn;
         }
-        match after(packet.psn, self.responder.expected) {
+        let numbers = packet.psn as i32 - self.responder.expected as i32;
+        let around = after(packet.psn, self.responder.expected);
+        match if shared.has(Fault::ComparesNumbers) { numbers } else { around } {
             1.. if shared.has(Fault::AheadExecuted) => self.responder.expected = packet.psn,
             1.. => {
                 let again = self.responder.reported && !shared.has(Fault::EachGapRefused);
@@ -279,6 +281,9 @@ impl Connection {
             };
             let header = if opcode == 0x0e { Vec::new() } else { self.aeth(shared, 0x1f) };
             let piece = &data[at * size..length.min((at + 1) * size)];
+            let with = [&self.aeth(shared, 0x1f), piece].concat();
+            let wrong = opcode == 0x0e && shared.has(Fault::MiddleHasHeader);
+            let piece = if wrong { &with } else { piece };
             let step = if shared.has(Fault::ResponsesHaveOnePsn) { 0 } else { at as u32 };
             let psn = psn.wrapping_add(step) & MASK;
             self.answer(shared, wire::build(opcode, 0, self.peer_qpn, psn, &header, piece));
