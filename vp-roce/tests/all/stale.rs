@@ -3,7 +3,6 @@
 use std::net::Ipv4Addr;
 
 use roce_proto::cm::message::{Message, RejectReason};
-use vp_api::*;
 use warpline_patience::until;
 
 use crate::alone::alone;
