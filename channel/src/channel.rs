@@ -9,12 +9,15 @@ use std::time::{Duration, Instant};
 use itapi::{ConnectParams, Disconnect, Ends, Ia, Request, connect_params};
 
 use crate::core::ChannelEnd;
+use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::message::{Draft, Message, Outgoing};
 use crate::options::Options;
+use crate::resume::{Role, Way, Wish};
+use crate::sessions;
 use crate::state::State;
-use crate::wire::Greeting;
+use crate::wire::{Greeting, Offer, Purpose, Unfit};
 
 /// How long [`Channel::close`] waits for the peer if [`Options`] set no bound.
 pub(crate) const CLOSING: Duration = Duration::from_secs(60);
@@ -65,9 +68,26 @@ impl Channel {
         peer: impl ToSocketAddrs + Debug,
         options: Options,
     ) -> Result<Self> {
-        let channel = Self::begin(ia, connect_params(peer)?, options)?;
-        channel.established()?;
-        Ok(channel)
+        Self::connect_any([(ia.clone(), peer)], options)
+    }
+
+    /// Connects by the first way that leads to the peer: a device and an address each, the preferred ones first. With
+    /// [`Options::resume`], the session goes on by any of them when its connection is lost. Errors: [`Error::NoWay`] if there are
+    /// several ways, and none leads there.
+    pub fn connect_any<A: ToSocketAddrs + Debug>(
+        ways: impl IntoIterator<Item = (Ia, A)>,
+        options: Options,
+    ) -> Result<Self> {
+        let ways = ways_of(ways)?;
+        let mut causes = Vec::new();
+        for way in 0..ways.len() {
+            let channel = Self::begin(&ways, way, options)?;
+            match channel.established() {
+                Ok(()) => return Ok(channel),
+                Err(error) => causes.push(error),
+            }
+        }
+        Err(no_way(causes))
     }
 
     /// Waits for the connection; the policy bounds it.
@@ -81,21 +101,31 @@ impl Channel {
         }
     }
 
-    /// Begins to connect.
-    pub(crate) fn begin(ia: &Ia, peer: ConnectParams, options: Options) -> Result<Self> {
+    /// Begins to connect by one of the ways.
+    pub(crate) fn begin(ways: &Arc<[Way]>, way: usize, options: Options) -> Result<Self> {
         let ours = options.greeting()?;
+        let Way { ia, peer } = &ways[way];
         let hub = Hub::new(ia, false)?;
-        let core = ChannelEnd::new(&hub, &ia.pz()?, ours, None)?;
-        let private_data = ours.to_octets().to_vec();
-        core.ep.start_connect(ConnectParams { private_data, ..peer })?;
+        let core = ChannelEnd::new(&hub, ia, ours, None, options.resume.is_some())?;
+        let mut private_data = ours.to_octets().to_vec();
+        if let Some(lasting) = options.resume {
+            core.state().wish = Some(Wish { ways: ways.clone(), way, lasting });
+            let lasting = options.lasting();
+            let offer = Offer { lasting, ..Offer::only(Purpose::New) };
+            private_data = offer.to_octets(ours).to_vec();
+        }
+        let ep = core.state().link.ep.clone();
+        ep.start_connect(ConnectParams { private_data, ..peer.clone() })?;
         Ok(Self { core, patience: options.patience })
     }
 
-    /// Begins to accept; a caller that is not a channel of this version is rejected, with an error.
+    /// Begins to accept; a caller that is not a channel of this version is rejected, with an error. `door`: is kept open as
+    /// long as the session can be resumed.
     pub(crate) fn admit(
         hub: &Arc<Hub>,
         request: Request,
         options: Options,
+        door: Option<&Arc<Door>>,
     ) -> Result<Arc<ChannelEnd>> {
         let ours = options.greeting()?;
         let peer = match Greeting::from_octets(request.private_data()) {
@@ -106,8 +136,20 @@ impl Channel {
                 return Err(Error::Greeting(unfit));
             }
         };
-        let core = ChannelEnd::new(hub, &hub.ia.pz()?, ours, Some(peer))?;
-        request.start_accept(&core.ep, &ours.to_octets())?;
+        let Some(request) = sessions::route(request, &hub.ia, ours) else {
+            // Another process of this address had the session.
+            return Err(Error::Greeting(Unfit::Stranger));
+        };
+        let core = ChannelEnd::new(hub, &hub.ia, ours, Some(peer), options.resume.is_some())?;
+        let mut reply = ours.to_octets().to_vec();
+        if let (Some(lasting), Some(asked)) =
+            (options.resume, Offer::from_octets(request.private_data()))
+        {
+            let role = Role::Accepts(door.cloned());
+            reply = core.agree(role, lasting, &asked)?.to_octets(ours).to_vec();
+        }
+        let ep = core.state().link.ep.clone();
+        request.start_accept(&ep, &reply)?;
         Ok(core)
     }
 
@@ -176,14 +218,13 @@ impl Channel {
             in_time(until, patience)?;
             self.core.hub.advance(seen, until)?;
         }
-        // The peer may have ended the connection concurrently.
-        let _ = self.core.ep.start_disconnect(Disconnect::Graceful);
+        self.core.end(Disconnect::Graceful);
         Ok(())
     }
 
     /// Both ends of the connection.
     pub fn ends(&self) -> Option<Ends> {
-        self.core.ep.ends()
+        self.core.ends()
     }
 
     /// Octets of the longest message that the peer accepts.
@@ -228,6 +269,25 @@ impl Channel {
 
     fn unwanted(&self) -> Result<Option<Message>> {
         self.core.unwanted(&mut self.core.state())
+    }
+}
+
+/// The ways of a session.
+pub(crate) fn ways_of<A: ToSocketAddrs + Debug>(
+    ways: impl IntoIterator<Item = (Ia, A)>,
+) -> Result<Arc<[Way]>> {
+    let way = |(ia, peer)| Ok(Way { ia, peer: connect_params(peer)? });
+    ways.into_iter().map(way).collect()
+}
+
+/// The error of those of all ways.
+pub(crate) fn no_way(mut causes: Vec<Error>) -> Error {
+    match (causes.len(), causes.pop()) {
+        (1, Some(only)) => only,
+        (_, last) => {
+            causes.extend(last);
+            Error::NoWay(causes)
+        }
     }
 }
 

@@ -6,74 +6,74 @@
 //! a queue is full a step is refused and retried after a completion.
 
 mod arrive;
+mod moving;
 mod outgo;
+mod settle;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use itapi::{ConnEvent, Disconnect, Ep, EpId, Pz};
+use itapi::{ConnEvent, Disconnect, Ends, EpId, Established, Ia};
 
 use crate::error::{End, Error, Result};
 use crate::hub::Hub;
+use crate::link::Link;
 use crate::message::{Envelope, Memory, Message};
-use crate::session::Session;
-use crate::state::{Drafts, Over, Receives, State};
-use crate::tuning::{INLINE, LOCAL_SPAN, LONG, LONG_DRAFTS, SIGNAL_EVERY};
-use crate::wire::{Greeting, HEADER, Kind};
+use crate::session::{CONFIRMATIONS, Session};
+use crate::sessions;
+use crate::state::{Over, Receives, State, capacity};
+use crate::tuning::{LOCAL_SPAN, LONG};
+use crate::wire::{Greeting, Kind};
 
 /// One end of a channel, see the module.
 pub(crate) struct ChannelEnd {
     pub(crate) hub: Arc<Hub>,
-    pub(crate) ep: Ep,
-    pz: Pz,
-    ours: Greeting,
-    /// Depth of the send queue, and octets that are copied while posting.
-    depth: u32,
-    inline: usize,
-    /// Most completions that can wait for it.
-    completions: u32,
+    /// Of its first endpoint, which it keeps: no other end gets it.
+    id: EpId,
+    pub(crate) ours: Greeting,
+    /// Receives for what takes no credit.
+    reserve: u32,
     state: Mutex<State>,
 }
 
-/// Octets of a buffer for small messages: each begins at the beginning of a page, where copies are fastest.
-fn capacity(small: usize) -> usize {
-    (HEADER + small).next_multiple_of(if small < PAGE { 64 } else { PAGE })
-}
-
-/// Octets of a page; another size is only slower.
-const PAGE: usize = 4096;
-
 impl ChannelEnd {
-    /// An end that is not connected, with all its receives posted.
+    /// An end on an adapter that is not connected, with all its receives posted; `resumes`: it will confirm messages if the
+    /// peer does.
     pub(crate) fn new(
         hub: &Arc<Hub>,
-        pz: &Pz,
+        ia: &Ia,
         ours: Greeting,
         peer: Option<Greeting>,
+        resumes: bool,
     ) -> Result<Arc<Self>> {
-        let receives = u32::from(ours.slots) + ours.reserve();
-        let depth = 2 * receives + SIGNAL_EVERY;
-        let completions = depth + receives;
-        hub.room_for(completions)?;
-        let inline = INLINE.min(hub.ia.attrs().max_inline);
-        let ep = pz.ep(&hub.evd).conn_evd(&hub.events).depth(depth, receives).max_pieces(1);
-        let ep = ep.max_inline(inline).allow(itapi::Access::REMOTE_READ).build()?;
-        let small = capacity(ours.small as usize);
-        let receives = Receives::new(small, pz.buffers(receives as usize, small)?);
-        let session = peer.map(|peer| Session::new(ours, peer));
-        let most = usize::from(ours.slots) + 2 * SIGNAL_EVERY as usize;
-        let drafts = Drafts::new(small, most);
-        let long_drafts = Drafts::new(capacity(LONG as usize), LONG_DRAFTS);
-        let state = State { session, receives, drafts, long_drafts, ..State::default() };
-        let (inline, pz) = (inline as usize, pz.clone());
+        let reserve = ours.reserve() + if resumes { CONFIRMATIONS } else { 0 };
+        let receives = u32::from(ours.slots) + reserve;
+        let link = Link::new(hub, ia, 0, receives)?;
+        let (id, small) = (link.ep.id(), capacity(ours.small as usize));
+        let mut state = State::new(link);
+        state.receives = Receives::new(small, state.link.pz.buffers(receives as usize, small)?);
+        state.session = peer.map(|peer| Session::new(ours, peer));
+        state.allot(small, ours.slots);
         let (hub, state) = (hub.clone(), Mutex::new(state));
-        let core = Arc::new(Self { hub, ep, pz, ours, depth, inline, completions, state });
+        let core = Arc::new(Self { hub, id, ours, reserve, state });
         core.repost(&mut core.state())?;
-        core.hub.join(&core);
+        core.hub.join(&core.state().link, &core);
         Ok(core)
     }
 
+    /// The id of its first endpoint.
     pub(crate) fn id(&self) -> EpId {
-        self.ep.id()
+        self.id
+    }
+
+    /// Both ends of the present connection, or of the last.
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        self.state().link.ep.ends()
+    }
+
+    /// Ends the connection, or gives up making one.
+    pub(crate) fn end(&self, how: Disconnect) {
+        // It may have ended by itself.
+        let _ = self.state().link.ep.start_disconnect(how);
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -83,25 +83,30 @@ impl ChannelEnd {
 
     /// Posts the receives that the peer may need; at first all.
     fn repost(&self, state: &mut State) -> Result<()> {
-        if state.over.is_some() {
+        if state.over.is_some() || state.is_down {
             return Ok(());
         }
-        let State { session, receives, .. } = state;
-        let needed = session.as_ref().map_or(u32::MAX, Session::receives);
+        let needed = state.session.as_ref().map_or(u32::MAX, Session::receives);
+        self.post_receives(state, needed)
+    }
+
+    /// The same on an endpoint that need not be connected: so many are to be posted.
+    fn post_receives(&self, state: &mut State, needed: u32) -> Result<()> {
+        let State { session, receives, link, .. } = state;
         let count = needed.saturating_sub(receives.posted) as usize;
         if let Some(session) = session
             && session.posts_long()
         {
-            self.lengthen(session, receives);
+            self.lengthen(link, session, receives);
         }
         let kept = receives.free.len().saturating_sub(count);
         if kept == 0 {
             // Without a move of them.
-            receives.posted += self.ep.post_recv_all(&mut receives.free)? as u32;
+            receives.posted += link.ep.post_recv_all(&mut receives.free)? as u32;
             return Ok(());
         }
         receives.posting.extend(receives.free.drain(kept..));
-        let posted = self.ep.post_recv_all(&mut receives.posting);
+        let posted = link.ep.post_recv_all(&mut receives.posting);
         receives.free.append(&mut receives.posting);
         receives.posted += posted? as u32;
         Ok(())
@@ -109,11 +114,11 @@ impl ChannelEnd {
 
     /// The receives that are posted next are long. What is allocated for all of them takes addresses only: the few that are
     /// used in turn are always the same.
-    fn lengthen(&self, session: &mut Session, receives: &mut Receives) {
+    fn lengthen(&self, link: &Link, session: &mut Session, receives: &mut Receives) {
         let octets = capacity(LONG as usize);
         if receives.octets() != octets {
-            let count = u32::from(self.ours.slots) + self.ours.reserve();
-            match self.pz.buffers(count as usize, octets) {
+            let count = u32::from(self.ours.slots) + self.reserve;
+            match link.pz.buffers(count as usize, octets) {
                 Ok(free) => receives.lengthen(octets, free),
                 Err(_) => session.stay_small(),
             }
@@ -122,35 +127,57 @@ impl ChannelEnd {
         }
     }
 
-    /// A connection event.
-    pub(crate) fn connection(self: &Arc<Self>, event: ConnEvent) {
+    /// A connection event of one of its endpoints.
+    pub(crate) fn connection(self: &Arc<Self>, adapter: usize, of: EpId, event: ConnEvent) {
         let mut state = self.state();
-        match event {
-            ConnEvent::Established(established) => {
-                state.up = true;
-                if state.session.is_none() {
-                    match Greeting::from_octets(&established.private_data) {
-                        Ok(peer) => state.session = Some(Session::new(self.ours, peer)),
-                        Err(unfit) => self.give_up(&mut state, Over::Unfit(unfit)),
-                    }
-                    self.catch_up(&mut state);
-                }
-                if let (Some(session), Ok(_)) = (&mut state.session, &established.local) {
-                    session.narrow(LOCAL_SPAN);
-                }
-            }
-            other => {
-                let over = self.ended(&other);
-                if state.up {
-                    // Earlier completions may still be in the queue.
-                    state.ending = Some(over);
-                } else {
-                    state.over.get_or_insert(over);
-                }
-            }
+        if (adapter, of) != (state.link.adapter, state.link.ep.id()) {
+            return;
+        }
+        if state.is_down {
+            self.attempted(&mut state, event);
+        } else if let ConnEvent::Established(established) = event {
+            self.established(&mut state, &established);
+        } else {
+            self.disconnected(&mut state, &event);
         }
         self.wake_tasks(&mut state);
         self.hub.list(self, &mut state);
+    }
+
+    /// The first connection is there.
+    fn established(self: &Arc<Self>, state: &mut State, established: &Established) {
+        state.up = true;
+        if state.session.is_none() {
+            match Greeting::from_octets(&established.private_data) {
+                Ok(peer) => {
+                    state.session = Some(Session::new(self.ours, peer));
+                    self.agreed(state, &established.private_data);
+                }
+                Err(unfit) => self.give_up(state, Over::Unfit(unfit)),
+            }
+            self.catch_up(state);
+        }
+        self.is_local(state, established);
+    }
+
+    /// The peer may be on the same machine.
+    fn is_local(&self, state: &mut State, established: &Established) {
+        if let (Some(session), Ok(())) = (&mut state.session, &established.local) {
+            session.narrow(LOCAL_SPAN);
+        }
+    }
+
+    /// The connection has ended, or there is none.
+    fn disconnected(self: &Arc<Self>, state: &mut State, event: &ConnEvent) {
+        let over = self.ended(event);
+        if self.goes_on(state) {
+            self.lost(state, over, true);
+        } else if state.up {
+            // Earlier completions may still be in the queue.
+            state.ending = Some(over);
+        } else {
+            state.over.get_or_insert(over);
+        }
     }
 
     /// All completions were taken.
@@ -178,7 +205,7 @@ impl ChannelEnd {
         if state.over.is_none() {
             state.over = Some(over);
             // It may have ended by itself concurrently.
-            let _ = self.ep.start_disconnect(Disconnect::Abrupt);
+            let _ = state.link.ep.start_disconnect(Disconnect::Abrupt);
         }
     }
 
@@ -212,11 +239,14 @@ impl ChannelEnd {
     pub(crate) fn taken(&self, mut envelope: Box<Envelope>) {
         let mut state = self.state();
         let memory = envelope.take();
+        let foreign = envelope.line != state.link.line;
         state.emptied(envelope, self.ours.slots);
         if let Some(session) = &mut state.session {
             session.taken();
         }
         match memory {
+            // Of a device that is not used any more.
+            _ if foreign => {}
             Memory::Small(buffer) => state.receives.put(buffer),
             Memory::Read(buffer) if state.sinks.len() < usize::from(self.ours.large) => {
                 state.sinks.push(buffer);
@@ -231,6 +261,7 @@ impl ChannelEnd {
     pub(crate) fn undrafted(&self, mut envelope: Box<Envelope>) {
         let mut state = self.state();
         match envelope.take() {
+            Memory::Small(_) if envelope.line != state.link.line => {}
             Memory::Small(buffer) => state.undraft(buffer),
             Memory::Large { octets, .. } => self.keep(&mut state, octets),
             Memory::Read(_) | Memory::Gone => {}
@@ -257,7 +288,7 @@ impl ChannelEnd {
         if let Some(over) = &state.over {
             return Err(over.error());
         }
-        self.counts(state, Kind::End)
+        if state.is_paused() { Ok(false) } else { self.counts(state, Kind::End) }
     }
 
     /// While closing: discards a message of the peer. Errors: the connection ended before both ends had
@@ -277,25 +308,32 @@ impl ChannelEnd {
     pub(crate) fn is_settled(state: &State) -> bool {
         let done = |session: &Session| session.has_ended() && session.unread() == 0;
         let gone = state.sends.signalled.is_empty() || state.over.is_some();
-        state.session.as_ref().is_some_and(done) && state.is_at_end() && gone
+        state.session.as_ref().is_some_and(done)
+            && state.is_at_end()
+            && gone
+            && state.is_confirmed()
     }
 }
 
 impl Drop for ChannelEnd {
     fn drop(&mut self) {
-        self.hub.remove(self.id(), self.completions);
         let mut state = self.state();
         // Nothing is lost if both ends have finished; else the peer gets an error, since messages may be lost.
         let mutual = state.is_at_end() && state.over.is_none();
         if mutual {
             let _ = self.finish(&mut state);
         }
+        sessions::leave(&mut state);
+        let waiting = self.unanswered(&mut state);
+        self.hub.remove(&state.link);
+        drop(state);
+        drop(waiting);
     }
 }
 
 impl std::fmt::Debug for ChannelEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.ep.ends() {
+        match self.ends() {
             Some(ends) => write!(f, "{ends}"),
             None => f.write_str("not connected"),
         }

@@ -28,6 +28,9 @@ pub enum Error {
     /// The connection ended before the peer had finished: messages may be missing.
     #[error("the connection ended before the peer's last message{}", because(.0.as_deref()))]
     Lost(Option<Box<End>>),
+    /// By none of the ways there is a connection; the causes in their order.
+    #[error("no connection by any way{}", listed(.0))]
+    NoWay(Vec<Self>),
     /// A message longer than the peer accepts.
     #[error("a message of {octets} octets; the peer accepts at most {most}")]
     TooLong {
@@ -63,9 +66,100 @@ pub enum End {
     /// From its connection event.
     #[error("{0}")]
     Event(ConnEvent),
+    /// The session was not resumed on another connection: every cause that was met.
+    #[error("{0}")]
+    Unresumed(Unresumed),
+    /// The peer refused to resume the session.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// It was given up to return to a way that is preferred.
+    #[error("a preferred way is back")]
+    Returns,
     /// This end could not go on: there was no memory for a large message, for example.
     #[error("{0}")]
     Here(Arc<itapi::Error>),
+}
+
+/// Why a session was not resumed: the loss of its connection first, then each failure of an attempt.
+#[derive(Clone, Debug)]
+pub struct Unresumed {
+    within: Duration,
+    at_once: bool,
+    causes: Vec<End>,
+    attempts: u64,
+}
+
+/// Most causes that are kept.
+const CAUSES: usize = 32;
+
+impl Unresumed {
+    pub(crate) fn new(within: Duration) -> Self {
+        Self { within, at_once: false, causes: Vec::new(), attempts: 0 }
+    }
+
+    /// One more, unless there was the same before.
+    pub(crate) fn add(&mut self, cause: End) {
+        self.attempts += 1;
+        let text = cause.to_string();
+        let known = self.causes.iter().any(|other| other.to_string() == text);
+        if !known && self.causes.len() < CAUSES {
+            self.causes.push(cause);
+        }
+    }
+
+    /// The peer is gone for good: the time was not waited for.
+    pub(crate) fn gave_up(&mut self) {
+        self.at_once = true;
+    }
+
+    /// The different causes, oldest first, at most 32.
+    pub fn causes(&self) -> &[End] {
+        &self.causes
+    }
+}
+
+impl std::fmt::Display for Unresumed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, cause) in self.causes.iter().enumerate() {
+            match at {
+                0 => write!(f, "{cause}; the session was not resumed")?,
+                1 => write!(f, ", {} attempts: {cause}", self.attempts - 1)?,
+                _ => write!(f, "; {cause}")?,
+            }
+            if at == 0 && !self.at_once {
+                write!(f, " within {:?}", self.within)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why the peer did not resume a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It does not know the session: its process is a new one, or the session's time was over there.
+    Unknown,
+    /// Both ends had finished.
+    Finished,
+    /// It still has a connection of the session, or makes one.
+    Busy,
+    /// The session ended there, with an error or because the application dropped it.
+    Ended,
+    /// Its reply contradicts what was agreed.
+    Contradiction,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "the peer does not know the session",
+            Self::Finished => "the session has finished at the peer",
+            Self::Busy => "the peer has another connection of the session",
+            Self::Ended => "the session has ended at the peer",
+            Self::Contradiction => "the peer's reply contradicts what was agreed",
+        })
+    }
 }
 
 impl std::fmt::Display for Unfit {
@@ -80,6 +174,10 @@ impl std::fmt::Display for Unfit {
             }
         }
     }
+}
+
+fn listed(causes: &[Error]) -> String {
+    causes.iter().map(|cause| format!("; {cause}")).collect()
 }
 
 fn because(end: Option<&End>) -> String {
@@ -107,7 +205,7 @@ impl From<Error> for std::io::Error {
             Error::TooLong { .. } | Error::Options(_) | Error::ForeignDraft => {
                 ErrorKind::InvalidInput
             }
-            Error::Rdma(_) => ErrorKind::Other,
+            Error::Rdma(_) | Error::NoWay(_) => ErrorKind::Other,
         };
         Self::new(kind, error)
     }

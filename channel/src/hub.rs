@@ -16,6 +16,7 @@ use itapi::{AccessError, Completion, ConnEvd, EpId, Evd, Ia};
 
 use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
+use crate::link::{Link, same};
 use crate::state::State;
 use crate::tuning::END_CHECK;
 
@@ -24,7 +25,8 @@ pub(crate) struct Hub {
     pub(crate) ia: Ia,
     pub(crate) evd: Evd,
     pub(crate) events: ConnEvd,
-    members: Mutex<BTreeMap<EpId, Weak<ChannelEnd>>>,
+    /// By the number of the adapter and the endpoint.
+    members: Mutex<BTreeMap<(usize, EpId), Weak<ChannelEnd>>>,
     /// The one member, if it is not a server's.
     only: OnceLock<(EpId, Weak<ChannelEnd>)>,
     /// Completions that were taken. The thread that holds the lock is the leader; before it unlocks, it counts a
@@ -44,6 +46,31 @@ pub(crate) struct Hub {
     listed: Option<Mutex<VecDeque<Weak<ChannelEnd>>>>,
     /// Most completions of all its members.
     room: Mutex<u32>,
+    /// Of further adapters, to which members have moved.
+    lines: Mutex<Vec<Line>>,
+    /// Counts how often no completion was left.
+    emptied: AtomicU64,
+}
+
+/// The dispatchers of a further adapter. Their callbacks lead: a thread that waits for the first adapter is interrupted.
+struct Line {
+    ia: Ia,
+    evd: Evd,
+    events: ConnEvd,
+    room: u32,
+    /// Completions that were taken: whoever handles them holds it.
+    batch: Arc<Mutex<Vec<Completion>>>,
+}
+
+/// Makes room in a dispatcher that has some for `room` completions.
+fn make_room(evd: &Evd, room: &mut u32, completions: u32) -> Result<()> {
+    let more = *room + completions;
+    if more > evd.depth() {
+        // Each change copies what is queued: not for every member.
+        evd.resize(more.next_power_of_two())?;
+    }
+    *room = more;
+    Ok(())
 }
 
 /// Longest single wait.
@@ -74,14 +101,21 @@ impl Hub {
             called: AtomicBool::new(false),
             listed: serves.then(Mutex::default),
             room: Mutex::new(0),
+            lines: Mutex::default(),
+            emptied: AtomicU64::new(0),
         });
-        let weak = Arc::downgrade(&hub);
-        hub.events.on_event(move |events| {
+        hub.hear(&hub.events, 0)?;
+        Ok(hub)
+    }
+
+    /// Handles the connection events of an adapter, by its number.
+    fn hear(self: &Arc<Self>, events: &ConnEvd, adapter: usize) -> Result<()> {
+        let weak = Arc::downgrade(self);
+        events.on_event(move |events| {
             while let Ok(Some((id, event))) = events.poll() {
                 let Some(hub) = weak.upgrade() else { return };
-                let core = lock(&hub.members).get(&id).and_then(Weak::upgrade);
-                if let Some(core) = core {
-                    core.connection(event);
+                if let Some(core) = hub.member(adapter, id) {
+                    core.connection(adapter, id, event);
                 }
                 if hub.called.load(Ordering::Acquire) {
                     hub.take_all();
@@ -89,7 +123,34 @@ impl Hub {
                 hub.changed();
             }
         })?;
-        Ok(hub)
+        Ok(())
+    }
+
+    fn member(&self, adapter: usize, id: EpId) -> Option<Arc<ChannelEnd>> {
+        lock(&self.members).get(&(adapter, id)).and_then(Weak::upgrade)
+    }
+
+    /// The number of an adapter, which is new if the hub has not used it before.
+    pub(crate) fn adapter(self: &Arc<Self>, ia: &Ia) -> Result<usize> {
+        if same(ia, &self.ia) {
+            return Ok(0);
+        }
+        let mut lines = lock(&self.lines);
+        if let Some(at) = lines.iter().position(|line| same(ia, &line.ia)) {
+            return Ok(at + 1);
+        }
+        let adapter = lines.len() + 1;
+        let (evd, events) = (ia.evd(64)?, ia.conn_evd()?);
+        let line = Line { ia: ia.clone(), evd, events, room: 0, batch: Arc::default() };
+        self.hear(&line.events, adapter)?;
+        let (weak, batch) = (Arc::downgrade(self), line.batch.clone());
+        line.evd.on_event(move |evd| {
+            if let Some(hub) = weak.upgrade() {
+                hub.take_line(adapter, evd, &batch);
+            }
+        })?;
+        lines.push(line);
+        Ok(adapter)
     }
 
     /// Makes the dispatcher's callback lead: for tasks.
@@ -108,29 +169,78 @@ impl Hub {
         Ok(())
     }
 
-    /// Makes room for the completions of a new member.
-    pub(crate) fn room_for(&self, completions: u32) -> Result<()> {
-        let mut room = lock(&self.room);
-        let more = *room + completions;
-        if more > self.evd.depth() {
-            // Each change copies what is queued: not for every member.
-            self.evd.resize(more.next_power_of_two())?;
+    /// Makes room for the completions of a new member at an adapter; returns its dispatchers.
+    pub(crate) fn room_for(&self, adapter: usize, completions: u32) -> Result<(Evd, ConnEvd)> {
+        if adapter == 0 {
+            make_room(&self.evd, &mut lock(&self.room), completions)?;
+            return Ok((self.evd.clone(), self.events.clone()));
         }
-        *room = more;
-        Ok(())
+        let mut lines = lock(&self.lines);
+        // It was made before.
+        let Some(line) = lines.get_mut(adapter - 1) else { return Err(Error::Lost(None)) };
+        make_room(&line.evd, &mut line.room, completions)?;
+        Ok((line.evd.clone(), line.events.clone()))
     }
 
-    pub(crate) fn join(&self, core: &Arc<ChannelEnd>) {
-        lock(&self.members).insert(core.id(), Arc::downgrade(core));
-        if self.listed.is_none() {
+    /// A member needs no room any more.
+    pub(crate) fn no_room_for(&self, adapter: usize, completions: u32) {
+        match adapter {
+            0 => *lock(&self.room) -= completions,
+            _ => {
+                if let Some(line) = lock(&self.lines).get_mut(adapter - 1) {
+                    line.room -= completions;
+                }
+            }
+        }
+    }
+
+    /// Lets a member get what happens at its endpoint.
+    pub(crate) fn join(&self, link: &Link, core: &Arc<ChannelEnd>) {
+        lock(&self.members).insert((link.adapter, link.ep.id()), Arc::downgrade(core));
+        if self.listed.is_none() && link.adapter == 0 {
             // Set once: such a hub has one member.
-            self.only.get_or_init(|| (core.id(), Arc::downgrade(core)));
+            self.only.get_or_init(|| (link.ep.id(), Arc::downgrade(core)));
         }
     }
 
-    pub(crate) fn remove(&self, id: EpId, completions: u32) {
-        lock(&self.members).remove(&id);
-        *lock(&self.room) -= completions;
+    pub(crate) fn remove(&self, link: &Link) {
+        lock(&self.members).remove(&(link.adapter, link.ep.id()));
+        self.no_room_for(link.adapter, link.completions);
+    }
+
+    /// Returns once all completions were handled that an adapter has queued before this call.
+    pub(crate) fn drain(&self, adapter: usize) {
+        if adapter > 0 {
+            let line = lock(&self.lines)
+                .get(adapter - 1)
+                .map(|line| (line.evd.clone(), line.batch.clone()));
+            if let Some((evd, batch)) = line {
+                self.take_line(adapter, &evd, &batch);
+            }
+            return;
+        }
+        let before = self.emptied.load(Ordering::SeqCst);
+        loop {
+            let seen = self.round();
+            // A thread that leads finds none left before it waits again.
+            self.take_all();
+            if self.emptied.load(Ordering::SeqCst) > before {
+                return;
+            }
+            self.changed();
+            // It returns at the latest after a second.
+            let _ = self.follow(seen + 1, Some(Instant::now() + Duration::from_millis(1)));
+        }
+    }
+
+    /// Handles the completions of a further adapter.
+    fn take_line(&self, adapter: usize, evd: &Evd, batch: &Mutex<Vec<Completion>>) {
+        let mut batch = lock(batch);
+        while evd.poll_into(&mut batch).is_ok_and(|taken| taken > 0) {
+            self.distribute(adapter, &mut batch);
+        }
+        drop(batch);
+        self.changed();
     }
 
     /// The number of the round; read it before checking for a result, then pass it to [`Hub::advance`].
@@ -193,6 +303,7 @@ impl Hub {
             return Ok(());
         }
         if self.evd.poll_into(batch)? == 0 {
+            self.emptied.fetch_add(1, Ordering::SeqCst);
             self.led.store(true, Ordering::SeqCst);
             // From here on a change interrupts the wait; one from before did not.
             let waited = (self.round() == seen).then(|| self.evd.wait(wait));
@@ -207,7 +318,7 @@ impl Hub {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.distribute(batch);
+        self.distribute(0, batch);
         Ok(())
     }
 
@@ -216,8 +327,9 @@ impl Hub {
         let Ok(mut batch) = self.batch.try_lock() else { return };
         // A provider that fails here fails the next wait, too.
         while self.evd.poll_into(&mut batch).is_ok_and(|taken| taken > 0) {
-            self.distribute(&mut batch);
+            self.distribute(0, &mut batch);
         }
+        self.emptied.fetch_add(1, Ordering::SeqCst);
         if self.called.load(Ordering::Acquire) {
             self.drained();
         }
@@ -226,17 +338,17 @@ impl Hub {
     }
 
     /// Passes each completion to its channel, in order.
-    fn distribute(&self, batch: &mut Vec<Completion>) {
+    fn distribute(&self, adapter: usize, batch: &mut Vec<Completion>) {
         while let Some(first) = batch.first() {
             let id = first.ep;
             let run = batch.iter().take_while(|completion| completion.ep == id).count();
             let core = match self.only.get() {
-                Some((only, core)) if *only == id => core.upgrade(),
-                _ => lock(&self.members).get(&id).and_then(Weak::upgrade),
+                Some((only, core)) if *only == id && adapter == 0 => core.upgrade(),
+                _ => self.member(adapter, id),
             };
             // If the channel is gone, the memory is freed.
             if let Some(core) = core {
-                core.complete(&mut batch[..run]);
+                core.complete(adapter, id, &mut batch[..run]);
             }
             batch.drain(..run);
         }

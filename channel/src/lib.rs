@@ -99,16 +99,22 @@
 //! is versioned and described in `docs/channel.md`.
 #![forbid(unsafe_code)]
 
+mod away;
 mod channel;
 mod core;
+mod door;
 mod error;
 pub mod guide;
 mod hub;
+mod kept;
+mod link;
 mod listener;
 mod message;
 mod options;
+mod resume;
 mod server;
 pub mod session;
+mod sessions;
 mod state;
 mod stream;
 mod tasks;
@@ -116,7 +122,7 @@ mod tuning;
 pub mod wire;
 
 pub use channel::Channel;
-pub use error::{End, Error, Result};
+pub use error::{End, Error, Refusal, Result, Unresumed};
 /// The adapter, opened once in a process.
 pub use itapi::Ia;
 pub use listener::Listener;

@@ -2,10 +2,12 @@
 
 use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 
 use itapi::{AccessError, Ia, Listen};
 
 use crate::channel::Channel;
+use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::options::Options;
@@ -14,8 +16,40 @@ use crate::options::Options;
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) ia: Ia,
-    pub(crate) listen: Listen,
+    pub(crate) entry: Entry,
     pub(crate) options: Options,
+}
+
+/// Where requests come from.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Listen(Listen),
+    /// Of sessions that can be resumed.
+    Door(Arc<Door>),
+}
+
+impl Entry {
+    pub(crate) fn listen(&self) -> &Listen {
+        match self {
+            Self::Listen(listen) => listen,
+            Self::Door(door) => &door.listen,
+        }
+    }
+
+    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
+        match self {
+            Self::Listen(_) => None,
+            Self::Door(door) => Some(door),
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Self::Door(door) = self {
+            door.close();
+        }
+    }
 }
 
 impl Listener {
@@ -30,22 +64,29 @@ impl Listener {
         address: impl ToSocketAddrs + Debug,
         options: Options,
     ) -> Result<Self> {
-        options.greeting()?;
-        Ok(Self { ia: ia.clone(), listen: ia.listen(address)?, options })
+        let (ours, listen) = (options.greeting()?, ia.listen(address)?);
+        let entry = match options.resume {
+            Some(_) => Entry::Door(Door::open(ia, listen, ours)?),
+            None => Entry::Listen(listen),
+        };
+        Ok(Self { ia: ia.clone(), entry, options })
     }
 
     /// The address, with the actual port.
     pub fn address(&self) -> SocketAddr {
-        self.listen.address()
+        self.entry.listen().address()
     }
 
     /// Waits for the next channel. Callers that are no channel of this version, or have already ended,
     /// are rejected and skipped. Any number of threads may accept.
     pub fn accept(&self) -> Result<Channel> {
         loop {
-            let request = self.listen.request()?;
+            let request = match &self.entry {
+                Entry::Listen(listen) => listen.request()?,
+                Entry::Door(door) => door.request(),
+            };
             let hub = Hub::new(&self.ia, false)?;
-            let core = match Channel::admit(&hub, request, self.options) {
+            let core = match Channel::admit(&hub, request, self.options, self.entry.door()) {
                 Ok(core) => core,
                 Err(error) if is_callers(&error) => continue,
                 Err(error) => return Err(error),

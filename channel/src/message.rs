@@ -22,6 +22,8 @@ pub(crate) struct Envelope {
     /// Octets that a draft was made for.
     pub(crate) room: usize,
     pub(crate) of: Weak<ChannelEnd>,
+    /// The line of its channel that its memory is of, if it is registered.
+    pub(crate) line: u32,
 }
 
 #[derive(Default)]

@@ -12,7 +12,7 @@ use crate::wire::Greeting;
 /// use warpline_channel::Options;
 ///
 /// let defaults =
-///     Options { small: 64 << 10, slots: 128, large: 8, longest: 16 << 20, patience: None };
+///     Options { small: 64 << 10, slots: 128, large: 8, longest: 16 << 20, patience: None, resume: None };
 /// assert_eq!(defaults, Options::default());
 /// let longer = Options { longest: 1 << 30, ..Options::default() };
 /// ```
@@ -38,15 +38,33 @@ pub struct Options {
     /// Bound on each call of a [`Channel`](crate::Channel) that waits. `None`, the default: a minute for closing, others
     /// wait as long as it takes. The adapter's policy bounds connecting.
     pub patience: Option<Duration>,
+    /// How long a session goes on without a connection: if its connection is lost, the end that connected connects again, and
+    /// both go on where they were; nothing is lost, repeated or out of order. The smaller value of both ends counts; `None`, the
+    /// default, at either: the loss of the connection is an error at once. At most 2^32 - 1 milliseconds. Messages that are sent
+    /// keep their memory until the peer confirms that they have arrived, at most `slots` of them. A listener stays bound until
+    /// its last channel that may be resumed is dropped. See [the guide](crate::guide).
+    pub resume: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { small: 64 << 10, slots: 128, large: 8, longest: 16 << 20, patience: None }
+        Self {
+            small: 64 << 10,
+            slots: 128,
+            large: 8,
+            longest: 16 << 20,
+            patience: None,
+            resume: None,
+        }
     }
 }
 
 impl Options {
+    /// [`Options::resume`] in milliseconds.
+    pub(crate) fn lasting(&self) -> u32 {
+        self.resume.map_or(0, |lasting| lasting.as_millis().try_into().unwrap_or(u32::MAX))
+    }
+
     pub(crate) fn greeting(&self) -> Result<Greeting> {
         let Self { small, slots, large, longest, .. } = *self;
         let greeting = Greeting { small, slots, large, longest, grows: true };

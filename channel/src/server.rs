@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::message::{Draft, Message, Outgoing};
 use crate::options::Options;
+use crate::sessions;
 
 /// An event of a [`Server`].
 #[derive(Debug)]
@@ -185,10 +186,13 @@ fn admit(
     options: Options,
     most: usize,
 ) -> Result<()> {
+    let Some(request) = sessions::route(request, &hub.ia, options.greeting()?) else {
+        return Ok(());
+    };
     if clients.lock().len() >= most {
         return Ok(request.reject(b"")?);
     }
-    let core = Channel::admit(hub, request, options)?;
+    let core = Channel::admit(hub, request, options, None)?;
     clients.lock().insert(core.id(), core);
     Ok(())
 }
@@ -223,7 +227,7 @@ impl Peer {
 
     /// Both ends of the connection.
     pub fn ends(&self) -> Option<Ends> {
-        self.0.ep.ends()
+        self.0.ends()
     }
 }
 

@@ -7,7 +7,7 @@
 
 use itapi::RemoteRange;
 
-use crate::tuning::{ALTERNATING, LONG};
+use crate::tuning::{ALTERNATING, CONFIRM_OCTETS, LONG};
 use crate::wire::{Greeting, HEADER, Header, Kind};
 
 /// Messages that a peer is granted however long they are, if this end has slots for so many.
@@ -15,6 +15,9 @@ const FEW: u16 = 4;
 
 /// Messages that a peer is granted, unless they are long, while each is replied to: it may send some without a reply, too.
 const SOME: u64 = 24;
+
+/// Receives for confirmations: while an end does not poll, its peer sends no more.
+pub const CONFIRMATIONS: u32 = 2;
 
 /// A violation of the protocol by the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +40,8 @@ pub enum Violation {
     Idle,
     /// A message after its end.
     AfterEnd,
+    /// It confirmed more messages than were sent to it, or confirmed some although both ends did not agree to.
+    Arrived,
 }
 
 impl std::fmt::Display for Violation {
@@ -50,6 +55,7 @@ impl std::fmt::Display for Violation {
             Self::Large => "a large message beyond what was agreed",
             Self::Idle => "an acknowledgement of nothing",
             Self::AfterEnd => "a message behind its end",
+            Self::Arrived => "it claims that more messages have arrived than were sent to it",
         })
     }
 }
@@ -125,6 +131,44 @@ pub struct Session {
     /// Large messages that were read and not yet acknowledged.
     read: u16,
     peer_ended: bool,
+    /// If both ends agreed to confirm what arrives.
+    confirming: Option<Confirming>,
+}
+
+/// What confirms messages, so that a session can be resumed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Confirming {
+    /// Most messages that are sent and not confirmed: the smaller number of slots, so that an end that does not poll gets two
+    /// confirmations at most.
+    window: u16,
+    /// Messages that were sent, the end included, and not confirmed.
+    unconfirmed: u16,
+    /// Messages of the peer that have arrived whole and are not confirmed, and the octets of these.
+    arrived: u16,
+    octets: usize,
+    /// Messages of ours that the peer has confirmed and that were not yet asked for.
+    news: u16,
+}
+
+/// What a session takes over from the one before, on another connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Carried {
+    /// Messages of the peer that this end had when it told the peer, of these how many large ones that were not taken.
+    pub held: u16,
+    /// See `held`.
+    pub held_large: u16,
+    /// How many of both it has now.
+    pub held_now: u16,
+    /// See `held_now`.
+    pub held_large_now: u16,
+    /// What the peer told.
+    pub peer_held: u16,
+    /// See `peer_held`.
+    pub peer_held_large: u16,
+    /// The end was sent, perhaps in vain.
+    pub ended: bool,
+    /// The peer's end was received.
+    pub peer_ended: bool,
 }
 
 impl Session {
@@ -154,7 +198,97 @@ impl Session {
             reading: 0,
             read: 0,
             peer_ended: false,
+            confirming: None,
         }
+    }
+
+    /// From now on both ends confirm what has arrived.
+    pub fn confirming(mut self) -> Self {
+        let window = self.ours.slots.min(self.peer.slots);
+        self.confirming = Some(Confirming { window, ..Confirming::default() });
+        self
+    }
+
+    /// On a further connection between the same ends; the caller has checked that the numbers are within the limits.
+    pub fn resumed(self, carried: Carried) -> Self {
+        Self {
+            granted: self.ours.slots - carried.held,
+            owed: carried.held - carried.held_now,
+            reading: carried.held_large_now,
+            read: carried.held_large - carried.held_large_now,
+            credits: self.peer.slots - carried.peer_held,
+            unread: carried.peer_held_large,
+            ended: carried.ended,
+            peer_ended: carried.peer_ended,
+            ..self.confirming()
+        }
+    }
+
+    /// Messages of the peer that this end has: received, and not yet taken and dropped.
+    pub fn held(&self) -> u16 {
+        self.ours.slots - self.granted - self.owed
+    }
+
+    /// Forgets the last so many messages, and the end after them, which come again on another connection.
+    pub fn come_again(&mut self, messages: u16, end: bool) {
+        self.granted += messages;
+        self.peer_ended &= !end;
+    }
+
+    /// So many messages of the peer have arrived whole, with the octets of a small one.
+    #[inline]
+    pub fn is_whole(&mut self, messages: u16, octets: usize) {
+        if let Some(confirming) = &mut self.confirming {
+            confirming.arrived += messages;
+            confirming.octets += octets;
+        }
+    }
+
+    /// Messages of ours that the peer has confirmed since the last call.
+    #[inline]
+    pub fn news(&mut self) -> u16 {
+        self.confirming.as_mut().map_or(0, |confirming| std::mem::take(&mut confirming.news))
+    }
+
+    /// Everything that this end has sent is confirmed, and so is all of the peer.
+    pub fn is_confirmed(&self) -> bool {
+        self.confirming.is_none_or(|it| it.unconfirmed == 0 && it.arrived == 0)
+    }
+
+    /// Whether both ends have ended, and know that everything has arrived.
+    pub fn is_complete(&self) -> bool {
+        self.ended && self.peer_ended && self.is_confirmed()
+    }
+
+    /// The peer has everything, and has nothing to send.
+    pub fn all_is_confirmed(&mut self) {
+        if let Some(confirming) = &mut self.confirming {
+            (confirming.unconfirmed, confirming.arrived) = (0, 0);
+        }
+    }
+
+    /// The limits of the peer.
+    pub fn peer(&self) -> &Greeting {
+        &self.peer
+    }
+
+    /// Most large messages that are outstanding in one direction.
+    pub fn most_large(&self) -> u16 {
+        self.large
+    }
+
+    /// Nothing is unread any more: the peer has all of it, and the connection is over.
+    pub fn all_is_read(&mut self) {
+        self.unread = 0;
+    }
+
+    /// A confirmation is due, even if there is nothing else to send.
+    #[inline]
+    fn must_confirm(&self) -> bool {
+        self.confirming.as_ref().is_some_and(|it| {
+            it.arrived >= it.window.div_ceil(2)
+                || (it.arrived > 0 && (self.peer_ended || it.octets >= CONFIRM_OCTETS))
+        })
     }
 
     /// The peer is on the same machine. From now on no more messages are granted at once than take `span` octets, if they are
@@ -194,7 +328,7 @@ impl Session {
     /// be now.
     pub fn receives(&self) -> u32 {
         let granted = self.granted + if self.returns_credits() { self.returnable() } else { 0 };
-        u32::from(granted) + self.ours.reserve()
+        u32::from(granted) + self.ours.reserve() + self.confirming.map_or(0, |_| CONFIRMATIONS)
     }
 
     /// Octets of the longest message that is sent in one Send: a longer one is read by the peer.
@@ -261,7 +395,8 @@ impl Session {
     /// A message may be sent; `large`: one that the peer has to read.
     #[inline]
     pub fn may_send(&self, large: bool) -> bool {
-        self.credits > 0 && (!large || self.unread < self.large)
+        let confirmed = self.confirming.is_none_or(|it| it.unconfirmed < it.window);
+        self.credits > 0 && confirmed && (!large || self.unread < self.large)
     }
 
     /// The end is sent.
@@ -295,7 +430,9 @@ impl Session {
     /// An acknowledgement is due, even if there is nothing else to send.
     #[inline]
     pub fn must_acknowledge(&self) -> bool {
-        self.read > 0 || (self.returnable() >= self.window.div_ceil(2) && !self.peer_ended)
+        self.read > 0
+            || (self.returnable() >= self.window.div_ceil(2) && !self.peer_ended)
+            || self.must_confirm()
     }
 
     /// The peer may send nothing until this end returns a credit, and there are some to return.
@@ -318,7 +455,17 @@ impl Session {
             Kind::End => self.ended = true,
         }
         let credits = if self.returns_credits() { self.return_credits() } else { 0 };
-        Header { kind, room: self.room, credits, read: std::mem::take(&mut self.read) }
+        let arrived = self.confirm(kind);
+        Header { kind, room: self.room, credits, read: std::mem::take(&mut self.read), arrived }
+    }
+
+    /// Counts a message that is sent, and returns what it confirms.
+    #[inline]
+    fn confirm(&mut self, kind: Kind) -> u16 {
+        let Some(confirming) = &mut self.confirming else { return 0 };
+        confirming.unconfirmed += u16::from(kind != Kind::Ack);
+        confirming.octets = 0;
+        std::mem::take(&mut confirming.arrived)
     }
 
     /// Credits for the message that is sent now; and what the next return depends on.
@@ -358,7 +505,14 @@ impl Session {
         if header.read > self.unread {
             return Err(Violation::Read);
         }
+        if header.arrived > self.confirming.map_or(0, |it| it.unconfirmed) {
+            return Err(Violation::Arrived);
+        }
         let arrival = self.judge(&header, &octets[HEADER..])?;
+        if let Some(confirming) = &mut self.confirming {
+            confirming.unconfirmed -= header.arrived;
+            confirming.news += header.arrived;
+        }
         self.credits += header.credits;
         self.unread -= header.read;
         if header.room != self.peer_room {
@@ -380,7 +534,9 @@ impl Session {
             }
             Kind::Large => self.large(rest),
             Kind::Ack | Kind::End if !rest.is_empty() => Err(Violation::Length),
-            Kind::Ack if (header.credits, header.read) == (0, 0) => Err(Violation::Idle),
+            Kind::Ack if (header.credits, header.read, header.arrived) == (0, 0, 0) => {
+                Err(Violation::Idle)
+            }
             Kind::Ack => Ok(Arrival::Counts),
             Kind::End if self.peer_ended => Err(Violation::AfterEnd),
             Kind::End => {

@@ -8,14 +8,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use itapi::{Adopted, Buffer, Local, Pz};
+use itapi::{Adopted, Buffer, Ep, Local, Pz};
 
 use crate::core::ChannelEnd;
 use crate::error::{End, Error};
+use crate::kept::Item;
+use crate::link::Link;
 use crate::message::{Envelope, Memory, Message};
+use crate::resume::{Resume, Wish};
 use crate::session::{Session, Violation};
-use crate::tuning::{SIGNAL_EVERY, SIGNAL_OCTETS};
-use crate::wire::Unfit;
+use crate::tuning::{LONG, LONG_DRAFTS, SIGNAL_EVERY, SIGNAL_OCTETS};
+use crate::wire::{HEADER, Unfit};
+
+/// Octets of a buffer for small messages: each begins at the beginning of a page, where copies are fastest.
+pub(crate) fn capacity(small: usize) -> usize {
+    (HEADER + small).next_multiple_of(if small < PAGE { 64 } else { PAGE })
+}
+
+/// Octets of a page; another size is only slower.
+const PAGE: usize = 4096;
 
 /// Why a channel has ended.
 #[derive(Clone, Debug)]
@@ -42,7 +53,7 @@ impl Over {
         match self {
             Self::Ended(Some(end)) => match &**end {
                 End::Event(event) => itapi::Error::Connection(Box::new(event.clone())).into(),
-                End::Work(_) | End::Here(_) => self.error(),
+                _ => self.error(),
             },
             _ => self.error(),
         }
@@ -165,8 +176,17 @@ impl Drafts {
 }
 
 /// The state, see the module.
-#[derive(Default)]
 pub(crate) struct State {
+    /// The present connection, or the last.
+    pub(crate) link: Link,
+    /// Both ends agreed to resume the session on another connection.
+    pub(crate) resume: Option<Box<Resume>>,
+    /// What this end asks for before the peer has agreed.
+    pub(crate) wish: Option<Wish>,
+    /// The first endpoint, if the session has left its adapter: no other end may get its id.
+    pub(crate) first: Option<Ep>,
+    /// There is no connection now, and the session is to be resumed.
+    pub(crate) is_down: bool,
     /// `None` until both ends have greeted each other.
     pub(crate) session: Option<Session>,
     /// The connection is up.
@@ -201,6 +221,125 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Of an end that is not connected, without memory.
+    pub(crate) fn new(link: Link) -> Self {
+        Self {
+            link,
+            resume: None,
+            wish: None,
+            first: None,
+            is_down: false,
+            session: None,
+            up: false,
+            over: None,
+            ending: None,
+            inbound: VecDeque::new(),
+            early: VecDeque::new(),
+            receives: Receives::default(),
+            drafts: Drafts::default(),
+            long_drafts: Drafts::default(),
+            vectors: Vec::new(),
+            sinks: Vec::new(),
+            unread: VecDeque::new(),
+            sends: Sends::default(),
+            envelopes: Vec::new(),
+            wakers: Vec::new(),
+            listed: false,
+            reported: false,
+        }
+    }
+
+    /// New memory for messages that leave in one Send, the small ones of `small` octets with their header, from now on.
+    pub(crate) fn allot(&mut self, small: usize, slots: u16) {
+        self.drafts = Drafts::new(small, usize::from(slots) + 2 * SIGNAL_EVERY as usize);
+        self.long_drafts = Drafts::new(capacity(LONG as usize), LONG_DRAFTS);
+    }
+
+    /// Nothing of the application is sent now: there is no connection, or earlier messages go first.
+    #[inline]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_down || self.resume.as_ref().is_some_and(|resume| resume.kept.is_behind())
+    }
+
+    /// Another connection is being made.
+    #[inline]
+    pub(crate) fn is_starting(&self) -> bool {
+        self.is_down && self.resume.as_ref().is_some_and(|resume| resume.is_starting())
+    }
+
+    /// Keeps a message that is sent until the peer confirms it, if the session may be resumed.
+    #[inline]
+    pub(crate) fn keep(&mut self, item: Item) {
+        if let Some(resume) = &mut self.resume {
+            resume.kept.push(item);
+        }
+    }
+
+    /// Everything is confirmed, or nothing is going to be.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        let all = |resume: &Resume| resume.kept.is_empty();
+        let session = self.session.as_ref().is_none_or(Session::is_confirmed);
+        session && self.resume.as_deref().is_none_or(all)
+    }
+
+    /// Both ends have finished, and everything has arrived.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::is_complete) && self.is_confirmed()
+    }
+
+    /// The memory of a message that the device has sent.
+    #[inline]
+    pub(crate) fn unsent(&mut self, buffer: Buffer) {
+        let buffer = match &mut self.resume {
+            Some(resume) => resume.kept.put(buffer),
+            None => Some(buffer),
+        };
+        if let Some(buffer) = buffer {
+            self.undraft(buffer);
+        }
+    }
+
+    /// A message of the peer, or its end, has arrived; a large one is yet to be read.
+    #[inline]
+    pub(crate) fn arrived(&mut self, octets: usize) {
+        let Some(resume) = &mut self.resume else { return };
+        if self.inbound.iter().rev().take(1).any(Option::is_none) || resume.behind > 0 {
+            resume.behind += 1;
+        } else {
+            resume.whole = resume.whole.wrapping_add(1);
+            if let Some(session) = &mut self.session {
+                session.is_whole(1, octets);
+            }
+        }
+    }
+
+    /// A large message was read: it is whole, and what follows up to the next that is not read.
+    pub(crate) fn is_read(&mut self) {
+        let Some(resume) = &mut self.resume else { return };
+        let ended = self.session.as_ref().is_some_and(Session::peer_has_ended);
+        let behind = match self.inbound.iter().position(Option::is_none) {
+            Some(at) => (self.inbound.len() - at) as u16 + u16::from(ended),
+            None => 0,
+        };
+        let whole = resume.behind.saturating_sub(behind);
+        resume.behind = behind;
+        resume.whole = resume.whole.wrapping_add(whole.into());
+        if let Some(session) = &mut self.session {
+            session.is_whole(whole, 0);
+        }
+    }
+
+    /// The peer has read a large message that it had before the session was resumed: its memory is free already.
+    pub(crate) fn has_read_before(&mut self) -> bool {
+        match &mut self.resume {
+            Some(resume) if resume.ghosts > 0 => {
+                resume.ghosts -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// A copy of `octets`, in idle memory if there is any.
     pub(crate) fn vector(&mut self, octets: &[u8]) -> Vec<u8> {
         let mut vector = self.vectors.pop().unwrap_or_default();
@@ -238,10 +377,13 @@ impl State {
     pub(crate) fn envelope(&mut self, end: &Arc<ChannelEnd>, memory: Memory) -> Box<Envelope> {
         match self.envelopes.pop() {
             Some(mut idle) => {
-                idle.memory = memory;
+                (idle.memory, idle.line) = (memory, self.link.line);
                 idle
             }
-            None => Box::new(Envelope { memory, room: 0, of: Arc::downgrade(end) }),
+            None => {
+                let (of, line) = (Arc::downgrade(end), self.link.line);
+                Box::new(Envelope { memory, room: 0, of, line })
+            }
         }
     }
 

@@ -7,13 +7,13 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use itapi::{Disconnect, Ends, Ia, Request, connect_params};
+use itapi::{Disconnect, Ends, Ia, Request};
 
-use crate::channel::{Channel, up};
+use crate::channel::{Channel, no_way, up, ways_of};
 use crate::core::ChannelEnd;
 use crate::error::Result;
 use crate::hub::Hub;
-use crate::listener::{Listener, is_callers};
+use crate::listener::{Entry, Listener, is_callers};
 use crate::message::{Draft, Message, Outgoing};
 use crate::options::Options;
 use crate::state::State;
@@ -84,9 +84,24 @@ impl AsyncChannel {
         peer: impl ToSocketAddrs + Debug,
         options: Options,
     ) -> Result<Self> {
-        let channel = Channel::begin(ia, connect_params(peer)?, options)?.into_async()?;
-        channel.established().await?;
-        Ok(channel)
+        Self::connect_any([(ia.clone(), peer)], options).await
+    }
+
+    /// See [`Channel::connect_any`].
+    pub async fn connect_any<A: ToSocketAddrs + Debug>(
+        ways: impl IntoIterator<Item = (Ia, A)>,
+        options: Options,
+    ) -> Result<Self> {
+        let ways = ways_of(ways)?;
+        let mut causes = Vec::new();
+        for way in 0..ways.len() {
+            let channel = Channel::begin(&ways, way, options)?.into_async()?;
+            match channel.established().await {
+                Ok(()) => return Ok(channel),
+                Err(error) => causes.push(error),
+            }
+        }
+        Err(no_way(causes))
     }
 
     async fn established(&self) -> Result<()> {
@@ -147,14 +162,13 @@ impl AsyncChannel {
                 break;
             }
         }
-        // The peer may have ended the connection concurrently.
-        let _ = self.core.ep.start_disconnect(Disconnect::Graceful);
+        self.core.end(Disconnect::Graceful);
         Ok(())
     }
 
     /// Both ends of the connection.
     pub fn ends(&self) -> Option<Ends> {
-        self.core.ep.ends()
+        self.core.ends()
     }
 
     /// Octets of the longest message that the peer accepts.
@@ -191,11 +205,13 @@ impl Listener {
     pub fn into_async(self) -> Result<AsyncListener> {
         let waiting = Arc::new(Mutex::new(Vec::<Waker>::new()));
         let wake = waiting.clone();
-        self.listen.evd().on_event(move |_| {
-            // No code panics while it is held.
-            let mut waiting = wake.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.drain(..).for_each(Waker::wake);
-        })?;
+        if let Entry::Listen(listen) = &self.entry {
+            listen.evd().on_event(move |_| {
+                // No code panics while it is held.
+                let mut waiting = wake.lock().unwrap_or_else(PoisonError::into_inner);
+                waiting.drain(..).for_each(Waker::wake);
+            })?;
+        }
         Ok(AsyncListener { listener: self, waiting })
     }
 }
@@ -226,7 +242,12 @@ impl AsyncListener {
         loop {
             let request = poll_fn(|context| self.poll_request(context)).await?;
             let (ia, options) = (&self.listener.ia, self.listener.options);
-            let core = match Channel::admit(&Hub::new(ia, false)?, request, options) {
+            let core = match Channel::admit(
+                &Hub::new(ia, false)?,
+                request,
+                options,
+                self.listener.entry.door(),
+            ) {
                 Ok(core) => core,
                 Err(error) if is_callers(&error) => continue,
                 Err(error) => return Err(error),
@@ -239,9 +260,15 @@ impl AsyncListener {
     }
 
     fn poll_request(&self, context: &mut Context<'_>) -> Poll<Result<Request>> {
+        let listen = match &self.listener.entry {
+            Entry::Listen(listen) => listen,
+            Entry::Door(door) => {
+                return door.poll(context.waker()).map_or(Poll::Pending, |it| Poll::Ready(Ok(it)));
+            }
+        };
         // Held while the queue is checked: a later request wakes the task.
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.listener.listen.evd().poll()? {
+        match listen.evd().poll()? {
             Some(request) => Poll::Ready(Ok(request)),
             None => {
                 waiting.push(context.waker().clone());

@@ -73,3 +73,32 @@ pub(crate) const PIECE: usize = 64 << 10;
 ///
 /// *Not measured*: a wake-up a second of a thread that waits; such an end is noticed this much later.
 pub(crate) const END_CHECK: Duration = Duration::from_secs(1);
+
+/// Octets of small messages after which their arrival is confirmed, if the session may be resumed: until then the sender
+/// keeps their memory.
+///
+/// *Not measured*: as many as a sender's cache holds besides.
+pub(crate) const CONFIRM_OCTETS: usize = 512 << 10;
+
+/// Pauses between the attempts to resume a session by all of its ways: the first, after which each is twice as long, and the
+/// longest.
+///
+/// *Not measured*: a connection that was reset is back after the first; a peer's machine that starts is not asked often.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(2);
+/// See [`FIRST_PAUSE`].
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Longest attempt by one way: then the next is tried.
+///
+/// *Not measured*: one lost SYN is repeated after a second.
+pub(crate) const ATTEMPT: Duration = Duration::from_secs(3);
+
+/// How long the peer's device may take to show that a connection lives, when there is a request for another.
+///
+/// *Not measured*: a few round trips on any path.
+pub(crate) const ANSWER: Duration = Duration::from_secs(1);
+
+/// Within this time a lost connection reports its end: the close time-out of its policy, and more.
+///
+/// *Not measured*: only a provider that fails takes longer.
+pub(crate) const SETTLE: Duration = Duration::from_secs(30);

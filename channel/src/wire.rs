@@ -2,7 +2,11 @@
 //! values without state; the [`Session`](crate::session::Session) applies the rules about them.
 //! `docs/channel.md` is the specification.
 
+mod resume;
+
 use itapi::RemoteRange;
+
+pub use resume::{Offer, Purpose, Token};
 
 /// Version of this format.
 pub const VERSION: u16 = 1;
@@ -156,18 +160,21 @@ pub struct Header {
     pub credits: u16,
     /// Large messages of the peer that were read.
     pub read: u16,
+    /// Messages of the peer, and its end, that have arrived whole; only between ends that resume.
+    pub arrived: u16,
 }
 
 impl Header {
     /// Encodes it before a message.
     pub fn to_octets(self) -> [u8; HEADER] {
         let ([c0, c1], [r0, r1]) = (self.credits.to_be_bytes(), self.read.to_be_bytes());
-        [self.kind as u8, self.room, c0, c1, r0, r1, 0, 0]
+        let [a0, a1] = self.arrived.to_be_bytes();
+        [self.kind as u8, self.room, c0, c1, r0, r1, a0, a1]
     }
 
     /// Decodes that of a message; `None`: it is too short, or a field has no meaning.
     pub fn from_octets(octets: &[u8]) -> Option<Self> {
-        let [kind, room @ 0..=MAX_ROOM, c0, c1, r0, r1, 0, 0] = octets.first_chunk()? else {
+        let [kind, room @ 0..=MAX_ROOM, c0, c1, r0, r1, a0, a1] = octets.first_chunk()? else {
             return None;
         };
         let kind = match kind {
@@ -178,7 +185,8 @@ impl Header {
             _ => return None,
         };
         let (credits, read) = (u16::from_be_bytes([*c0, *c1]), u16::from_be_bytes([*r0, *r1]));
-        Some(Self { kind, room: *room, credits, read })
+        let arrived = u16::from_be_bytes([*a0, *a1]);
+        Some(Self { kind, room: *room, credits, read, arrived })
     }
 }
 
@@ -197,12 +205,11 @@ mod tests {
         let fixed = Greeting { grows: false, ..GREETING };
         assert_eq!(Greeting::from_octets(&fixed.to_octets()), Ok(fixed));
         for kind in [Kind::Small, Kind::Large, Kind::Ack, Kind::End] {
-            let header = Header { kind, room: 18, credits: 0x0102, read: 0x0304 };
+            let header = Header { kind, room: 18, credits: 0x0102, read: 0x0304, arrived: 5 };
             assert_eq!(Header::from_octets(&header.to_octets()), Some(header));
         }
         assert_eq!(Header::from_octets(&[4, 0, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(Header::from_octets(&[0, 31, 0, 0, 0, 0, 0, 0]), None);
-        assert_eq!(Header::from_octets(&[0, 0, 0, 0, 0, 0, 1, 0]), None);
         assert_eq!(Header::from_octets(&[0; 7]), None);
     }
 

@@ -4,7 +4,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use itapi::{Buffer, Completion, Operation, RemoteRange, WcStatus, Work};
+use itapi::{Buffer, Completion, EpId, Operation, RemoteRange, WcStatus, Work};
 
 use super::ChannelEnd;
 use crate::error::{End, Error, Result};
@@ -15,12 +15,16 @@ use crate::wire::Kind;
 
 impl ChannelEnd {
     /// Completions of this end, oldest first; takes their memory.
-    pub(crate) fn complete(self: &Arc<Self>, batch: &mut [Completion]) {
+    pub(crate) fn complete(self: &Arc<Self>, adapter: usize, of: EpId, batch: &mut [Completion]) {
         let mut state = self.state();
+        if (adapter, of) != (state.link.adapter, state.link.ep.id()) {
+            return;
+        }
         for completion in batch {
             self.one(&mut state, completion);
         }
-        let acknowledged = self.acknowledge(&mut state);
+        let again = self.send_again(&mut state);
+        let acknowledged = again.and_then(|()| self.acknowledge(&mut state));
         self.end_on_error(&mut state, acknowledged);
         self.wake_tasks(&mut state);
         self.hub.list(self, &mut state);
@@ -28,10 +32,7 @@ impl ChannelEnd {
 
     fn one(self: &Arc<Self>, state: &mut State, completion: &mut Completion) {
         if completion.status != WcStatus::Success {
-            let end = completion.end.take().map(|end| Box::new(End::Work(*end)));
-            // The first has the cause; the others were flushed.
-            state.over.get_or_insert(Over::Ended(end));
-            return;
+            return self.failed(state, completion);
         }
         let buffer = mem::take(&mut completion.local).into_buffer();
         if completion.operation == Operation::Recv {
@@ -42,22 +43,52 @@ impl ChannelEnd {
             return;
         }
         state.sends.completed();
-        for memory in completion.earlier.drain(..) {
-            // Each was one buffer.
-            if let Some(buffer) = memory.into_buffer() {
-                state.undraft(buffer);
-            }
-        }
+        self.returned(state, completion);
         match (completion.operation, buffer) {
             (Operation::Read, Some(buffer)) => self.read(state, buffer),
-            (_, Some(buffer)) => state.undraft(buffer),
+            (Operation::Read, None) => self.heard(state),
+            (_, Some(buffer)) => state.unsent(buffer),
             (_, None) => {}
         }
     }
 
+    /// Buffers of the unsignalled Sends before it.
+    #[inline]
+    fn returned(&self, state: &mut State, completion: &mut Completion) {
+        for memory in completion.earlier.drain(..) {
+            // Each was one buffer.
+            if let Some(buffer) = memory.into_buffer() {
+                state.unsent(buffer);
+            }
+        }
+    }
+
+    /// A request failed: the connection has ended.
+    #[cold]
+    fn failed(self: &Arc<Self>, state: &mut State, completion: &mut Completion) {
+        let end = completion.end.take().map(|end| Box::new(End::Work(*end)));
+        if !self.goes_on(state) {
+            // The first has the cause; the others were flushed.
+            state.over.get_or_insert(Over::Ended(end));
+            return;
+        }
+        self.returned(state, completion);
+        let buffer = mem::take(&mut completion.local).into_buffer();
+        match (completion.operation, buffer) {
+            (Operation::Recv, buffer) => {
+                state.receives.completed();
+                buffer.into_iter().for_each(|buffer| state.receives.put(buffer));
+            }
+            // Its message comes again.
+            (Operation::Read, _) | (_, None) => {}
+            (_, Some(buffer)) => state.unsent(buffer),
+        }
+        self.lost(state, Over::Ended(end), false);
+    }
+
     /// A message of the peer.
     fn message(self: &Arc<Self>, state: &mut State, buffer: Buffer) {
-        if state.session.is_none() {
+        if state.session.is_none() || state.is_starting() {
             state.early.push_back(buffer);
             return;
         }
@@ -70,7 +101,11 @@ impl ChannelEnd {
             Ok(arrived) => arrived,
             Err(violation) => return self.give_up(state, Over::Violation(violation)),
         };
+        self.confirmed(state);
         for _ in 0..read {
+            if state.has_read_before() {
+                continue;
+            }
             if let Some(region) = state.unread.pop_front()
                 && let Ok(octets) = region.deregister()
             {
@@ -80,7 +115,9 @@ impl ChannelEnd {
         let done = match arrival {
             Arrival::Small => {
                 let envelope = state.envelope(self, Memory::Small(buffer));
+                let octets = envelope.len();
                 state.inbound.push_back(Some(Message(Some(envelope))));
+                state.arrived(octets);
                 return;
             }
             Arrival::Large(from) => {
@@ -88,8 +125,11 @@ impl ChannelEnd {
                 self.start_read(state, from)
             }
             Arrival::Counts | Arrival::End => {
+                if arrival == Arrival::End {
+                    state.arrived(0);
+                }
                 state.receives.put(buffer);
-                self.repost(state)
+                self.repost(state).and_then(|()| self.send_again(state))
             }
         };
         self.end_on_error(state, done);
@@ -114,12 +154,15 @@ impl ChannelEnd {
             None => {
                 // One that is too short makes room for this.
                 state.sinks.pop();
-                self.pz.buffer(len.next_power_of_two())?
+                state.link.pz.buffer(len.next_power_of_two())?
             }
         };
-        self.ep.post(Work::read(from, sink))?;
-        state.sends.posted(0, true);
         state.inbound.push_back(None);
+        state.arrived(0);
+        if !state.is_down {
+            state.link.ep.post(Work::read(from, sink))?;
+            state.sends.posted(0, true);
+        }
         Ok(())
     }
 
@@ -128,6 +171,7 @@ impl ChannelEnd {
         let envelope = state.envelope(self, Memory::Read(buffer));
         if let Some(reading) = state.inbound.iter_mut().find(|message| message.is_none()) {
             *reading = Some(Message(Some(envelope)));
+            state.is_read();
         }
     }
 
@@ -139,7 +183,7 @@ impl ChannelEnd {
         let due =
             |session: &Session| session.must_acknowledge() || (waits && session.is_exhausted());
         match &state.session {
-            Some(session) if due(session) && state.over.is_none() => {
+            Some(session) if due(session) && state.over.is_none() && !state.is_down => {
                 // Without room they are sent later, after a completion.
                 self.counts(state, Kind::Ack).map(drop)
             }
@@ -148,7 +192,7 @@ impl ChannelEnd {
     }
 
     /// An error of this end ends the connection.
-    fn end_on_error(&self, state: &mut State, done: Result<()>) {
+    pub(super) fn end_on_error(&self, state: &mut State, done: Result<()>) {
         let cause = match done {
             Ok(()) => return,
             Err(Error::Rdma(error)) => Some(Box::new(End::Here(Arc::new(error)))),

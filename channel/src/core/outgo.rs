@@ -8,6 +8,7 @@ use itapi::{Buffer, Work};
 
 use super::ChannelEnd;
 use crate::error::{Error, Result};
+use crate::kept::Item;
 use crate::message::{Body, Draft, Envelope, Memory, Outgoing};
 use crate::session::Session;
 use crate::state::State;
@@ -28,7 +29,9 @@ impl ChannelEnd {
     /// This end has to wait until it may send. The peer may do the same.
     #[cold]
     fn widen(&self, state: &mut State) -> Result<()> {
-        let stuck = state.over.is_none() && state.session.as_mut().is_some_and(Session::widen);
+        let stuck = state.over.is_none()
+            && !state.is_down
+            && state.session.as_mut().is_some_and(Session::widen);
         if stuck { self.counts(state, Kind::Ack).map(drop) } else { Ok(()) }
     }
 
@@ -85,8 +88,11 @@ impl ChannelEnd {
         if session.has_ended() {
             return Err(Error::Finished);
         }
+        if state.is_paused() {
+            return Ok(false);
+        }
         // Reserved for acknowledgements and the end.
-        let room = state.sends.used + self.ours.reserve() < self.depth;
+        let room = state.sends.used + self.reserve < state.link.depth;
         Ok(room && session.may_send(large))
     }
 
@@ -94,6 +100,10 @@ impl ChannelEnd {
     #[inline]
     fn offer_draft(&self, state: &mut State, draft: &mut Draft) -> Result<bool> {
         let Some(mut envelope) = draft.0.take() else { return Ok(true) };
+        if envelope.line != state.link.line && matches!(envelope.memory, Memory::Small(_)) {
+            draft.0 = Some(envelope);
+            return self.offer_foreign(state, draft);
+        }
         if let (Memory::Small(_), Some(session)) = (&envelope.memory, &state.session)
             && envelope.len() > session.most()
         {
@@ -119,6 +129,22 @@ impl ChannelEnd {
         Ok(true)
     }
 
+    /// A draft in memory of a device that the session has left is copied.
+    #[cold]
+    fn offer_foreign(&self, state: &mut State, draft: &mut Draft) -> Result<bool> {
+        let octets = draft.to_vec();
+        let sent = match self.admits(state, octets.len(), Session::most)? {
+            None => false,
+            Some(false) => self.send_slice(state, &octets)?,
+            Some(true) => self.send_copy(state, &octets).map(|()| true)?,
+        };
+        if sent && let Some(mut envelope) = draft.0.take() {
+            drop(envelope.take());
+            state.emptied(envelope, self.ours.slots);
+        }
+        Ok(sent)
+    }
+
     /// Sends a long message for which the application has left no buffer: it is read; false: not now.
     #[cold]
     fn send_long(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
@@ -140,10 +166,10 @@ impl ChannelEnd {
     #[inline]
     fn send_slice(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
         let len = HEADER + octets.len();
-        if len <= SHORT.min(self.inline) {
+        if len <= SHORT.min(state.link.inline) {
             return self.send_copied(state, octets, &mut [0; SHORT]).map(|()| true);
         }
-        if len <= self.inline {
+        if len <= state.link.inline {
             let room = &mut [0; INLINE as usize];
             return self.send_copied(state, octets, room).map(|()| true);
         }
@@ -155,7 +181,14 @@ impl ChannelEnd {
 
     /// Sends a small message from the buffer in which it is, behind room for the header.
     #[inline]
-    fn send_buffer(&self, state: &mut State, mut buffer: Buffer) -> Result<()> {
+    pub(super) fn send_buffer(&self, state: &mut State, buffer: Buffer) -> Result<()> {
+        state.keep(Item::Posted);
+        self.post_buffer(state, buffer)
+    }
+
+    /// [`ChannelEnd::send_buffer`] of a message that is kept already.
+    #[inline]
+    pub(super) fn post_buffer(&self, state: &mut State, mut buffer: Buffer) -> Result<()> {
         buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
         let octets = buffer.len();
         self.post(state, Work::send(buffer), octets, false)
@@ -167,6 +200,9 @@ impl ChannelEnd {
         let header = self.header(state, Kind::Small)?;
         room[..HEADER].copy_from_slice(&header);
         room[HEADER..HEADER + octets.len()].copy_from_slice(octets);
+        if let Some(resume) = &mut state.resume {
+            resume.kept.copy(octets);
+        }
         self.post(state, Work::send(&room[..HEADER + octets.len()]), 0, false)
     }
 
@@ -178,7 +214,19 @@ impl ChannelEnd {
 
     /// Sends the address of a large message; the peer reads it, and acknowledges that.
     fn send_large(&self, state: &mut State, vector: Vec<u8>, len: usize) -> Result<()> {
-        let region = self.pz.adopt(vector).remote_read().zero_based().register();
+        self.read_by_peer(state, vector, len)?;
+        state.keep(Item::Registered(len));
+        Ok(())
+    }
+
+    /// [`ChannelEnd::send_large`] of a message that is kept already.
+    pub(super) fn read_by_peer(
+        &self,
+        state: &mut State,
+        vector: Vec<u8>,
+        len: usize,
+    ) -> Result<()> {
+        let region = state.link.pz.adopt(vector).remote_read().zero_based().register();
         let region = region.map_err(|refused| Error::Rdma(refused.error))?;
         let place = region.range(0..len)?.remote().to_octets();
         let mut whole = [0; HEADER + itapi::RemoteRange::ENCODED_LEN];
@@ -190,8 +238,11 @@ impl ChannelEnd {
 
     /// Sends counts only; false: there is no room.
     pub(super) fn counts(&self, state: &mut State, kind: Kind) -> Result<bool> {
-        if state.sends.used >= self.depth {
+        if state.sends.used >= state.link.depth {
             return Ok(false);
+        }
+        if kind == Kind::End {
+            state.keep(Item::End);
         }
         let header = self.header(state, kind)?;
         // The end and all after it are signalled, so that the last one is known to be sent.
@@ -202,7 +253,7 @@ impl ChannelEnd {
 
     /// The header of what is posted next. Receives whose credits it returns are posted first.
     #[inline]
-    fn header(&self, state: &mut State, kind: Kind) -> Result<[u8; HEADER]> {
+    pub(super) fn header(&self, state: &mut State, kind: Kind) -> Result<[u8; HEADER]> {
         if state.session.as_ref().is_some_and(Session::returns_credits) {
             self.repost(state)?;
         }
@@ -212,7 +263,7 @@ impl ChannelEnd {
 
     /// Posts a Send from a buffer with `octets`, or of octets that are copied meanwhile: then `octets` is 0.
     #[inline]
-    fn post(
+    pub(super) fn post(
         &self,
         state: &mut State,
         work: Work<'_>,
@@ -221,18 +272,18 @@ impl ChannelEnd {
     ) -> Result<()> {
         let signalled = signalled || state.sends.must_signal(octets);
         let work = if signalled { work } else { work.unsignalled() };
-        self.ep.post(work)?;
+        state.link.ep.post(work)?;
         state.sends.posted(octets, signalled);
         Ok(())
     }
 
     /// An idle buffer for a message of `octets`; `None`: all are in use.
     #[inline]
-    fn idle(&self, state: &mut State, octets: usize) -> Result<Option<Buffer>> {
+    pub(super) fn idle(&self, state: &mut State, octets: usize) -> Result<Option<Buffer>> {
         let idle = if octets <= self.ours.small as usize {
-            state.drafts.take(&self.pz, DRAFTS)
+            state.drafts.take(&state.link.pz, DRAFTS)
         } else {
-            state.long_drafts.take(&self.pz, 1)
+            state.long_drafts.take(&state.link.pz, 1)
         };
         Ok(idle?)
     }

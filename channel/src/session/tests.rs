@@ -11,7 +11,7 @@ fn session() -> Session {
 }
 
 fn message(kind: Kind, credits: u16, read: u16, rest: &[u8]) -> Vec<u8> {
-    [&Header { kind, room: 0, credits, read }.to_octets()[..], rest].concat()
+    [&Header { kind, room: 0, credits, read, arrived: 0 }.to_octets()[..], rest].concat()
 }
 
 fn large(len: u64) -> Vec<u8> {
@@ -191,14 +191,14 @@ fn messages_follow_the_room_of_the_peer() {
     let mut ours = session();
     assert_eq!(ours.most(), 64);
     let mut hear = |room| {
-        let header = Header { kind: Kind::Small, room, credits: 0, read: 0 };
+        let header = Header { kind: Kind::Small, room, credits: 0, read: 0, arrived: 0 };
         assert!(ours.arrive(&header.to_octets()).is_ok());
         ours.most()
     };
     // Not longer than the longest.
     assert_eq!((hear(9), hear(18), hear(3), hear(0)), (512, 1000, 64, 64));
     let mut ours = Session::new(LARGE, LARGE);
-    let header = Header { kind: Kind::Small, room: 30, credits: 0, read: 0 };
+    let header = Header { kind: Kind::Small, room: 30, credits: 0, read: 0, arrived: 0 };
     assert!(ours.arrive(&header.to_octets()).is_ok());
     assert_eq!(ours.most(), LONG as usize);
 }

@@ -44,7 +44,8 @@ impl Hostile {
     }
 
     pub(crate) fn send(&self, kind: Kind, credits: u16, read: u16, rest: &[u8]) {
-        let octets = [&Header { kind, room: 0, credits, read }.to_octets()[..], rest].concat();
+        let octets =
+            [&Header { kind, room: 0, credits, read, arrived: 0 }.to_octets()[..], rest].concat();
         // The connection may have ended already.
         let _ = self.ep.post(Work::send(&octets[..]));
     }

@@ -11,8 +11,14 @@ use warpline_channel::{Channel, Listener, Options};
 use crate::pair::{HANG, message, open, pair};
 
 /// Limits whose memory for large messages is enough for long receives.
-const ROOMY: Options =
-    Options { small: 4096, slots: 16, large: 8, longest: 1 << 20, patience: Some(HANG) };
+const ROOMY: Options = Options {
+    small: 4096,
+    slots: 16,
+    large: 8,
+    longest: 1 << 20,
+    patience: Some(HANG),
+    resume: None,
+};
 
 const LONG: usize = 100_000;
 
@@ -56,7 +62,7 @@ impl Peer {
     fn send_large(&mut self, octets: Vec<u8>) {
         let region = self.pz.adopt(octets).remote_read().zero_based().register().unwrap();
         let place = region.range(0..LONG).unwrap().remote().to_octets();
-        self.send(Header { kind: Kind::Large, room: 0, credits: 0, read: 0 }, &place);
+        self.send(Header { kind: Kind::Large, room: 0, credits: 0, read: 0, arrived: 0 }, &place);
         self.sent.push_back(region);
     }
 
@@ -97,7 +103,10 @@ fn an_end_announces_longer_receives() {
     let (mut peer, channel) = Peer::connect(true);
     assert_eq!(room_after(&mut peer, &channel, 60), 18);
     for n in 0..4 {
-        peer.send(Header { kind: Kind::Small, room: 0, credits: 0, read: 0 }, &message(n, LONG));
+        peer.send(
+            Header { kind: Kind::Small, room: 0, credits: 0, read: 0, arrived: 0 },
+            &message(n, LONG),
+        );
         assert!(channel.recv().unwrap().unwrap()[..] == message(n, LONG));
     }
     let (mut peer, channel) = Peer::connect(false);
@@ -108,7 +117,7 @@ fn an_end_announces_longer_receives() {
 fn an_end_uses_longer_receives_while_there_are_any() {
     let (peer, channel) = Peer::connect(true);
     let tell = |room| {
-        peer.send(Header { kind: Kind::Small, room, credits: 0, read: 0 }, b"room");
+        peer.send(Header { kind: Kind::Small, room, credits: 0, read: 0, arrived: 0 }, b"room");
         assert_eq!(channel.recv().unwrap().as_deref(), Some(&b"room"[..]));
     };
     let kind = || peer.receive().0.kind;
@@ -143,7 +152,7 @@ fn an_end_uses_longer_receives_while_there_are_any() {
 #[test]
 fn an_application_may_keep_many_drafts() {
     let (peer, channel) = Peer::connect(true);
-    peer.send(Header { kind: Kind::Small, room: 18, credits: 0, read: 0 }, b"");
+    peer.send(Header { kind: Kind::Small, room: 18, credits: 0, read: 0, arrived: 0 }, b"");
     channel.recv().unwrap();
     let kept: Vec<_> = (0..40).map(|_| channel.draft(LONG).unwrap()).collect();
     channel.send(&message(1, LONG)[..]).unwrap();

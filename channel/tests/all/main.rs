@@ -10,6 +10,8 @@ mod long;
 mod memory;
 mod messages;
 mod pair;
+mod relay;
+mod resume;
 mod served;
 mod tasks;
 mod texts;

@@ -14,8 +14,14 @@ pub(crate) fn open() -> Ia {
 }
 
 /// A configuration with few and small messages, and a time-out for every wait.
-pub(crate) const TIGHT: Options =
-    Options { small: 256, slots: 4, large: 2, longest: 1 << 20, patience: Some(HANG) };
+pub(crate) const TIGHT: Options = Options {
+    small: 256,
+    slots: 4,
+    large: 2,
+    longest: 1 << 20,
+    patience: Some(HANG),
+    resume: None,
+};
 
 /// Two connected ends with this configuration.
 pub(crate) fn pair(options: Options) -> (Channel, Channel) {

@@ -1,0 +1,182 @@
+//! Messages that were sent and are not confirmed, in order, for a session that may be resumed. Plain data without IO.
+//!
+//! Owner: the state of a channel, under its lock. It is bounded: no more messages are unconfirmed than either end has slots.
+//! The memory of a message from a buffer is with the device until the Send completes, and here from then on; a large one is
+//! registered, in the state. When a connection is lost, all of it comes back here.
+
+use std::collections::VecDeque;
+
+use itapi::Buffer;
+
+/// A message that is not confirmed.
+pub(crate) enum Item {
+    /// So many octets, which were copied.
+    Copied(usize),
+    /// The same, in a buffer that the device has.
+    Lent(usize),
+    /// In a buffer that the device has.
+    Posted,
+    /// In a buffer, behind room for the header.
+    Whole(Buffer),
+    /// The peer reads it from registered memory.
+    Registered(usize),
+    /// Its first octets are to be registered.
+    Large(Vec<u8>, usize),
+    /// No message follows.
+    End,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Kept {
+    items: VecDeque<Item>,
+    /// Octets of those that were copied.
+    copied: VecDeque<u8>,
+    /// Before this item none is [`Item::Posted`].
+    returned: usize,
+    /// Buffers that the device has, and whose messages are confirmed.
+    confirmed: u32,
+    /// Until it has the value of `items.len()`: the next item to be sent again, and the octets of copied ones before it.
+    again: Option<(usize, usize)>,
+}
+
+impl Kept {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Keeps a message that is about to be sent.
+    #[inline]
+    pub(crate) fn push(&mut self, item: Item) {
+        self.items.push_back(item);
+    }
+
+    /// Keeps a message that is about to be sent, by copy.
+    #[inline]
+    pub(crate) fn copy(&mut self, octets: &[u8]) {
+        self.copied.extend(octets);
+        self.items.push_back(Item::Copied(octets.len()));
+    }
+
+    /// The device returns a buffer; they come in the order of their messages. Returns it if its message is confirmed.
+    #[inline]
+    pub(crate) fn put(&mut self, buffer: Buffer) -> Option<Buffer> {
+        if self.confirmed > 0 {
+            self.confirmed -= 1;
+            return Some(buffer);
+        }
+        while let Some(item) = self.items.get_mut(self.returned) {
+            self.returned += 1;
+            match item {
+                Item::Posted => {
+                    *item = Item::Whole(buffer);
+                    return None;
+                }
+                Item::Lent(octets) => {
+                    *item = Item::Copied(*octets);
+                    return Some(buffer);
+                }
+                _ => {}
+            }
+        }
+        Some(buffer)
+    }
+
+    /// The oldest message is confirmed. Returns what it was.
+    #[inline]
+    pub(crate) fn confirmed(&mut self) -> Option<Item> {
+        let item = self.items.pop_front()?;
+        self.returned = self.returned.saturating_sub(1);
+        match &item {
+            Item::Copied(octets) => drop(self.copied.drain(..*octets)),
+            Item::Lent(octets) => {
+                self.copied.drain(..*octets);
+                self.confirmed += 1;
+            }
+            Item::Posted => self.confirmed += 1,
+            _ => {}
+        }
+        if let Some((at, octets)) = &mut self.again {
+            *at = at.saturating_sub(1);
+            if let Item::Copied(len) | Item::Lent(len) = &item {
+                *octets = octets.saturating_sub(*len);
+            }
+        }
+        Some(item)
+    }
+
+    /// How many are registered.
+    pub(crate) fn registered(&self) -> usize {
+        self.items.iter().filter(|item| matches!(item, Item::Registered(_))).count()
+    }
+
+    /// The device has none any more. `large` returns the memory of the registered ones, oldest first. False: the memory of a
+    /// message is lost.
+    pub(crate) fn came_back(&mut self, mut large: impl FnMut() -> Option<Vec<u8>>) -> bool {
+        (self.returned, self.confirmed, self.again) = (0, 0, None);
+        for item in &mut self.items {
+            match item {
+                Item::Posted | Item::Lent(_) => return false,
+                Item::Registered(len) => match large() {
+                    Some(octets) => *item = Item::Large(octets, *len),
+                    None => return false,
+                },
+                _ => {}
+            }
+        }
+        true
+    }
+
+    /// Copies what is in buffers of a device that is not used any more, behind room for the header of `header` octets.
+    pub(crate) fn leave_buffers(&mut self, header: usize) {
+        let mut copied = VecDeque::new();
+        for item in &mut self.items {
+            match item {
+                Item::Copied(len) => copied.extend(self.copied.drain(..*len)),
+                Item::Whole(buffer) => {
+                    copied.extend(&buffer[header..]);
+                    *item = Item::Copied(buffer.len() - header);
+                }
+                _ => {}
+            }
+        }
+        self.copied = copied;
+    }
+
+    /// All are to be sent again.
+    pub(crate) fn begin_again(&mut self) {
+        self.again = (!self.items.is_empty()).then_some((0, 0));
+    }
+
+    /// Messages have to be sent again before others.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.again.is_some()
+    }
+
+    /// The next that is to be sent again.
+    pub(crate) fn next_again(&mut self) -> Option<&mut Item> {
+        self.items.get_mut(self.again?.0)
+    }
+
+    /// The octets of the next, which was copied.
+    pub(crate) fn copied_again(&self, out: &mut Vec<u8>, len: usize) {
+        out.extend(self.copied.iter().skip(self.again.map_or(0, |again| again.1)).take(len));
+    }
+
+    /// The next was sent.
+    pub(crate) fn was_sent_again(&mut self) {
+        let Some((at, octets)) = &mut self.again else { return };
+        if let Some(Item::Copied(len) | Item::Lent(len)) = self.items.get(*at) {
+            *octets += len;
+        }
+        *at += 1;
+        if *at >= self.items.len() {
+            self.again = None;
+        }
+    }
+}

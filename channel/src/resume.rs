@@ -1,0 +1,131 @@
+//! What a session needs to go on, on another connection. Plain state without IO.
+//!
+//! Owner: the state of the channel, under its lock. While there is a connection, the threads that use the channel keep it up to
+//! date. While there is none, one thread for the session ([`crate::away`]) makes the next, or ends the session when its time is
+//! over; the application may receive, keep and drop messages meanwhile. If there is no memory for that thread, the session
+//! ends with the loss of its connection.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use itapi::{ConnEvent, ConnectParams, Ia, Request};
+
+use crate::door::Door;
+use crate::error::{End, Unresumed};
+use crate::kept::Kept;
+use crate::wire::{Offer, Token};
+
+/// A device and an address of the peer, by which an end connects.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) ia: Ia,
+    pub(crate) peer: ConnectParams,
+}
+
+/// What an end wants before the peer has agreed.
+pub(crate) struct Wish {
+    pub(crate) ways: Arc<[Way]>,
+    /// The way of its first connection.
+    pub(crate) way: usize,
+    pub(crate) lasting: Duration,
+}
+
+/// Which end makes the connections.
+pub(crate) enum Role {
+    /// This one, by one of the ways now.
+    Connects { ways: Arc<[Way]>, way: usize },
+    /// The peer; the door stays open for it.
+    Accepts(#[expect(dead_code, reason = "kept open")] Option<Arc<Door>>),
+}
+
+/// See the module.
+pub(crate) struct Resume {
+    pub(crate) role: Role,
+    /// By which the next request names the session.
+    pub(crate) token: Token,
+    /// The one before, until the peer has shown that it knows the next.
+    pub(crate) former: Option<Token>,
+    /// How long it goes on without a connection.
+    pub(crate) lasting: Duration,
+    pub(crate) kept: Kept,
+    /// Messages of ours that are confirmed, the end included, modulo 2^32.
+    pub(crate) confirmed: u32,
+    /// Messages of the peer that have arrived whole, the end included, modulo 2^32; and how many have arrived behind a large one
+    /// that is not read.
+    pub(crate) whole: u32,
+    pub(crate) behind: u16,
+    /// Large messages that the peer had whole when the session was resumed, and has not taken.
+    pub(crate) ghosts: u16,
+    /// Connections that it had after the first.
+    pub(crate) moves: u64,
+    /// The peer has shown since it was asked that the connection lives.
+    pub(crate) heard: bool,
+    /// A request for another connection while this one seems to live.
+    pub(crate) knock: Option<Knock>,
+    /// While there is no connection.
+    pub(crate) away: Option<Box<Away>>,
+}
+
+/// A request of the peer to resume the session.
+pub(crate) struct Knock {
+    pub(crate) request: Request,
+    pub(crate) offer: Offer,
+    pub(crate) ia: Ia,
+}
+
+/// The state without a connection.
+pub(crate) struct Away {
+    pub(crate) causes: Unresumed,
+    pub(crate) until: Instant,
+    /// The last event of the former connection came.
+    pub(crate) ended: bool,
+    pub(crate) attempt: Attempt,
+    /// What the peer was told: messages that this end has, and how many of these are large.
+    pub(crate) told: (u16, u16),
+    /// What the accepting end was told with the request.
+    pub(crate) offer: Option<Offer>,
+    pub(crate) knock: Option<Knock>,
+}
+
+/// An attempt to connect or to accept.
+pub(crate) enum Attempt {
+    None,
+    Begun,
+    Failed(Box<ConnEvent>),
+}
+
+impl Resume {
+    pub(crate) fn new(role: Role, lasting: Duration, token: Token) -> Box<Self> {
+        Box::new(Self {
+            role,
+            token,
+            former: None,
+            lasting,
+            kept: Kept::default(),
+            confirmed: 0,
+            whole: 0,
+            behind: 0,
+            ghosts: 0,
+            moves: 0,
+            heard: false,
+            knock: None,
+            away: None,
+        })
+    }
+
+    /// The connection is lost, for this cause.
+    pub(crate) fn leave(&mut self, cause: End) {
+        let mut causes = Unresumed::new(self.lasting);
+        causes.add(cause);
+        let until = Instant::now() + self.lasting;
+        let knock = self.knock.take();
+        let (attempt, told) = (Attempt::None, (0, 0));
+        let away = Away { causes, until, ended: false, attempt, told, offer: None, knock };
+        self.away = Some(Box::new(away));
+    }
+
+    /// Another connection is being made.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.away.as_ref().is_some_and(|away| matches!(away.attempt, Attempt::Begun))
+    }
+}
