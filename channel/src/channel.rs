@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::message::{Draft, Message, Outgoing};
 use crate::options::Options;
-use crate::resume::{Role, Way, Wish};
+use crate::resume::{Resumption, Role, Way, Wish};
 use crate::sessions;
 use crate::state::State;
 use crate::wire::{Greeting, Offer, Purpose, Unfit};
@@ -225,6 +225,11 @@ impl Channel {
     /// Both ends of the connection.
     pub fn ends(&self) -> Option<Ends> {
         self.core.ends()
+    }
+
+    /// How the session has gone so far, if both ends agreed that it can be resumed.
+    pub fn resumption(&self) -> Option<Resumption> {
+        self.core.resumption()
     }
 
     /// Octets of the longest message that the peer accepts.

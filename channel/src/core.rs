@@ -10,6 +10,7 @@ mod moving;
 mod outgo;
 mod settle;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use itapi::{ConnEvent, Disconnect, Ends, EpId, Established, Ia};
@@ -18,6 +19,7 @@ use crate::error::{End, Error, Result};
 use crate::hub::Hub;
 use crate::link::Link;
 use crate::message::{Envelope, Memory, Message};
+use crate::resume::Resumption;
 use crate::session::{CONFIRMATIONS, Session};
 use crate::sessions;
 use crate::state::{Over, Receives, State, capacity};
@@ -32,6 +34,8 @@ pub(crate) struct ChannelEnd {
     pub(crate) ours: Greeting,
     /// Receives for what takes no credit.
     reserve: u32,
+    /// It is gone for the application of its server.
+    leaving: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -53,8 +57,8 @@ impl ChannelEnd {
         state.receives = Receives::new(small, state.link.pz.buffers(receives as usize, small)?);
         state.session = peer.map(|peer| Session::new(ours, peer));
         state.allot(small, ours.slots);
-        let (hub, state) = (hub.clone(), Mutex::new(state));
-        let core = Arc::new(Self { hub, id, ours, reserve, state });
+        let (hub, state, leaving) = (hub.clone(), Mutex::new(state), AtomicBool::new(false));
+        let core = Arc::new(Self { hub, id, ours, reserve, leaving, state });
         core.repost(&mut core.state())?;
         core.hub.join(&core.state().link, &core);
         Ok(core)
@@ -68,6 +72,11 @@ impl ChannelEnd {
     /// Both ends of the present connection, or of the last.
     pub(crate) fn ends(&self) -> Option<Ends> {
         self.state().link.ep.ends()
+    }
+
+    /// See [`Resumption`].
+    pub(crate) fn resumption(&self) -> Option<Resumption> {
+        self.state().resume.as_ref().map(|resume| resume.so_far())
     }
 
     /// Ends the connection, or gives up making one.
@@ -289,6 +298,28 @@ impl ChannelEnd {
             return Err(over.error());
         }
         if state.is_paused() { Ok(false) } else { self.counts(state, Kind::End) }
+    }
+
+    /// Its server keeps it until both ends have everything.
+    pub(crate) fn begin_to_leave(&self) {
+        self.leaving.store(true, Ordering::Release);
+    }
+
+    /// Sends the end if it is leaving, and no more than `most` references to it exist.
+    #[inline]
+    pub(crate) fn dropped(self: &Arc<Self>, most: usize) -> bool {
+        let last = self.leaving.load(Ordering::Acquire) && Arc::strong_count(self) <= most;
+        if last {
+            // Without room the server sends it later.
+            let _ = self.finish(&mut self.state());
+        }
+        last
+    }
+
+    /// Whether it has left: the application has dropped it, and both ends have everything, or the connection is over.
+    pub(crate) fn has_left(self: &Arc<Self>) -> bool {
+        let left = |state: &State| state.over.is_some() || state.is_complete();
+        self.dropped(1) && left(&self.state())
     }
 
     /// While closing: discards a message of the peer. Errors: the connection ended before both ends had

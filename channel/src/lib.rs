@@ -128,6 +128,7 @@ pub use itapi::Ia;
 pub use listener::Listener;
 pub use message::{Draft, Message, Outgoing};
 pub use options::Options;
+pub use resume::Resumption;
 pub use server::{Event, Peer, Server};
 pub use stream::{AsyncStream, Stream};
 pub use tasks::{AsyncChannel, AsyncListener};

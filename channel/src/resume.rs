@@ -58,12 +58,30 @@ pub(crate) struct Resume {
     pub(crate) ghosts: u16,
     /// Connections that it had after the first.
     pub(crate) moves: u64,
+    /// Why the last connection was lost.
+    pub(crate) cause: Option<End>,
     /// The peer has shown since it was asked that the connection lives.
     pub(crate) heard: bool,
     /// A request for another connection while this one seems to live.
     pub(crate) knock: Option<Knock>,
     /// While there is no connection.
     pub(crate) away: Option<Box<Away>>,
+}
+
+/// How a session that may be resumed has gone so far.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Resumption {
+    /// Connections that it had after the first.
+    pub moves: u64,
+    /// By which of its ways it is connected, or is being connected: 0 is the preferred one. At the end that accepts always 0.
+    pub way: usize,
+    /// It has a connection now.
+    pub connected: bool,
+    /// Why it lost the last connection that it lost.
+    pub cause: Option<End>,
+    /// How long it goes on without a connection: the smaller value of both ends.
+    pub lasting: Duration,
 }
 
 /// A request of the peer to resume the session.
@@ -107,6 +125,7 @@ impl Resume {
             behind: 0,
             ghosts: 0,
             moves: 0,
+            cause: None,
             heard: false,
             knock: None,
             away: None,
@@ -116,12 +135,23 @@ impl Resume {
     /// The connection is lost, for this cause.
     pub(crate) fn leave(&mut self, cause: End) {
         let mut causes = Unresumed::new(self.lasting);
+        self.cause = Some(cause.clone());
         causes.add(cause);
         let until = Instant::now() + self.lasting;
         let knock = self.knock.take();
         let (attempt, told) = (Attempt::None, (0, 0));
         let away = Away { causes, until, ended: false, attempt, told, offer: None, knock };
         self.away = Some(Box::new(away));
+    }
+
+    /// How it has gone so far.
+    pub(crate) fn so_far(&self) -> Resumption {
+        let way = match self.role {
+            Role::Connects { way, .. } => way,
+            Role::Accepts(_) => 0,
+        };
+        let (moves, cause, lasting) = (self.moves, self.cause.clone(), self.lasting);
+        Resumption { moves, way, connected: self.away.is_none(), cause, lasting }
     }
 
     /// Another connection is being made.

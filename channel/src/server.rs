@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::message::{Draft, Message, Outgoing};
 use crate::options::Options;
+use crate::resume::Resumption;
 use crate::sessions;
 
 /// An event of a [`Server`].
@@ -66,12 +67,27 @@ pub struct Server {
 
 /// Connected clients, and those that connect.
 #[derive(Default)]
-struct Clients(Mutex<BTreeMap<EpId, Arc<ChannelEnd>>>);
+struct Clients {
+    present: Mutex<BTreeMap<EpId, Arc<ChannelEnd>>>,
+    /// Clients whose sessions can be resumed, and that are gone: until they have everything.
+    leaving: Mutex<Vec<Arc<ChannelEnd>>>,
+}
 
 impl Clients {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<EpId, Arc<ChannelEnd>>> {
         // Nothing panics while it is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, Vec<Arc<ChannelEnd>>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends those that the application has dropped, and forgets those that have everything.
+    fn sweep(&self) {
+        let done: Vec<_> = self.leaving().extract_if(.., |core| core.has_left()).collect();
+        // Not under the lock: it waits for none, but takes others.
+        drop(done);
     }
 }
 
@@ -79,6 +95,13 @@ impl Clients {
 /// [`Event::Gone`] ends the connection.
 #[derive(Clone, Debug)]
 pub struct Peer(Arc<ChannelEnd>);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // The list has it, too.
+        self.0.dropped(2);
+    }
+}
 
 impl Server {
     /// Clients beyond these are rejected, unless [`Server::bind_with`] sets another number.
@@ -134,6 +157,7 @@ impl Server {
                     return Ok(Some(event));
                 }
             }
+            self.clients.sweep();
             let until = *until.get_or_insert_with(|| Instant::now().checked_add(timeout));
             if until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(None);
@@ -175,6 +199,10 @@ impl Server {
     /// Reports once the end of a client that was reported before.
     fn gone(&self, core: Arc<ChannelEnd>, reported: bool, how: Result<()>) -> Option<Event> {
         let known = self.clients.lock().remove(&core.id());
+        if known.is_some() && how.is_ok() && core.resumption().is_some() {
+            core.begin_to_leave();
+            self.clients.leaving().push(core.clone());
+        }
         (known.is_some() && reported).then(|| Event::Gone(Peer(core), how))
     }
 }
@@ -189,7 +217,8 @@ fn admit(
     let Some(request) = sessions::route(request, &hub.ia, options.greeting()?) else {
         return Ok(());
     };
-    if clients.lock().len() >= most {
+    clients.sweep();
+    if clients.lock().len() + clients.leaving().len() >= most {
         return Ok(request.reject(b"")?);
     }
     let core = Channel::admit(hub, request, options, None)?;
@@ -223,6 +252,11 @@ impl Peer {
     /// Its id, unique as long as it exists.
     pub fn id(&self) -> EpId {
         self.0.id()
+    }
+
+    /// How the session has gone so far, if both ends agreed that it can be resumed.
+    pub fn resumption(&self) -> Option<Resumption> {
+        self.0.resumption()
     }
 
     /// Both ends of the connection.

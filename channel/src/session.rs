@@ -257,7 +257,12 @@ impl Session {
 
     /// Whether both ends have ended, and know that everything has arrived.
     pub fn is_complete(&self) -> bool {
-        self.ended && self.peer_ended && self.is_confirmed()
+        self.has_all() && self.is_confirmed()
+    }
+
+    /// Whether both ends have ended, and this one has everything.
+    pub fn has_all(&self) -> bool {
+        self.ended && self.peer_ended
     }
 
     /// The peer has everything, and has nothing to send.

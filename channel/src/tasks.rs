@@ -16,6 +16,7 @@ use crate::hub::Hub;
 use crate::listener::{Entry, Listener, is_callers};
 use crate::message::{Draft, Message, Outgoing};
 use crate::options::Options;
+use crate::resume::Resumption;
 use crate::state::State;
 
 /// A [`Channel`] for tasks. Any number of tasks may use it through references.
@@ -169,6 +170,11 @@ impl AsyncChannel {
     /// Both ends of the connection.
     pub fn ends(&self) -> Option<Ends> {
         self.core.ends()
+    }
+
+    /// How the session has gone so far, if both ends agreed that it can be resumed.
+    pub fn resumption(&self) -> Option<Resumption> {
+        self.core.resumption()
     }
 
     /// Octets of the longest message that the peer accepts.

@@ -45,8 +45,9 @@ impl ChannelEnd {
         state.sends.completed();
         self.returned(state, completion);
         match (completion.operation, buffer) {
+            // A large message is not empty.
+            (Operation::Read, Some(buffer)) if buffer.is_empty() => self.heard(state),
             (Operation::Read, Some(buffer)) => self.read(state, buffer),
-            (Operation::Read, None) => self.heard(state),
             (_, Some(buffer)) => state.unsent(buffer),
             (_, None) => {}
         }

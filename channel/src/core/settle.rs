@@ -5,7 +5,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use itapi::{ConnEvent, Disconnect, Local, RemoteRange, RmrContext, Work};
+use itapi::{ConnEvent, Disconnect, RemoteRange, RmrContext, Work};
 
 use super::ChannelEnd;
 use crate::away;
@@ -155,8 +155,11 @@ impl ChannelEnd {
         if let Some(resume) = &mut state.resume {
             resume.heard = false;
         }
-        if state.sends.used < state.link.depth
-            && state.link.ep.post(Work::read(nothing, Local::default())).is_ok()
+        let room = state.sends.used < state.link.depth;
+        // The device takes one piece of memory.
+        if room
+            && let Ok(sink) = state.link.pz.buffer(1)
+            && state.link.ep.post(Work::read(nothing, sink)).is_ok()
         {
             state.sends.posted(0, true);
         }
@@ -187,8 +190,12 @@ impl ChannelEnd {
         state.is_down = false;
         let Some(resume) = &mut state.resume else { return };
         let Some(away) = resume.away.take() else { return };
-        let complete = state.is_complete();
-        if complete && let Some(session) = &mut state.session {
+        let all = resume.kept.is_empty();
+        let Some(session) = &mut state.session else { return };
+        // Nothing is missing here; the peer perhaps does not know that it arrived.
+        let complete = all && session.has_all();
+        if complete {
+            session.all_is_confirmed();
             session.all_is_read();
         }
         tracing::warn!(causes = %away.causes, complete, "the session ends");

@@ -51,7 +51,7 @@ impl Hostile {
     }
 
     /// The next message of the channel.
-    fn receive(&self) -> Buffer {
+    pub(crate) fn receive(&self) -> Buffer {
         loop {
             let completion = self.evd.wait_success(HANG).unwrap();
             if completion.operation == itapi::Operation::Recv {

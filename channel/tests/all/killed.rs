@@ -46,10 +46,10 @@ fn talk(channel: &Channel) -> Result<u64, Error> {
 /// Not a test by itself: the other process, which accepts one channel, sends and receives.
 #[test]
 fn other_process() {
-    if std::env::var_os(SERVER).is_none() {
-        return;
-    }
-    let listener = Listener::bind_with(&open(), "127.0.0.1:0", GROWING).unwrap();
+    let Ok(role) = std::env::var(SERVER) else { return };
+    let resume = (role == "resume").then_some(HANG);
+    let options = Options { resume, ..GROWING };
+    let listener = Listener::bind_with(&open(), "127.0.0.1:0", options).unwrap();
     println!("\nlistening at {}", listener.address());
     loop {
         let channel = listener.accept().unwrap();
@@ -194,4 +194,29 @@ fn a_client_is_killed_at_any_point_and_the_other_is_served() {
         }
         good.close().unwrap();
     });
+}
+
+#[test]
+fn a_killed_peer_ends_a_session_that_could_be_resumed() {
+    let ia = open();
+    for round in 0..4u64 {
+        let mut other = Other::start("killed::other_process", SERVER, "resume");
+        let address = other.line("listening at ");
+        // For longer than the test waits: the error comes because nobody listens any more.
+        let resume = Some(HANG * 100);
+        let channel = Channel::connect_with(&ia, &address, Options { resume, ..TIGHT }).unwrap();
+        for n in 0..round * 5 {
+            call(&channel, n);
+        }
+        assert!(channel.resumption().is_some());
+        other.0.kill().unwrap();
+        let error = loop {
+            match channel.recv() {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Lost(Some(_))), "{error}");
+        assert!(error.to_string().contains("the session was not resumed"), "{error}");
+    }
 }

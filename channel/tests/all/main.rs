@@ -13,5 +13,7 @@ mod pair;
 mod relay;
 mod resume;
 mod served;
+mod strangers;
 mod tasks;
 mod texts;
+mod ways;

@@ -102,6 +102,11 @@ impl Relay {
         self.shared.first.lock().unwrap()[at].clone()
     }
 
+    /// From now on it leads to another address.
+    pub(crate) fn lead_to(&self, address: SocketAddr) {
+        *self.shared.to.lock().unwrap() = address;
+    }
+
     /// So many more connections are cut.
     pub(crate) fn cut(&self, cuts: u64) {
         self.shared.left.fetch_add(cuts, Ordering::SeqCst);
@@ -157,7 +162,7 @@ fn one_way(
 ) {
     let mut octets = [0; 4096];
     // A read that ends now and then sees that the other direction was cut.
-    from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    from.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
     loop {
         let read = match from.read(&mut octets) {
             Ok(0) => break,
