@@ -32,6 +32,26 @@ pub(crate) fn doubt(core: &Arc<ChannelEnd>, moves: u64) -> bool {
     start("warpline-doubt", core, moves, Away::decide)
 }
 
+/// Starts a thread that keeps an end that has closed until the peer knows that both have everything; without one the end is
+/// dropped.
+pub(crate) fn linger(core: Arc<ChannelEnd>) {
+    let builder = std::thread::Builder::new().name("warpline-linger".into()).stack_size(512 << 10);
+    let _ = builder.spawn(move || wait_until_done(&core));
+}
+
+/// Waits until the peer knows that both ends have everything; not for long.
+pub(crate) fn wait_until_done(core: &Arc<ChannelEnd>) {
+    let until = Instant::now() + ANSWER;
+    while !core.state().is_done() && Instant::now() < until {
+        let seen = core.hub.round();
+        core.hub.take_all();
+        if !core.state().is_done() {
+            let _ = core.hub.advance(seen + 1, Some(until));
+        }
+    }
+    core.end(Disconnect::Graceful);
+}
+
 fn start(name: &str, core: &Arc<ChannelEnd>, moves: u64, run: fn(&Away)) -> bool {
     let away = Away { hub: core.hub.clone(), core: Arc::downgrade(core), moves };
     let builder = std::thread::Builder::new().name(name.into()).stack_size(512 << 10);
@@ -62,7 +82,7 @@ impl Away {
         self.clear()?;
         let role = self.with(|core, state| {
             let whole = core.settle(state);
-            if !whole || state.is_complete() {
+            if !whole || (state.is_complete() && state.is_done()) {
                 core.end_away(state);
             }
             matches!(state.resume.as_ref().map(|resume| &resume.role), Some(Role::Connects { .. }))

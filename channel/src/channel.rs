@@ -6,8 +6,9 @@ use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use itapi::{ConnectParams, Disconnect, Ends, Ia, Request, connect_params};
+use itapi::{ConnectParams, Ends, Ia, Request, connect_params};
 
+use crate::away;
 use crate::core::ChannelEnd;
 use crate::door::Door;
 use crate::error::{Error, Result};
@@ -218,7 +219,7 @@ impl Channel {
             in_time(until, patience)?;
             self.core.hub.advance(seen, until)?;
         }
-        self.core.end(Disconnect::Graceful);
+        away::wait_until_done(&self.core);
         Ok(())
     }
 

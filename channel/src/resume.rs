@@ -58,6 +58,8 @@ pub(crate) struct Resume {
     pub(crate) ghosts: u16,
     /// Connections that it had after the first.
     pub(crate) moves: u64,
+    /// The peer was told that both ends have everything.
+    pub(crate) told: bool,
     /// Why the last connection was lost.
     pub(crate) cause: Option<End>,
     /// The peer has shown since it was asked that the connection lives.
@@ -125,6 +127,7 @@ impl Resume {
             behind: 0,
             ghosts: 0,
             moves: 0,
+            told: false,
             cause: None,
             heard: false,
             knock: None,

@@ -148,6 +148,8 @@ struct Confirming {
     octets: usize,
     /// Messages of ours that the peer has confirmed and that were not yet asked for.
     news: u16,
+    /// The peer has said that both ends have everything.
+    done: bool,
 }
 
 /// What a session takes over from the one before, on another connection.
@@ -456,7 +458,7 @@ impl Session {
                 (self.credits, self.unread) = (self.credits - 1, self.unread + 1);
                 self.unanswered = 0;
             }
-            Kind::Ack => {}
+            Kind::Ack | Kind::Done => {}
             Kind::End => self.ended = true,
         }
         let credits = if self.returns_credits() { self.return_credits() } else { 0 };
@@ -468,7 +470,7 @@ impl Session {
     #[inline]
     fn confirm(&mut self, kind: Kind) -> u16 {
         let Some(confirming) = &mut self.confirming else { return 0 };
-        confirming.unconfirmed += u16::from(kind != Kind::Ack);
+        confirming.unconfirmed += u16::from(!matches!(kind, Kind::Ack | Kind::Done));
         confirming.octets = 0;
         std::mem::take(&mut confirming.arrived)
     }
@@ -538,17 +540,35 @@ impl Session {
                 Ok(Arrival::Small)
             }
             Kind::Large => self.large(rest),
-            Kind::Ack | Kind::End if !rest.is_empty() => Err(Violation::Length),
+            Kind::Ack | Kind::End | Kind::Done if !rest.is_empty() => Err(Violation::Length),
             Kind::Ack if (header.credits, header.read, header.arrived) == (0, 0, 0) => {
                 Err(Violation::Idle)
             }
             Kind::Ack => Ok(Arrival::Counts),
+            Kind::Done => self.done(),
             Kind::End if self.peer_ended => Err(Violation::AfterEnd),
             Kind::End => {
                 self.peer_ended = true;
                 Ok(Arrival::End)
             }
         }
+    }
+
+    /// The peer says that both ends have everything.
+    fn done(&mut self) -> Result<Arrival, Violation> {
+        match &mut self.confirming {
+            Some(confirming) if self.ended && self.peer_ended => {
+                confirming.done = true;
+                Ok(Arrival::Counts)
+            }
+            Some(_) => Err(Violation::AfterEnd),
+            None => Err(Violation::Header),
+        }
+    }
+
+    /// The peer knows that both ends have everything.
+    pub fn is_done(&self) -> bool {
+        self.confirming.is_none_or(|it| it.done)
     }
 
     /// Octets of a message that the peer may send in one Send.

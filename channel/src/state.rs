@@ -15,7 +15,7 @@ use crate::error::{End, Error};
 use crate::kept::Item;
 use crate::link::Link;
 use crate::message::{Envelope, Memory, Message};
-use crate::resume::{Resume, Wish};
+use crate::resume::{Resume, Role, Wish};
 use crate::session::{Session, Violation};
 use crate::tuning::{LONG, LONG_DRAFTS, SIGNAL_EVERY, SIGNAL_OCTETS};
 use crate::wire::{HEADER, Unfit};
@@ -285,6 +285,13 @@ impl State {
     /// Both ends have finished, and everything has arrived.
     pub(crate) fn is_complete(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_complete) && self.is_confirmed()
+    }
+
+    /// The end that connected: the other end knows that both have everything, or cannot be told. The other end: always.
+    pub(crate) fn is_done(&self) -> bool {
+        let connects = |resume: &Resume| matches!(resume.role, Role::Connects { .. });
+        let waits = self.over.is_none() && self.resume.as_deref().is_some_and(connects);
+        !waits || self.session.as_ref().is_none_or(Session::is_done)
     }
 
     /// The memory of a message that the device has sent.

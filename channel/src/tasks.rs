@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use itapi::{Disconnect, Ends, Ia, Request};
 
+use crate::away;
 use crate::channel::{Channel, no_way, up, ways_of};
 use crate::core::ChannelEnd;
 use crate::error::Result;
@@ -163,7 +164,11 @@ impl AsyncChannel {
                 break;
             }
         }
-        self.core.end(Disconnect::Graceful);
+        if self.core.state().is_done() {
+            self.core.end(Disconnect::Graceful);
+        } else {
+            away::linger(self.core.clone());
+        }
         Ok(())
     }
 

@@ -147,6 +147,8 @@ pub enum Kind {
     Ack = 2,
     /// No message follows.
     End = 3,
+    /// Of the end that accepted a session that may be resumed: both ends have everything, and it knows.
+    Done = 4,
 }
 
 /// The header before the octets of each message.
@@ -182,6 +184,7 @@ impl Header {
             1 => Kind::Large,
             2 => Kind::Ack,
             3 => Kind::End,
+            4 => Kind::Done,
             _ => return None,
         };
         let (credits, read) = (u16::from_be_bytes([*c0, *c1]), u16::from_be_bytes([*r0, *r1]));
@@ -204,11 +207,11 @@ mod tests {
         assert_eq!(Greeting::from_octets(&octets), Ok(GREETING));
         let fixed = Greeting { grows: false, ..GREETING };
         assert_eq!(Greeting::from_octets(&fixed.to_octets()), Ok(fixed));
-        for kind in [Kind::Small, Kind::Large, Kind::Ack, Kind::End] {
+        for kind in [Kind::Small, Kind::Large, Kind::Ack, Kind::End, Kind::Done] {
             let header = Header { kind, room: 18, credits: 0x0102, read: 0x0304, arrived: 5 };
             assert_eq!(Header::from_octets(&header.to_octets()), Some(header));
         }
-        assert_eq!(Header::from_octets(&[4, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Header::from_octets(&[5, 0, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(Header::from_octets(&[0, 31, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(Header::from_octets(&[0; 7]), None);
     }

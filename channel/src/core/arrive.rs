@@ -25,6 +25,7 @@ impl ChannelEnd {
         }
         let again = self.send_again(&mut state);
         let acknowledged = again.and_then(|()| self.acknowledge(&mut state));
+        let acknowledged = acknowledged.and_then(|()| self.tell(&mut state));
         self.end_on_error(&mut state, acknowledged);
         self.wake_tasks(&mut state);
         self.hub.list(self, &mut state);

@@ -66,7 +66,7 @@ impl ChannelEnd {
         self.is_local(state, established);
         self.catch_up(state);
         let again = self.send_again(state);
-        let done = again.and_then(|()| self.acknowledge(state));
+        let done = again.and_then(|()| self.acknowledge(state)).and_then(|()| self.tell(state));
         self.end_on_error(state, done);
     }
 
@@ -109,6 +109,7 @@ impl ChannelEnd {
         resume.away = None;
         resume.ghosts = offer.held_large;
         resume.moves += 1;
+        resume.told = false;
         state.session = Some(Session::new(self.ours, *session.peer()).resumed(carried));
         (state.is_down, state.up) = (false, true);
         self.are_confirmed(state, news);
@@ -135,6 +136,24 @@ impl ChannelEnd {
             }
             self.are_confirmed(state, news.into());
         }
+    }
+
+    /// The end that accepted tells the other that both have everything.
+    #[inline]
+    pub(super) fn tell(&self, state: &mut State) -> Result<()> {
+        let due = |resume: &Resume| !resume.told && matches!(resume.role, Role::Accepts(_));
+        if !state.resume.as_deref().is_some_and(due)
+            || !state.is_complete()
+            || state.is_down
+            || state.over.is_some()
+        {
+            return Ok(());
+        }
+        let told = self.counts(state, Kind::Done)?;
+        if let Some(resume) = &mut state.resume {
+            resume.told = told;
+        }
+        Ok(())
     }
 
     fn are_confirmed(&self, state: &mut State, news: u32) {

@@ -20,7 +20,8 @@ use crate::wire::Purpose;
 impl ChannelEnd {
     /// Whether the loss of the connection is not the end.
     pub(super) fn goes_on(&self, state: &State) -> bool {
-        state.resume.is_some() && state.over.is_none() && (state.is_down || !state.is_complete())
+        let complete = state.is_complete() && state.is_done();
+        state.resume.is_some() && state.over.is_none() && (state.is_down || !complete)
     }
 
     /// The connection is lost; `event`: by its last event.

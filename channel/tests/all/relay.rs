@@ -81,6 +81,7 @@ impl Relay {
                 let plan = Plan::new(&inside, &mut random);
                 let to = *inside.to.lock().unwrap();
                 if let Ok(server) = TcpStream::connect(to) {
+                    [&client, &server].into_iter().for_each(|it| it.set_nodelay(true).unwrap());
                     pass(&inside, plan, client, server);
                 }
             }

@@ -127,3 +127,37 @@ fn closed_connections_lose_nothing() {
 fn silence_loses_nothing() {
     cut_at_random(&[Cut::Silence, Cut::Half], cuts() / 20, 60_000);
 }
+
+/// Connections that are cut while sessions begin, and end: each end is told the same.
+#[test]
+fn sessions_are_cut_while_they_end() {
+    let ia = impatient();
+    let mut random = Random::new(5);
+    let listener = Listener::bind_with(&ia, "127.0.0.1:0", RESUME).unwrap();
+    for seed in 0..cuts() {
+        let relay = Relay::start(listener.address(), 0, 700, &[Cut::Reset, Cut::Fin], seed);
+        let address = relay.address();
+        let (client, server) = std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| listener.accept().unwrap());
+            let client = Channel::connect_with(&ia, address, RESUME).unwrap();
+            (client, accepted.join().unwrap())
+        });
+        relay.cut(1 + random.below(3));
+        let few = |channel: Channel, n| {
+            channel.send(message(n, 30)).unwrap();
+            take_and_close(channel, 1 - n);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| few(client, 0));
+            few(server, 1);
+        });
+    }
+}
+
+/// Receives one message, and closes.
+fn take_and_close(channel: Channel, n: u64) {
+    assert!(channel.recv().unwrap().unwrap()[..] == message(n, 30));
+    channel.finish().unwrap();
+    assert!(channel.recv().unwrap().is_none());
+    channel.close().unwrap();
+}
