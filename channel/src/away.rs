@@ -7,6 +7,7 @@
 //! another.
 
 mod accept;
+mod come_back;
 mod connect;
 
 use std::sync::{Arc, Weak};
@@ -30,6 +31,11 @@ pub(crate) fn begin(core: &Arc<ChannelEnd>, moves: u64) -> bool {
 /// Starts the thread that decides whether the present connection lives; false: there is none.
 pub(crate) fn doubt(core: &Arc<ChannelEnd>, moves: u64) -> bool {
     start("warpline-doubt", core, moves, Away::decide)
+}
+
+/// Starts the thread that tries the ways before the present one; false: there is none.
+pub(crate) fn come_back(core: &Arc<ChannelEnd>, moves: u64) -> bool {
+    start("warpline-return", core, moves, Away::come_back)
 }
 
 /// Starts a thread that keeps an end that has closed until the peer knows that both have everything; without one the end is

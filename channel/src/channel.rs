@@ -110,7 +110,8 @@ impl Channel {
         let core = ChannelEnd::new(&hub, ia, ours, None, options.resume.is_some())?;
         let mut private_data = ours.to_octets().to_vec();
         if let Some(lasting) = options.resume {
-            core.state().wish = Some(Wish { ways: ways.clone(), way, lasting });
+            let (ways, returns) = (ways.clone(), options.returns);
+            core.state().wish = Some(Wish { ways, way, lasting, returns });
             let lasting = options.lasting();
             let offer = Offer { lasting, ..Offer::only(Purpose::New) };
             private_data = offer.to_octets(ours).to_vec();

@@ -86,27 +86,30 @@ impl Kept {
         Some(buffer)
     }
 
-    /// The oldest message is confirmed. Returns what it was.
-    #[inline]
-    pub(crate) fn confirmed(&mut self) -> Option<Item> {
-        let item = self.items.pop_front()?;
-        self.returned = self.returned.saturating_sub(1);
-        match &item {
-            Item::Copied(octets) => drop(self.copied.drain(..*octets)),
-            Item::Lent(octets) => {
-                self.copied.drain(..*octets);
-                self.confirmed += 1;
-            }
-            Item::Posted => self.confirmed += 1,
-            _ => {}
-        }
-        if let Some((at, octets)) = &mut self.again {
-            *at = at.saturating_sub(1);
-            if let Item::Copied(len) | Item::Lent(len) = &item {
-                *octets = octets.saturating_sub(*len);
+    /// The oldest messages, so many, are confirmed. `free`: takes the memory of those that the device does not have.
+    pub(crate) fn confirm(&mut self, messages: usize, mut free: impl FnMut(Item)) {
+        let (mut octets, mut count) = (0, 0);
+        while count < messages
+            && let Some(item) = self.items.pop_front()
+        {
+            count += 1;
+            match item {
+                Item::Copied(len) => octets += len,
+                Item::Lent(len) => {
+                    octets += len;
+                    self.confirmed += 1;
+                }
+                Item::Posted => self.confirmed += 1,
+                Item::Whole(_) | Item::Large(..) => free(item),
+                Item::Registered(_) | Item::End => {}
             }
         }
-        Some(item)
+        // One move for all of them.
+        self.copied.drain(..octets);
+        self.returned = self.returned.saturating_sub(count);
+        if let Some((at, before)) = &mut self.again {
+            (*at, *before) = (at.saturating_sub(count), before.saturating_sub(octets));
+        }
     }
 
     /// How many are registered.

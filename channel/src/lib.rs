@@ -86,10 +86,16 @@
 //! arrived, perhaps the peer's reason, is returned first. So that a last message arrives, call [`Channel::close`] after it,
 //! rather than drop the channel: what is under way in both directions as a channel is dropped may be lost.
 //!
+//! # Sessions
+//!
+//! With [`Options::resume`] at both ends the loss of a connection is not the end: the end that connected connects again, by any of
+//! the ways of [`Channel::connect_any`], and both go on where they were. [`Channel::resumption`] says how it has gone.
+//!
 //! # Logging
 //!
-//! Connections are logged by `itapi` through [`tracing`](https://docs.rs/tracing), with targets that begin with `ual`: install
-//! a subscriber, for example `tracing_subscriber::fmt::init()`, and set `RUST_LOG=ual=info`.
+//! Connections are logged by `itapi` through [`tracing`](https://docs.rs/tracing), with targets that begin with `ual`, and sessions
+//! that are resumed with targets that begin with `warpline_channel`: install a subscriber, for example
+//! `tracing_subscriber::fmt::init()`, and set `RUST_LOG=ual=info,warpline_channel=info`.
 //!
 //! # Peers
 //!

@@ -12,7 +12,7 @@ use crate::wire::Greeting;
 /// use warpline_channel::Options;
 ///
 /// let defaults =
-///     Options { small: 64 << 10, slots: 128, large: 8, longest: 16 << 20, patience: None, resume: None };
+///     Options { longest: 16 << 20, slots: 128, large: 8, small: 64 << 10, ..Options::default() };
 /// assert_eq!(defaults, Options::default());
 /// let longer = Options { longest: 1 << 30, ..Options::default() };
 /// ```
@@ -44,6 +44,10 @@ pub struct Options {
     /// keep their memory until the peer confirms that they have arrived, at most `slots` of them. A listener stays bound until
     /// its last channel that may be resumed is dropped. See [the guide](crate::guide).
     pub resume: Option<Duration>,
+    /// How often an end that is connected by another than its preferred way tries the ways before it: when one leads to the peer
+    /// again, the session returns to it. `None`, the default: it stays where it is until that connection is lost, too. Only of
+    /// use with `resume` and [`connect_any`](crate::Channel::connect_any).
+    pub returns: Option<Duration>,
 }
 
 impl Default for Options {
@@ -55,6 +59,7 @@ impl Default for Options {
             longest: 16 << 20,
             patience: None,
             resume: None,
+            returns: None,
         }
     }
 }

@@ -28,12 +28,13 @@ pub(crate) struct Wish {
     /// The way of its first connection.
     pub(crate) way: usize,
     pub(crate) lasting: Duration,
+    pub(crate) returns: Option<Duration>,
 }
 
 /// Which end makes the connections.
 pub(crate) enum Role {
-    /// This one, by one of the ways now.
-    Connects { ways: Arc<[Way]>, way: usize },
+    /// This one, by one of the ways now; it tries those before it so often.
+    Connects { ways: Arc<[Way]>, way: usize, returns: Option<Duration> },
     /// The peer; the door stays open for it.
     Accepts(#[expect(dead_code, reason = "kept open")] Option<Arc<Door>>),
 }

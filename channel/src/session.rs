@@ -7,7 +7,7 @@
 
 use itapi::RemoteRange;
 
-use crate::tuning::{ALTERNATING, CONFIRM_OCTETS, LONG};
+use crate::tuning::{ALTERNATING, LONG};
 use crate::wire::{Greeting, HEADER, Header, Kind};
 
 /// Messages that a peer is granted however long they are, if this end has slots for so many.
@@ -16,7 +16,8 @@ const FEW: u16 = 4;
 /// Messages that a peer is granted, unless they are long, while each is replied to: it may send some without a reply, too.
 const SOME: u64 = 24;
 
-/// Receives for confirmations: while an end does not poll, its peer sends no more.
+/// Receives for confirmations: an end that does not poll sends no more messages than the window, and its peer confirms most of
+/// these at a time, and the end.
 pub const CONFIRMATIONS: u32 = 2;
 
 /// A violation of the protocol by the peer.
@@ -138,14 +139,13 @@ pub struct Session {
 /// What confirms messages, so that a session can be resumed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Confirming {
-    /// Most messages that are sent and not confirmed: the smaller number of slots, so that an end that does not poll gets two
-    /// confirmations at most.
+    /// Most messages that are sent and not confirmed: the smaller number of slots, so that an end that does not poll gets few
+    /// confirmations.
     window: u16,
     /// Messages that were sent, the end included, and not confirmed.
     unconfirmed: u16,
-    /// Messages of the peer that have arrived whole and are not confirmed, and the octets of these.
+    /// Messages of the peer that have arrived whole and are not confirmed.
     arrived: u16,
-    octets: usize,
     /// Messages of ours that the peer has confirmed and that were not yet asked for.
     news: u16,
     /// The peer has said that both ends have everything.
@@ -237,12 +237,11 @@ impl Session {
         self.peer_ended &= !end;
     }
 
-    /// So many messages of the peer have arrived whole, with the octets of a small one.
+    /// So many messages of the peer have arrived whole.
     #[inline]
-    pub fn is_whole(&mut self, messages: u16, octets: usize) {
+    pub fn is_whole(&mut self, messages: u16) {
         if let Some(confirming) = &mut self.confirming {
             confirming.arrived += messages;
-            confirming.octets += octets;
         }
     }
 
@@ -293,8 +292,8 @@ impl Session {
     #[inline]
     fn must_confirm(&self) -> bool {
         self.confirming.as_ref().is_some_and(|it| {
-            it.arrived >= it.window.div_ceil(2)
-                || (it.arrived > 0 && (self.peer_ended || it.octets >= CONFIRM_OCTETS))
+            // While the application takes messages, credits are returned before, and confirm them, too.
+            it.arrived >= it.window - it.window / 8 || (it.arrived > 0 && self.peer_ended)
         })
     }
 
@@ -471,7 +470,6 @@ impl Session {
     fn confirm(&mut self, kind: Kind) -> u16 {
         let Some(confirming) = &mut self.confirming else { return 0 };
         confirming.unconfirmed += u16::from(!matches!(kind, Kind::Ack | Kind::Done));
-        confirming.octets = 0;
         std::mem::take(&mut confirming.arrived)
     }
 

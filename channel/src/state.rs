@@ -308,14 +308,14 @@ impl State {
 
     /// A message of the peer, or its end, has arrived; a large one is yet to be read.
     #[inline]
-    pub(crate) fn arrived(&mut self, octets: usize) {
+    pub(crate) fn arrived(&mut self) {
         let Some(resume) = &mut self.resume else { return };
         if self.inbound.iter().rev().take(1).any(Option::is_none) || resume.behind > 0 {
             resume.behind += 1;
         } else {
             resume.whole = resume.whole.wrapping_add(1);
             if let Some(session) = &mut self.session {
-                session.is_whole(1, octets);
+                session.is_whole(1);
             }
         }
     }
@@ -332,7 +332,7 @@ impl State {
         resume.behind = behind;
         resume.whole = resume.whole.wrapping_add(whole.into());
         if let Some(session) = &mut self.session {
-            session.is_whole(whole, 0);
+            session.is_whole(whole);
         }
     }
 

@@ -74,12 +74,6 @@ pub(crate) const PIECE: usize = 64 << 10;
 /// *Not measured*: a wake-up a second of a thread that waits; such an end is noticed this much later.
 pub(crate) const END_CHECK: Duration = Duration::from_secs(1);
 
-/// Octets of small messages after which their arrival is confirmed, if the session may be resumed: until then the sender
-/// keeps their memory.
-///
-/// *Not measured*: as many as a sender's cache holds besides.
-pub(crate) const CONFIRM_OCTETS: usize = 512 << 10;
-
 /// Pauses between the attempts to resume a session by all of its ways: the first, after which each is twice as long, and the
 /// longest.
 ///

@@ -117,9 +117,8 @@ impl ChannelEnd {
         let done = match arrival {
             Arrival::Small => {
                 let envelope = state.envelope(self, Memory::Small(buffer));
-                let octets = envelope.len();
                 state.inbound.push_back(Some(Message(Some(envelope))));
-                state.arrived(octets);
+                state.arrived();
                 return;
             }
             Arrival::Large(from) => {
@@ -128,7 +127,7 @@ impl ChannelEnd {
             }
             Arrival::Counts | Arrival::End => {
                 if arrival == Arrival::End {
-                    state.arrived(0);
+                    state.arrived();
                 }
                 state.receives.put(buffer);
                 self.repost(state).and_then(|()| self.send_again(state))
@@ -160,7 +159,7 @@ impl ChannelEnd {
             }
         };
         state.inbound.push_back(None);
-        state.arrived(0);
+        state.arrived();
         if !state.is_down {
             state.link.ep.post(Work::read(from, sink))?;
             state.sends.posted(0, true);

@@ -8,10 +8,11 @@ use std::time::Duration;
 use itapi::{Disconnect, Established, Ia, Work};
 
 use super::ChannelEnd;
+use crate::away;
 use crate::error::{End, Error, Refusal, Result};
 use crate::kept::Item;
 use crate::link::Link;
-use crate::resume::{Attempt, Resume, Role};
+use crate::resume::{Attempt, Resume, Role, Wish};
 use crate::session::{Carried, Session};
 use crate::sessions;
 use crate::state::{Receives, State, capacity};
@@ -19,13 +20,15 @@ use crate::wire::{Greeting, HEADER, Kind, Offer, Purpose};
 
 impl ChannelEnd {
     /// The peer has accepted the first connection: it may have agreed that the session can be resumed.
-    pub(super) fn agreed(&self, state: &mut State, reply: &[u8]) {
+    pub(super) fn agreed(self: &Arc<Self>, state: &mut State, reply: &[u8]) {
         let Some(wish) = state.wish.take() else { return };
         match Offer::from_octets(reply) {
             Some(offer) if offer.purpose == Purpose::New => {
                 let lasting = wish.lasting.min(Duration::from_millis(offer.lasting.into()));
-                let role = Role::Connects { ways: wish.ways, way: wish.way };
+                let Wish { ways, way, returns, .. } = wish;
+                let role = Role::Connects { ways, way, returns };
                 state.resume = Some(Resume::new(role, lasting, offer.token));
+                self.may_return(state);
                 state.session = state.session.take().map(Session::confirming);
             }
             _ => tracing::warn!(
@@ -52,6 +55,18 @@ impl ChannelEnd {
         Ok(Offer { token, lasting, ..Offer::only(Purpose::New) })
     }
 
+    /// Lets the session return to a preferred way, if it is to.
+    fn may_return(self: &Arc<Self>, state: &State) {
+        let Some(resume) = &state.resume else { return };
+        if let Role::Connects { way: 1.., returns: Some(_), .. } = resume.role
+            && !away::come_back(self, resume.moves)
+        {
+            tracing::warn!(
+                "there is no thread to try the preferred ways: the session stays on this one"
+            );
+        }
+    }
+
     /// Another connection of the session is there.
     pub(super) fn moved(self: &Arc<Self>, state: &mut State, established: &Established) {
         if self.take_over(state, &established.private_data).is_none() {
@@ -64,6 +79,7 @@ impl ChannelEnd {
             return;
         }
         self.is_local(state, established);
+        self.may_return(state);
         self.catch_up(state);
         let again = self.send_again(state);
         let done = again.and_then(|()| self.acknowledge(state)).and_then(|()| self.tell(state));
@@ -157,15 +173,16 @@ impl ChannelEnd {
     }
 
     fn are_confirmed(&self, state: &mut State, news: u32) {
+        if news == 0 {
+            return;
+        }
         let Some(mut resume) = state.resume.take() else { return };
         resume.confirmed = resume.confirmed.wrapping_add(news);
-        for _ in 0..news {
-            match resume.kept.confirmed() {
-                Some(Item::Whole(buffer)) => state.undraft(buffer),
-                Some(Item::Large(octets, _)) => self.keep(state, octets),
-                _ => {}
-            }
-        }
+        resume.kept.confirm(news as usize, |item| match item {
+            Item::Whole(buffer) => state.undraft(buffer),
+            Item::Large(octets, _) => self.keep(state, octets),
+            _ => {}
+        });
         state.resume = Some(resume);
     }
 

@@ -18,6 +18,7 @@ const ROOMY: Options = Options {
     longest: 1 << 20,
     patience: Some(HANG),
     resume: None,
+    returns: None,
 };
 
 const LONG: usize = 100_000;

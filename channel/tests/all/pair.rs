@@ -21,6 +21,7 @@ pub(crate) const TIGHT: Options = Options {
     longest: 1 << 20,
     patience: Some(HANG),
     resume: None,
+    returns: None,
 };
 
 /// Two connected ends with this configuration.

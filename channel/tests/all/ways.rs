@@ -124,6 +124,32 @@ fn a_session_goes_on_with_another_device() {
 }
 
 #[test]
+fn a_session_returns_to_the_preferred_way() {
+    let ia = impatient();
+    let options = Options { returns: Some(Duration::from_millis(10)), ..RESUME };
+    let listener = Listener::bind_with(&ia, "127.0.0.1:0", options).unwrap();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let relay = Relay::start(nobody, 0, 1, &[Cut::Reset], 1);
+    let ways = [(ia.clone(), relay.address()), (ia.clone(), listener.address())];
+    let (client, server) = std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept().unwrap());
+        let client = Channel::connect_any(ways, options).unwrap();
+        (client, accepted.join().unwrap())
+    });
+    assert_eq!(client.resumption().unwrap().way, 1);
+    relay.lead_to(listener.address());
+    let mut n = 0;
+    while client.resumption().unwrap().moves == 0 || !client.resumption().unwrap().connected {
+        client.send(message(n, 100)).unwrap();
+        assert!(server.recv().unwrap().unwrap()[..] == message(n, 100));
+        n += 1;
+    }
+    let so_far = client.resumption().unwrap();
+    assert_eq!((so_far.way, so_far.moves), (0, 1));
+    assert_eq!(so_far.cause.unwrap().to_string(), "a preferred way is back");
+}
+
+#[test]
 fn the_errors_of_all_ways_are_reported() {
     let ia = impatient();
     let nobody = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -8,8 +8,13 @@ use warpline_channel::{Channel, Listener, Options};
 
 use crate::{Case, WARM_UP, timed, touch};
 
-pub(crate) fn listen(ia: &Ia) -> Result<Listener> {
-    Ok(Listener::bind_with(ia, "127.0.0.1:0", Options::default())?)
+/// With or without sessions that go on when their connection is lost.
+fn options(resumes: bool) -> Options {
+    Options { resume: resumes.then_some(Duration::from_secs(60)), ..Options::default() }
+}
+
+pub(crate) fn listen(ia: &Ia, resumes: bool) -> Result<Listener> {
+    Ok(Listener::bind_with(ia, "127.0.0.1:0", options(resumes))?)
 }
 
 /// Small messages are copied; others are written into registered memory.
@@ -56,8 +61,8 @@ fn exchange(channel: &Channel, case: Case, octets: &[u8], count: u64) -> Result<
 }
 
 /// Duration of the measurement.
-pub(crate) fn run(ia: &Ia, address: &str, case: Case) -> Result<Duration> {
-    let channel = Channel::connect(ia, address)?;
+pub(crate) fn run(ia: &Ia, address: &str, case: Case, resumes: bool) -> Result<Duration> {
+    let channel = Channel::connect_with(ia, address, options(resumes))?;
     channel.send(&case.to_octets())?;
     channel.recv()?;
     let octets = vec![0; case.octets];

@@ -1,10 +1,11 @@
 //! Measures the cost of a channel: messages by `warpline-channel` against the same written by hand on IT-API,
 //! interleaved, between two processes.
 //!
-//! `channel [--rounds N] [--crc off] [--octets N]` prints messages per second one way, and half a round trip, of both, and
+//! `channel [--rounds N] [--crc off] [--octets N] [--against resume]` prints messages per second one way, and half a round trip, of both, and
 //! the ratio of the medians: more than 1 is in favour of the channel. By hand means: receives of the message's
 //! size posted again, credits returned for half a window at a time, buffers reused, small messages copied when
-//! posted, one thread without a lock.
+//! posted, one thread without a lock. `--against resume`: a channel whose session may be resumed, against one whose may not, which
+//! stands in the columns "by hand".
 #![forbid(unsafe_code)]
 
 mod byhand;
@@ -55,10 +56,12 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (mut rounds, mut crc, mut sizes, mut rest) = (5, true, SIZES.to_vec(), &arguments[..]);
+    let mut resumes = false;
     while let [option, value, more @ ..] = rest {
         match (*option, *value) {
             ("--rounds", number) => rounds = number.parse()?,
             ("--crc", on) => crc = on != "off",
+            ("--against", what) => resumes = what == "resume",
             ("--octets", number) => sizes = vec![number.parse()?],
             _ => return Err(format!("unknown option {option}").into()),
         }
@@ -68,16 +71,18 @@ fn main() -> Result<()> {
     let ia = Ia::builder().policy(move |p| p.crc = policy).open()?;
     match rest {
         ["serve"] => serve(&ia),
-        [] => measure(&ia, rounds, crc, &sizes),
+        [] => measure(&ia, rounds, crc, &sizes, resumes),
         other => Err(format!("unknown argument {other:?}").into()),
     }
 }
 
 fn serve(ia: &Ia) -> Result<()> {
-    let (hand, channel) = (ia.listen("127.0.0.1:0")?, channels::listen(ia)?);
-    println!("{} {}", hand.address(), channel.address());
+    let (hand, channel) = (ia.listen("127.0.0.1:0")?, channels::listen(ia, false)?);
+    let resuming = channels::listen(ia, true)?;
+    println!("{} {} {}", hand.address(), channel.address(), resuming.address());
     std::thread::scope(|scope| {
         let by_hand = scope.spawn(|| byhand::serve(ia, &hand));
+        scope.spawn(|| channels::serve(&resuming));
         channels::serve(&channel)?;
         by_hand.join().map_err(|_| "a thread of the server panicked")?
     })
@@ -88,6 +93,7 @@ struct Server {
     child: Child,
     hand: String,
     channel: String,
+    resuming: String,
 }
 
 impl Server {
@@ -98,8 +104,9 @@ impl Server {
         let mut line = String::new();
         let output = child.stdout.take().ok_or("no output")?;
         BufReader::new(output).read_line(&mut line)?;
-        let (hand, channel) = line.trim().split_once(' ').ok_or("the server did not start")?;
-        Ok(Self { child, hand: hand.into(), channel: channel.into() })
+        let mut addresses = line.split_whitespace().map(str::to_owned);
+        let mut next = || addresses.next().ok_or("the server did not start");
+        Ok(Self { child, hand: next()?, channel: next()?, resuming: next()? })
     }
 }
 
@@ -111,8 +118,13 @@ impl Drop for Server {
     }
 }
 
-fn measure(ia: &Ia, rounds: usize, crc: bool, sizes: &[usize]) -> Result<()> {
+fn measure(ia: &Ia, rounds: usize, crc: bool, sizes: &[usize], resumes: bool) -> Result<()> {
     let server = Server::start(crc)?;
+    let other = |case| match resumes {
+        false => byhand::run(ia, &server.hand, case),
+        true => channels::run(ia, &server.channel, case, false),
+    };
+    let address = if resumes { &server.resuming } else { &server.channel };
     println!("medians of {rounds} rounds, CRC {}", if crc { "on" } else { "off" });
     println!("  octets   messages/s  by hand  ratio  |  half a round trip, us  by hand  ratio");
     for &octets in sizes {
@@ -122,14 +134,14 @@ fn measure(ia: &Ia, rounds: usize, crc: bool, sizes: &[usize]) -> Result<()> {
             let mut case = Case { octets, count: 200, echo };
             // Twice: the first messages are slower than others.
             for _ in 0..2 {
-                let took = byhand::run(ia, &server.hand, case)?;
+                let took = other(case)?;
                 let count = case.count as f64 * TIME.as_secs_f64() / took.as_secs_f64();
                 case.count = (count as u64).clamp(50, 2_000_000);
             }
             let (mut hand, mut channel) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
-                hand.push(byhand::run(ia, &server.hand, case)?.as_secs_f64());
-                channel.push(channels::run(ia, &server.channel, case)?.as_secs_f64());
+                hand.push(other(case)?.as_secs_f64());
+                channel.push(channels::run(ia, address, case, resumes)?.as_secs_f64());
             }
             let (hand, channel) = (median(hand), median(channel));
             ratios.push(hand / channel);
