@@ -6,6 +6,7 @@ mod bounds;
 mod ends;
 mod hostile;
 mod killed;
+mod links;
 mod long;
 mod memory;
 mod messages;
