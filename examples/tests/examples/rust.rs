@@ -39,6 +39,10 @@ fn counter() -> Program {
     Program::rust(env!("CARGO_BIN_EXE_counter"))
 }
 
+fn resume_by_hand() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_resume_by_hand"))
+}
+
 fn media_pull() -> Program {
     Program::rust(env!("CARGO_BIN_EXE_media_pull"))
 }
@@ -129,6 +133,14 @@ fn transfer_sends_a_whole_file() {
         server.rest();
         assert!(std::fs::read(&to).unwrap() == octets);
     }
+}
+
+#[test]
+fn records_arrive_once_although_connections_are_lost() {
+    let server = resume_by_hand().serve(&["serve", "127.0.0.1:0"]);
+    let printed = resume_by_hand().succeed(&["connect", &server.address, "4"]);
+    assert_eq!(printed, "written\n");
+    assert_eq!(server.rest(), "1000 records arrived, by 5 connections\n");
 }
 
 #[test]

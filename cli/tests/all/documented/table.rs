@@ -43,6 +43,10 @@ const NO_ENGINE: &str =
     "needs a container engine; the tests of the containers follow their Dockerfiles";
 const CHAT: How =
     How::Test("examples/tests/examples/piped.rs", "a_chat_of_twenty_guests_loses_no_line");
+const RECORDS: How = How::Test(
+    "examples/tests/examples/rust.rs",
+    "records_arrive_once_although_connections_are_lost",
+);
 const C: How = How::Test("examples/tests/examples/c.rs", "hello_rdma_says_hello");
 const CONTAINER: How =
     How::Test("tests/verbs/tests/container.rs", "programs_run_in_the_image_of_the_dockerfile");
@@ -358,6 +362,18 @@ pub(super) const RUNS: &[Run] = &[
         How::With("redis-benchmark", "redis-server"),
     ),
     // Programs against the libraries.
+    run(
+        "cargo run -p warpline-examples --bin resume_by_hand -- serve 127.0.0.1:7176",
+        "",
+        &[],
+        RECORDS,
+    ),
+    run(
+        "cargo run -p warpline-examples --bin resume_by_hand -- connect 127.0.0.1:7176 4",
+        "",
+        &[],
+        RECORDS,
+    ),
     run("cargo run -p warpline-examples --bin chat -- serve 127.0.0.1:7175", "", &[], CHAT),
     run("cargo run -p warpline-examples --bin chat -- connect 127.0.0.1:7175 ann", "", &[], CHAT),
     run(
