@@ -21,7 +21,6 @@ use crate::link::Link;
 use crate::message::{Envelope, Memory, Message};
 use crate::resume::Resumption;
 use crate::session::{CONFIRMATIONS, Session};
-use crate::sessions;
 use crate::state::{Over, Receives, State, capacity};
 use crate::tuning::{LOCAL_SPAN, LONG};
 use crate::wire::{Greeting, Kind};
@@ -51,7 +50,7 @@ impl ChannelEnd {
     ) -> Result<Arc<Self>> {
         let reserve = ours.reserve() + if resumes { CONFIRMATIONS } else { 0 };
         let receives = u32::from(ours.slots) + reserve;
-        let link = Link::new(hub, ia, 0, receives)?;
+        let link = hub.link(ia, 0, receives)?;
         let (id, small) = (link.ep.id(), capacity(ours.small as usize));
         let mut state = State::new(link);
         state.receives = Receives::new(small, state.link.pz.buffers(receives as usize, small)?);
@@ -354,7 +353,7 @@ impl Drop for ChannelEnd {
         if mutual {
             let _ = self.finish(&mut state);
         }
-        sessions::leave(&mut state);
+        self.forget(&state);
         let waiting = self.unanswered(&mut state);
         self.hub.remove(&state.link);
         drop(state);

@@ -18,7 +18,7 @@ use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
 use crate::link::{Link, same};
 use crate::state::State;
-use crate::tuning::END_CHECK;
+use crate::tuning::{END_CHECK, SIGNAL_EVERY};
 
 /// Drives channels, see the module.
 pub(crate) struct Hub {
@@ -131,7 +131,7 @@ impl Hub {
     }
 
     /// The number of an adapter, which is new if the hub has not used it before.
-    pub(crate) fn adapter(self: &Arc<Self>, ia: &Ia) -> Result<usize> {
+    fn adapter(self: &Arc<Self>, ia: &Ia) -> Result<usize> {
         if same(ia, &self.ia) {
             return Ok(0);
         }
@@ -170,7 +170,7 @@ impl Hub {
     }
 
     /// Makes room for the completions of a new member at an adapter; returns its dispatchers.
-    pub(crate) fn room_for(&self, adapter: usize, completions: u32) -> Result<(Evd, ConnEvd)> {
+    fn room_for(&self, adapter: usize, completions: u32) -> Result<(Evd, ConnEvd)> {
         if adapter == 0 {
             make_room(&self.evd, &mut lock(&self.room), completions)?;
             return Ok((self.evd.clone(), self.events.clone()));
@@ -180,6 +180,18 @@ impl Hub {
         let Some(line) = lines.get_mut(adapter - 1) else { return Err(Error::Lost(None)) };
         make_room(&line.evd, &mut line.room, completions)?;
         Ok((line.evd.clone(), line.events.clone()))
+    }
+
+    /// An endpoint on an adapter, for so many receives.
+    pub(crate) fn link(self: &Arc<Self>, ia: &Ia, line: u32, receives: u32) -> Result<Link> {
+        let (pz, adapter) = (ia.pz()?, self.adapter(ia)?);
+        let depth = 2 * receives + SIGNAL_EVERY;
+        let dispatchers = self.room_for(adapter, receives + depth)?;
+        let link = Link::new(adapter, line, pz, dispatchers, [receives, depth]);
+        if link.is_err() {
+            self.no_room_for(adapter, receives + depth);
+        }
+        link
     }
 
     /// A member needs no room any more.

@@ -3,13 +3,10 @@
 //! Owner: the state of the channel, which has one at a time. A session that moves to another adapter gets another; on the same
 //! adapter the endpoint is reset and connected again.
 
-use std::sync::Arc;
-
-use itapi::{Ep, Ia, Pz};
+use itapi::{ConnEvd, Ep, Evd, Ia, Pz};
 
 use crate::error::Result;
-use crate::hub::Hub;
-use crate::tuning::{INLINE, SIGNAL_EVERY};
+use crate::tuning::INLINE;
 
 /// See the module.
 pub(crate) struct Link {
@@ -27,19 +24,20 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// An endpoint that is not connected, for so many receives.
-    pub(crate) fn new(hub: &Arc<Hub>, ia: &Ia, line: u32, receives: u32) -> Result<Self> {
-        let (pz, adapter) = (ia.pz()?, hub.adapter(ia)?);
-        let depth = 2 * receives + SIGNAL_EVERY;
-        let completions = depth + receives;
-        let (evd, events) = hub.room_for(adapter, completions)?;
-        let inline = INLINE.min(ia.attrs().max_inline);
+    /// An endpoint that is not connected, for so many receives and so many requests to send, on a dispatcher that has room for them.
+    pub(crate) fn new(
+        adapter: usize,
+        line: u32,
+        pz: Pz,
+        dispatchers: (Evd, ConnEvd),
+        [receives, depth]: [u32; 2],
+    ) -> Result<Self> {
+        let (evd, events) = dispatchers;
+        let inline = INLINE.min(pz.ia().attrs().max_inline);
         let ep = pz.ep(&evd).conn_evd(&events).depth(depth, receives).max_pieces(1);
-        let made = ep.max_inline(inline).allow(itapi::Access::REMOTE_READ).build();
-        if made.is_err() {
-            hub.no_room_for(adapter, completions);
-        }
-        Ok(Self { ep: made?, pz, adapter, line, depth, inline: inline as usize, completions })
+        let ep = ep.max_inline(inline).allow(itapi::Access::REMOTE_READ).build()?;
+        let (completions, inline) = (receives + depth, inline as usize);
+        Ok(Self { ep, pz, adapter, line, depth, inline, completions })
     }
 
     /// Whether it is on this adapter.

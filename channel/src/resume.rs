@@ -8,11 +8,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use itapi::{ConnEvent, ConnectParams, Ia, Request};
+use itapi::{ConnEvent, ConnectParams, Ia};
 
 use crate::door::Door;
 use crate::error::{End, Unresumed};
 use crate::kept::Kept;
+use crate::sessions::Knock;
 use crate::wire::{Offer, Token};
 
 /// A device and an address of the peer, by which an end connects.
@@ -85,13 +86,6 @@ pub struct Resumption {
     pub cause: Option<End>,
     /// How long it goes on without a connection: the smaller value of both ends.
     pub lasting: Duration,
-}
-
-/// A request of the peer to resume the session.
-pub(crate) struct Knock {
-    pub(crate) request: Request,
-    pub(crate) offer: Offer,
-    pub(crate) ia: Ia,
 }
 
 /// The state without a connection.

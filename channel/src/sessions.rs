@@ -5,21 +5,31 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use itapi::{Ia, Request};
 
-use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
-use crate::resume::Knock;
-use crate::state::State;
 use crate::wire::{Greeting, Offer, Purpose, Token};
 
 /// Most names of finished sessions.
 const FINISHED: usize = 4096;
 
+/// A request of the peer to resume the session.
+pub(crate) struct Knock {
+    pub(crate) request: Request,
+    pub(crate) offer: Offer,
+    pub(crate) ia: Ia,
+}
+
+/// A session that may be resumed.
+pub(crate) trait Resumable: Send + Sync {
+    /// Takes a request, or returns it with the reason if it is to be rejected. Nothing waits.
+    fn knock(self: Arc<Self>, knock: Knock) -> Option<(Knock, Purpose)>;
+}
+
 enum Entry {
-    Live(Weak<ChannelEnd>),
+    Live(Weak<dyn Resumable>),
     /// Until then.
     Finished(Instant),
 }
@@ -49,8 +59,8 @@ pub(crate) fn new_token() -> Result<Token> {
 }
 
 /// Lists a session.
-pub(crate) fn enter(token: Token, core: &Arc<ChannelEnd>) {
-    sessions().insert(token, Entry::Live(Arc::downgrade(core)));
+pub(crate) fn enter(token: Token, session: Weak<dyn Resumable>) {
+    sessions().insert(token, Entry::Live(session));
 }
 
 /// A token is worthless from now on.
@@ -58,23 +68,35 @@ pub(crate) fn forget(token: Token) {
     sessions().remove(&token);
 }
 
-/// The session of this state is dropped.
-pub(crate) fn leave(state: &mut State) {
-    let finished = state.is_complete();
-    let Some(resume) = &mut state.resume else { return };
+/// A session is dropped. `finished`: it had everything, and its peer may ask for so long.
+pub(crate) fn leave(tokens: [Option<Token>; 2], finished: Option<Duration>) {
     let mut sessions = sessions();
-    let until = Instant::now().checked_add(resume.lasting);
-    for token in [Some(resume.token), resume.former].into_iter().flatten() {
+    let until = finished.and_then(|lasting| Instant::now().checked_add(lasting));
+    for token in tokens.into_iter().flatten() {
         let Some(Entry::Live(_)) = sessions.remove(&token) else { continue };
-        if let (true, Some(until)) = (finished, until) {
+        if let Some(until) = until {
             sessions.insert(token, Entry::Finished(until));
         }
     }
-    let names = |entry: &Entry| matches!(entry, Entry::Finished(_));
-    if sessions.values().filter(|entry| names(entry)).count() > FINISHED {
+    let names = |entry: &&Entry| matches!(entry, Entry::Finished(_));
+    if sessions.len() > FINISHED && sessions.values().filter(names).count() > FINISHED {
         let now = Instant::now();
         sessions.retain(|_, entry| !matches!(entry, Entry::Finished(until) if *until < now));
+        while sessions.values().filter(names).count() > FINISHED
+            && let Some(token) = soonest(&sessions)
+        {
+            sessions.remove(&token);
+        }
     }
+}
+
+/// The name that would be forgotten first.
+fn soonest(sessions: &BTreeMap<Token, Entry>) -> Option<Token> {
+    let until = |(token, entry): (&Token, &Entry)| match entry {
+        Entry::Finished(until) => Some((*until, *token)),
+        Entry::Live(_) => None,
+    };
+    sessions.iter().filter_map(until).min().map(|(_, token)| token)
 }
 
 /// Gives a request that resumes a session to it, or rejects it with the reason; returns any other. Nothing waits.

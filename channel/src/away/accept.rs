@@ -7,8 +7,8 @@ use itapi::{AcceptParams, Disconnect};
 
 use super::{Away, Over, Step};
 use crate::error::{End, Error, Refusal};
-use crate::resume::{Attempt, Knock};
-use crate::sessions;
+use crate::resume::Attempt;
+use crate::sessions::{self, Knock, Resumable};
 use crate::tuning::ATTEMPT;
 use crate::wire::Purpose;
 
@@ -41,7 +41,8 @@ impl Away {
                         sessions::forget(token);
                     }
                 }
-                sessions::enter(reply.token, core);
+                let session: Arc<dyn Resumable> = core.clone();
+                sessions::enter(reply.token, Arc::downgrade(&session));
                 if let Some(away) = &mut resume.away {
                     away.offer = Some(offer);
                 }

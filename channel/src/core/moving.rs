@@ -11,10 +11,9 @@ use super::ChannelEnd;
 use crate::away;
 use crate::error::{End, Error, Refusal, Result};
 use crate::kept::Item;
-use crate::link::Link;
 use crate::resume::{Attempt, Resume, Role, Wish};
 use crate::session::{Carried, Session};
-use crate::sessions;
+use crate::sessions::{self, Resumable};
 use crate::state::{Receives, State, capacity};
 use crate::wire::{Greeting, HEADER, Kind, Offer, Purpose};
 
@@ -50,7 +49,8 @@ impl ChannelEnd {
         state.resume = Some(Resume::new(role, lasting, token));
         state.session = state.session.take().map(Session::confirming);
         self.repost(&mut state)?;
-        sessions::enter(token, self);
+        let session: Arc<dyn Resumable> = self.clone();
+        sessions::enter(token, Arc::downgrade(&session));
         let lasting = lasting.as_millis().try_into().unwrap_or(u32::MAX);
         Ok(Offer { token, lasting, ..Offer::only(Purpose::New) })
     }
@@ -257,7 +257,7 @@ impl ChannelEnd {
             return Ok(());
         }
         let receives = u32::from(self.ours.slots) + self.reserve;
-        let link = Link::new(&self.hub, ia, state.link.line + 1, receives)?;
+        let link = self.hub.link(ia, state.link.line + 1, receives)?;
         let small = capacity(self.ours.small as usize);
         let free = match link.pz.buffers(receives as usize, small) {
             Ok(free) => free,

@@ -11,9 +11,9 @@ use super::ChannelEnd;
 use crate::away;
 use crate::error::{End, Result};
 use crate::message::Memory;
-use crate::resume::{Attempt, Knock, Role};
+use crate::resume::{Attempt, Role};
 use crate::session::Session;
-use crate::sessions;
+use crate::sessions::{self, Knock, Resumable};
 use crate::state::{Over, State};
 use crate::wire::Purpose;
 
@@ -112,42 +112,12 @@ impl ChannelEnd {
         all
     }
 
-    /// A request to resume the session. Returns it with the reason if it is to be rejected.
-    pub(crate) fn knock(self: &Arc<Self>, knock: Knock) -> Option<(Knock, Purpose)> {
-        let mut state = self.state();
-        if state.is_complete() {
-            return Some((knock, Purpose::Finished));
+    /// The end is dropped: its tokens are worthless.
+    pub(super) fn forget(&self, state: &State) {
+        if let Some(resume) = &state.resume {
+            let finished = state.is_complete().then_some(resume.lasting);
+            sessions::leave([Some(resume.token), resume.former], finished);
         }
-        let over = state.over.is_some();
-        let down = state.is_down;
-        let Some(resume) = &mut state.resume else { return Some((knock, Purpose::Unknown)) };
-        if over || !matches!(resume.role, Role::Accepts(_)) {
-            return Some((knock, Purpose::Ended));
-        }
-        let waits = match &resume.away {
-            Some(away) => away.knock.is_some() || resume.is_starting(),
-            None => resume.knock.is_some(),
-        };
-        if waits {
-            return Some((knock, Purpose::Busy));
-        }
-        match &mut resume.away {
-            Some(away) => away.knock = Some(knock),
-            None if down => return Some((knock, Purpose::Busy)),
-            None => {
-                resume.knock = Some(knock);
-                let moves = resume.moves;
-                self.ask(&mut state);
-                if !away::doubt(self, moves)
-                    && let Some(knock) = self.unanswered(&mut state)
-                {
-                    return Some((knock, Purpose::Busy));
-                }
-            }
-        }
-        drop(state);
-        self.hub.changed();
-        None
     }
 
     /// Asks the peer's device whether the connection lives: a Read of no octet needs no memory, and no call there.
@@ -238,6 +208,45 @@ impl ChannelEnd {
             }
         }
         Ok(offer)
+    }
+}
+
+impl Resumable for ChannelEnd {
+    fn knock(self: Arc<Self>, knock: Knock) -> Option<(Knock, Purpose)> {
+        let mut state = self.state();
+        if state.is_complete() {
+            return Some((knock, Purpose::Finished));
+        }
+        let over = state.over.is_some();
+        let down = state.is_down;
+        let Some(resume) = &mut state.resume else { return Some((knock, Purpose::Unknown)) };
+        if over || !matches!(resume.role, Role::Accepts(_)) {
+            return Some((knock, Purpose::Ended));
+        }
+        let waits = match &resume.away {
+            Some(away) => away.knock.is_some() || resume.is_starting(),
+            None => resume.knock.is_some(),
+        };
+        if waits {
+            return Some((knock, Purpose::Busy));
+        }
+        match &mut resume.away {
+            Some(away) => away.knock = Some(knock),
+            None if down => return Some((knock, Purpose::Busy)),
+            None => {
+                resume.knock = Some(knock);
+                let moves = resume.moves;
+                self.ask(&mut state);
+                if !away::doubt(&self, moves)
+                    && let Some(knock) = self.unanswered(&mut state)
+                {
+                    return Some((knock, Purpose::Busy));
+                }
+            }
+        }
+        drop(state);
+        self.hub.changed();
+        None
     }
 }
 
