@@ -83,12 +83,10 @@ impl ConnectionTable {
             let refusal = Message::Rej { ids, of, reason, private };
             socket.send_message(from, &refusal.emit(mad.transaction));
         };
-        // The peer has forgotten a connection that this end still has. [IBCM-19]
-        if let Some(one) = inner.connected_to(from, req.qpn) {
-            refuse(RejectReason::STALE_CONNECTION);
-            // `connected_to` has checked the state.
-            let _ = one.machine.disconnect(engine.now());
-            return one.send();
+        // The peer has forgotten a connection that this end still has, or the request is forged: a probe finds out, so
+        // that no single datagram ends a connection. [IBCM-19]
+        if inner.is_connected_to(from, req.qpn) {
+            return refuse(RejectReason::STALE_CONNECTION);
         }
         // The service ids of rdma_cm's TCP port space.
         let port = (req.service & 0xffff) as u16;

@@ -113,13 +113,12 @@ impl Inner {
         self.exchanges.iter().find(|(_, one)| is(one)).map(|(id, _)| *id)
     }
 
-    /// The connection with a peer's queue pair.
-    pub(super) fn connected_to(&mut self, peer: IpAddr, qpn: u32) -> Option<&mut Exchange> {
-        let is = |one: &&mut Exchange| {
+    /// Whether there is a connection with a peer's queue pair.
+    pub(super) fn is_connected_to(&self, peer: IpAddr, qpn: u32) -> bool {
+        self.exchanges.values().any(|one| {
             let connected = matches!(one.machine.state(), State::Accepted | State::Established);
             connected && one.peer.ip() == peer && one.told.is_some_and(|told| told.qpn == qpn)
-        };
-        self.exchanges.values_mut().find(is)
+        })
     }
 
     pub(super) fn undecided(&self, listener: u64) -> usize {

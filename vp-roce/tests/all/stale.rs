@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use roce_proto::cm::message::{Message, RejectReason};
+use vp_api::QpState;
 use warpline_patience::until;
 
 use crate::alone::alone;
@@ -27,17 +28,16 @@ fn a_request_by_a_connected_queue_pair_is_stale() {
     alone("stale::a_request_by_a_connected_queue_pair_is_stale", || {
         let (end, peer, to) = connected();
         peer.send_mad(&Message::Req(peer.request(to, 78, STRANGER)).emit(9));
-        let mut refused = None;
-        let mut ends = false;
-        // The old connection ends, and both messages come in either order.
-        while refused.is_none() || !ends {
-            match peer.message() {
-                Message::Rej { reason, .. } => refused = Some(reason),
-                Message::Dreq { .. } => ends = true,
-                _ => {}
+        until("the refusal", || match peer.message() {
+            Message::Rej { reason, .. } => {
+                assert_eq!(reason, RejectReason::STALE_CONNECTION);
+                true
             }
-        }
-        assert_eq!(refused, Some(RejectReason::STALE_CONNECTION));
+            // One datagram, which anybody may have sent, ends no connection.
+            Message::Dreq { .. } => panic!("the connection is ended"),
+            _ => false,
+        });
+        assert_eq!(end.qp.query().unwrap().state, QpState::Rts);
         drop(end);
     });
 }
