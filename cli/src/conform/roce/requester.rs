@@ -109,6 +109,14 @@ pub(super) const CASES: &[Case] = &[
         link.finish(&second);
         quiet_about(&mut link, second.psn)
     }),
+    Case::both_ways("an old NAK", &["IBRC-36"], Needs::Target, |b| {
+        let (mut link, first) = b.sending(1)?;
+        link.finish(&first);
+        link.reply(first.psn, 0x60);
+        link.reply(first.psn.wrapping_sub(1) & MASK, 0x62);
+        quiet_about(&mut link, first.psn)?;
+        b.obeys_by_hand(&mut link)
+    }),
     Case::both_ways("a damaged acknowledgement is dropped", &["ROCE-06"], Needs::Target, |b| {
         let (mut link, first) = b.sending(1)?;
         let header = super::packet::aeth(0x1f, 1);

@@ -74,6 +74,7 @@ faults! {
     GoesOnAfterNak => "IBRC-37",
     AckCompletesRead => "IBRC-11",
     AckOfTheFutureTaken => "IBRC-36",
+    OldNakEnds => "IBRC-36",
     PsnSkipped => "IBRC-35",
     LongPackets => "IBRC-02",
     NoAckAsked => "IBRC-40",
@@ -97,6 +98,7 @@ faults! {
     EndNotAnswered => "IBCM-17",
     StrangeIdEnds => "IBCM-18",
     StaleAccepted => "IBCM-19",
+    PrivateDataCut => "IBCM-15",
     OtherStart => "IBCM-02",
     ExpectsOther => "IBCM-02",
     // Datagrams.

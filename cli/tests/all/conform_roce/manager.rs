@@ -236,6 +236,9 @@ impl State {
             let len = region.data.len() as u64;
             data.extend(RemoteRange { context, addr, len }.to_octets());
         }
+        if shared.has(Fault::PrivateDataCut) {
+            data.truncate(50);
+        }
         let more = 5 * u8::from(shared.has(Fault::MoreReadsThanOffered));
         let ids = ConnectionIds { local: shared.random() | 1, remote: req.local_id };
         let rep = Message::Rep(Rep {

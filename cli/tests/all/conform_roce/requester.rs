@@ -229,7 +229,9 @@ impl Connection {
     fn acknowledged(&mut self, shared: &Shared, psn: u32, syndrome: u8) {
         let newest = self.requester.queue.iter().rev().find(|one| one.sent.is_some());
         let Some(newest) = newest.map(Request::end) else {
-            if shared.has(Fault::StrayResponseEnds) {
+            if shared.has(Fault::StrayResponseEnds)
+                || (shared.has(Fault::OldNakEnds) && syndrome >> 5 == 3)
+            {
                 self.requester.is_dead = true;
             }
             return;
