@@ -17,8 +17,16 @@ const SECOND: u8 = 18;
 const EXTENDED: Duration = Duration::from_secs(1);
 /// A peer that repeats nothing for so long has given up.
 const GIVEN_UP: Duration = Duration::from_secs(8);
+/// The tester waits no longer for a repetition, whatever the request says.
+const LONGEST: Duration = Duration::from_secs(60);
 /// What a request repeats at most (InfiniBand volume 1, 12.7.27).
 const MOST: usize = 16;
+
+/// When a request without reply is repeated, at the latest: the time for the reply, as it says, and as much for the way.
+fn repeated_within(req: &Req) -> Duration {
+    let reply = Duration::from_nanos(4096 << (req.remote_response_timeout & 31));
+    reply.saturating_mul(2).min(LONGEST)
+}
 
 const fn case(
     name: &'static str,
@@ -32,7 +40,7 @@ pub(super) const CASES: &[Case] = &[
     case("form of the request", &["IBCM-01", "IBCM-07", "IBCM-08", "IBCM-11", "IBCM-14"], form),
     case("a request without reply is repeated", &["IBCM-05"], |b| {
         let (first, transaction) = b.requested()?;
-        let Some((again, other)) = b.again(&first, b.patience) else {
+        let Some((again, other)) = b.again(&first, b.patience.max(repeated_within(&first))) else {
             return fail("the request was not repeated");
         };
         check(again == first && other == transaction, || "the repetition differs".into())?;
