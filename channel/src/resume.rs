@@ -152,6 +152,21 @@ impl Resume {
         Resumption { moves, way, connected: self.away.is_none(), cause, lasting }
     }
 
+    /// What is published of its connection: its way, how often it has moved, and why.
+    pub(crate) fn note(&self) -> String {
+        let way = match &self.role {
+            Role::Connects { ways, way, .. } if ways.len() > 1 => {
+                format!(", way {} of {}", way + 1, ways.len())
+            }
+            _ => String::new(),
+        };
+        let last = match &self.cause {
+            Some(cause) => format!(", last because: {cause}"),
+            None => String::new(),
+        };
+        format!("session{way}, moved {} times{last}", self.moves)
+    }
+
     /// Another connection is being made.
     pub(crate) fn is_starting(&self) -> bool {
         self.away.as_ref().is_some_and(|away| matches!(away.attempt, Attempt::Begun))

@@ -261,6 +261,13 @@ impl State {
         self.is_down || self.resume.as_ref().is_some_and(|resume| resume.kept.is_behind())
     }
 
+    /// Publishes how the session has gone so far.
+    pub(crate) fn publish(&self) {
+        if let Some(resume) = &self.resume {
+            self.link.ep.set_note(&resume.note());
+        }
+    }
+
     /// Another connection is being made.
     #[inline]
     pub(crate) fn is_starting(&self) -> bool {

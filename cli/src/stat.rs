@@ -147,6 +147,7 @@ fn connection(qp: &QueuePair) -> Value {
         "initiator": initiator(qp),
         "local_stream": qp.has(flag::LOCAL_STREAM),
         "why_tcp": qp.why_tcp,
+        "note": qp.note,
         "qpn": qp.is_roce().then_some(qp.numbers().0),
         "remote_qpn": qp.is_roce().then_some(qp.numbers().1),
         "ended": end::name(qp.terminate),

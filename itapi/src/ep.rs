@@ -139,6 +139,12 @@ impl Ep {
         Ok(self.0.ep.query()?)
     }
 
+    /// Says of the connection what only the program knows, for `warpline stat`, `top` and `explain`: at most 128 octets. It stays
+    /// until the next, over a reset, too.
+    pub fn set_note(&self, note: &str) {
+        self.0.ep.note(note);
+    }
+
     /// Changes limits (`it_ep_modify`): all of them or, with an error, none.
     pub fn modify(&self, limits: EpLimits) -> Result<()> {
         let EpLimits { ord, ird, send_depth, recv_depth, recv_watermark: recv_limit } = limits;

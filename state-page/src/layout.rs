@@ -339,6 +339,8 @@ record! {
         why_tcp: Text<2>,
         /// RoCE: number of this queue pair in the lower half, that of the peer's in the upper half.
         numbers: AtomicU64,
+        /// What the program says of the connection: of a channel its session.
+        note: Text<16>,
     }
 }
 
@@ -419,9 +421,11 @@ pub mod state {
 
 /// Octets of a [`Slot`].
 pub const SLOT: usize = size_of::<Slot>();
+/// Octets of the shortest [`Slot`] of version 1: the fields behind these were appended.
+pub const SHORTEST_SLOT: usize = 256;
 /// Octets of a [`Device`].
 pub const DEVICE: usize = size_of::<Device>();
-const _: () = assert!(SLOT == 256 && size_of::<Header>() <= DEVICES_AT);
+const _: () = assert!(SLOT == 384 && size_of::<Header>() <= DEVICES_AT);
 const _: () = assert!(DEVICES_AT + DEVICES * DEVICE <= SLOTS_AT && SLOTS_AT.is_multiple_of(4096));
 
 /// Reassigns a record: `change` runs while its generation is odd.
@@ -495,6 +499,7 @@ impl Slot {
             self.local.set(None);
             self.remote.set(None);
             self.why_tcp.set("");
+            self.note.set("");
         });
     }
 
@@ -617,7 +622,10 @@ mod tests {
             ]
         );
         assert_eq!(slot[20], ("fpdus_sent", 128));
-        assert_eq!(slot[32..], [("waited_for_receive", 224), ("why_tcp", 232), ("numbers", 248)]);
+        assert_eq!(
+            slot[32..],
+            [("waited_for_receive", 224), ("why_tcp", 232), ("numbers", 248), ("note", 256)]
+        );
     }
 
     #[test]
@@ -655,7 +663,11 @@ mod tests {
         slot.halves().iter().for_each(|half| half.store(7, Relaxed));
         slot.local.set(Some("1.2.3.4:5".parse().unwrap()));
         slot.remote.set(Some("1.2.3.4:5".parse().unwrap()));
-        assert_eq!(15 * 8 + 16 * 4 + 8 + 2 * 24 + 16, SLOT, "a new field is to be cleared, too");
+        assert_eq!(
+            15 * 8 + 16 * 4 + 8 + 2 * 24 + 16 + 128,
+            SLOT,
+            "a new field is to be cleared, too"
+        );
         slot.clear();
         assert_eq!(slot.generation.load(Relaxed), 2);
         assert!(slot.words().iter().all(|word| word.load(Relaxed) == 0));

@@ -12,7 +12,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 
-use crate::layout::{DEVICE, DEVICES, DEVICES_AT, Field, MAGIC, SLOT, VERSION, flag};
+use crate::layout::{
+    DEVICE, DEVICES, DEVICES_AT, Field, MAGIC, SHORTEST_SLOT, SLOT, VERSION, flag,
+};
 pub use crate::layout::{DeviceState, Process, QueuePair};
 
 /// Octets of the largest page: a million queue pairs.
@@ -176,7 +178,10 @@ impl Page {
         })?;
         let (at, size, count) = (process.slots_at, process.slot_size, process.slots);
         let slots = records(from, Section { at, size, count }, |_, octets| {
-            Some(QueuePair::read(octets)).filter(|of| of.used == 1)
+            let mut whole = [0; SLOT];
+            let known = octets.len().min(SLOT);
+            whole[..known].copy_from_slice(&octets[..known]);
+            Some(QueuePair::read(&whole)).filter(|of| of.used == 1)
         })?;
         let changing = devices.changing + slots.changing;
         let (devices, queue_pairs) = (devices.valid, slots.valid);
@@ -236,8 +241,8 @@ fn check(process: &Process, is: u64) -> Result<u64, Malformed> {
     if process.version != VERSION {
         return Err(Malformed::Version(process.version));
     }
-    // Later versions append.
-    if (process.device_size as usize) < DEVICE || (process.slot_size as usize) < SLOT {
+    // Later writers append.
+    if (process.device_size as usize) < DEVICE || (process.slot_size as usize) < SHORTEST_SLOT {
         return Err(Malformed::Header("its records are smaller than those of version 1"));
     }
     if process.device_size.max(process.slot_size) > LARGEST_RECORD {

@@ -117,6 +117,24 @@ fn a_later_layout_that_appends_is_read() {
     assert_eq!(page.queue_pairs.iter().map(|qp| qp.qp).collect::<Vec<_>>(), [5, 6]);
 }
 
+/// Of a program from before a field was appended.
+#[test]
+fn an_earlier_layout_is_read() {
+    let mut octets = page(0, 1, 1);
+    octets[32..36].copy_from_slice(&256u32.to_ne_bytes());
+    octets[36..40].copy_from_slice(&2u32.to_ne_bytes());
+    for qp in [5u32, 6] {
+        let mut record = vec![0; 256];
+        record[..8].copy_from_slice(&2u64.to_ne_bytes());
+        record[8..12].copy_from_slice(&1u32.to_ne_bytes());
+        record[12..16].copy_from_slice(&qp.to_ne_bytes());
+        octets.extend(record);
+    }
+    let page = thrice(&octets).unwrap();
+    let read = page.queue_pairs.iter().map(|qp| (qp.qp, qp.note.as_str())).collect::<Vec<_>>();
+    assert_eq!(read, [(5, ""), (6, "")]);
+}
+
 /// A directory for one test.
 struct Dir(PathBuf);
 

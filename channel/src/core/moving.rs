@@ -27,6 +27,7 @@ impl ChannelEnd {
                 let Wish { ways, way, returns, .. } = wish;
                 let role = Role::Connects { ways, way, returns };
                 state.resume = Some(Resume::new(role, lasting, offer.token));
+                state.publish();
                 self.may_return(state);
                 state.session = state.session.take().map(Session::confirming);
             }
@@ -48,6 +49,7 @@ impl ChannelEnd {
         let mut state = self.state();
         state.resume = Some(Resume::new(role, lasting, token));
         state.session = state.session.take().map(Session::confirming);
+        state.publish();
         self.repost(&mut state)?;
         let session: Arc<dyn Resumable> = self.clone();
         sessions::enter(token, Arc::downgrade(&session));
@@ -78,6 +80,7 @@ impl ChannelEnd {
             let _ = state.link.ep.start_disconnect(Disconnect::Abrupt);
             return;
         }
+        state.publish();
         self.is_local(state, established);
         self.may_return(state);
         self.catch_up(state);

@@ -39,6 +39,7 @@ impl ChannelEnd {
             resume.leave(cause);
             let moves = resume.moves;
             state.is_down = true;
+            state.link.ep.set_note(&resume.note());
             // It may have ended by itself.
             let _ = state.link.ep.start_disconnect(Disconnect::Abrupt);
             if !away::begin(self, moves) {

@@ -22,7 +22,7 @@ fn limit(more: u64) {
 }
 
 /// Runs this test again as a process of its own.
-fn in_a_process(test: &str, run: impl FnOnce()) {
+pub(crate) fn in_a_process(test: &str, run: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         return run();
     }

@@ -112,6 +112,41 @@ fn two_ways(ia: &Ia, other: &Ia) {
     });
 }
 
+/// What this process publishes of the connection of this local port.
+fn published(port: u16) -> String {
+    use state_page::place::{self, Limits, Outcome};
+    let user = rustix::process::geteuid().as_raw();
+    let directory = place::directory(|name| std::env::var_os(name), user);
+    let pages = place::pages(&directory, user, None, &mut { Limits::ALL }).unwrap();
+    let pages = pages.into_iter().filter_map(|found| match found.outcome {
+        Outcome::Alive(page) if page.process.pid == std::process::id() => Some(page),
+        _ => None,
+    });
+    let mut all = pages.flat_map(|page| page.queue_pairs);
+    let is = |qp: &state_page::read::QueuePair| qp.local.is_some_and(|it| it.port() == port);
+    all.find(is).map(|qp| qp.note).unwrap_or_default()
+}
+
+/// In a process of its own, whose page has few records.
+#[test]
+fn stat_and_top_show_the_session() {
+    crate::memory::in_a_process("ways::stat_and_top_show_the_session", shows_the_session);
+}
+
+fn shows_the_session() {
+    let ia = impatient();
+    let (client, server, relay) = relayed(&ia, RESUME, &[Cut::Reset], 1);
+    let port = || client.ends().unwrap().local.address.port();
+    // A record that changes while it is read is left out.
+    let shows = |note: &str| published(port()).starts_with(note);
+    warpline_patience::until("the session", || shows("session, moved 0 times"));
+    relay.cut(1);
+    client.send(b"x").unwrap();
+    server.recv().unwrap();
+    let moved = "session, moved 1 times, last because: ";
+    warpline_patience::until("its move", || shows(moved));
+}
+
 #[test]
 fn a_session_goes_on_by_another_way() {
     let ia = impatient();

@@ -128,6 +128,8 @@ pub(crate) struct Evidence {
     pub(crate) same_host: bool,
     /// Why it is TCP: a code of docs/same-host.md.
     pub(crate) why_tcp: Option<String>,
+    /// What the program says of the connection.
+    pub(crate) note: Option<String>,
     /// The last Terminate: whether this end sent it, layer, type and code.
     pub(crate) terminate: Option<(bool, u8, u8, u8)>,
     pub(crate) connected: bool,
@@ -213,6 +215,7 @@ impl Evidence {
             ended: if b.is_roce() { b.terminate } else { 0 },
             same_host: is_same_host(b),
             why_tcp: Some(b.why_tcp.clone()).filter(|why| !why.is_empty()),
+            note: Some(b.note.clone()).filter(|note| !note.is_empty()),
             terminate: if b.is_roce() { None } else { terminate(b.terminate) },
             connected: b.state == state::RTS,
             tcp: end.tcp.zip(begin.tcp).map(|(end, begin)| between(begin, end)),
@@ -262,6 +265,9 @@ impl Evidence {
         all.push(("send queue empty", samples(self.samples.sq_empty)));
         all.push(("send queue full", samples(self.samples.sq_full)));
         all.push(("depths", format!("{} and {}", self.send_depth, self.recv_depth)));
+        if let Some(note) = &self.note {
+            all.push(("the program says", note.clone()));
+        }
         if let Some(of) = &self.processor {
             all.push(("busiest thread ran", share(of.ran)));
             all.push(("and was ready to run", share(of.waited)));

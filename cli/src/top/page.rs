@@ -98,13 +98,14 @@ impl Page {
             _ => state::name(qp.state),
         };
         format!(
-            "{} {}, QP {}{device}\n{} with {}: {now}\n{}\n",
+            "{} {}, QP {}{device}\n{} with {}: {now}\n{}{}\n",
             process.pid,
             process.exe,
             qp.qp,
             address(qp.local),
             address(qp.remote),
             self.parameters(),
+            note(qp),
         )
     }
 
@@ -178,6 +179,11 @@ impl Page {
             qp.waited_for_receive
         )
     }
+}
+
+/// What the program says of the connection.
+fn note(qp: &QueuePair) -> String {
+    if qp.note.is_empty() { String::new() } else { format!("\n{}", qp.note) }
 }
 
 /// The parameters of a connection on RoCE, and why it ended.

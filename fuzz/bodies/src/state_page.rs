@@ -1,7 +1,7 @@
 //! Reads a state page that anybody may have written: the reader never panics, and finds no more queue pairs
 //! than there are octets for.
 
-use state_page::layout::SLOT;
+use state_page::layout::SHORTEST_SLOT;
 use state_page::read::{LARGEST, Page};
 
 use crate::set_up;
@@ -22,7 +22,7 @@ pub fn run(input: &[u8]) {
         [octets.to_vec(), octets.to_vec(), short],
     ] {
         if let Ok((page, _)) = Page::read(&readings, LARGEST) {
-            assert!(page.queue_pairs.len() <= octets.len() / SLOT);
+            assert!(page.queue_pairs.len() <= octets.len() / SHORTEST_SLOT);
             assert!(!page.process.exe.chars().any(char::is_control));
         }
     }

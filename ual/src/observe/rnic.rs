@@ -101,6 +101,13 @@ impl ObservedRnic {
         }
     }
 
+    /// Publishes what the program says of a connection.
+    pub(crate) fn note(&self, qp: QpId, note: &str) {
+        if let Some(TrackedQp { record: Some(slot), .. }) = lock(&self.qps).get(&qp) {
+            slot.note.set(note);
+        }
+    }
+
     /// Counts a new region of some octets.
     fn register(&self, made: VpResult<Stag>, octets: u64) -> VpResult<Stag> {
         if made.is_ok() {

@@ -292,6 +292,13 @@ impl Ep {
         }
     }
 
+    /// Says of the connection, for `warpline stat` and `top`, what only the program knows: at most 128 octets.
+    pub fn note(&self, note: &str) {
+        if let Some(observed) = self.ia().observed() {
+            observed.note(self.id(), note);
+        }
+    }
+
     /// Changes limits of the queue pair.
     pub fn modify(&self, change: QpChange) -> Result<()> {
         match change {
