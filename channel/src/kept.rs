@@ -62,6 +62,13 @@ impl Kept {
         self.items.push_back(Item::Copied(octets.len()));
     }
 
+    /// Keeps a copy of a message that is about to be sent from a buffer, which is free once the device returns it.
+    #[inline]
+    pub(crate) fn lend(&mut self, octets: &[u8]) {
+        self.copied.extend(octets);
+        self.items.push_back(Item::Lent(octets.len()));
+    }
+
     /// The device returns a buffer; they come in the order of their messages. Returns it if its message is confirmed.
     #[inline]
     pub(crate) fn put(&mut self, buffer: Buffer) -> Option<Buffer> {
@@ -123,7 +130,8 @@ impl Kept {
         (self.returned, self.confirmed, self.again) = (0, 0, None);
         for item in &mut self.items {
             match item {
-                Item::Posted | Item::Lent(_) => return false,
+                Item::Posted => return false,
+                Item::Lent(len) => *item = Item::Copied(*len),
                 Item::Registered(len) => match large() {
                     Some(octets) => *item = Item::Large(octets, *len),
                     None => return false,
