@@ -1,5 +1,5 @@
 //! The tester for RoCE v2: packets and connection manager messages from an ordinary UDP socket, judged by a small model of
-//! its own. Main thread only; see [`bench`] for the state.
+//! its own. Main thread only; see [`mod@bench`] for the state.
 
 mod access;
 mod atomics;
