@@ -1,4 +1,4 @@
-//! What the private data carries for a session that outlives its connection: 32 octets behind the greeting. Plain values;
+//! What the private data carries for a session that outlives its connection: 29 octets behind the greeting. Plain values;
 //! an end that does not know them ignores them. `docs/channel.md` is the specification.
 
 use super::Greeting;
@@ -57,7 +57,7 @@ const RESUMES: u8 = 2;
 
 impl Offer {
     /// Octets of a greeting with it.
-    pub const LEN: usize = Greeting::LEN + 32;
+    pub const LEN: usize = Greeting::LEN + 29;
 
     /// Only a purpose.
     pub fn only(purpose: Purpose) -> Self {
@@ -70,11 +70,11 @@ impl Offer {
         octets[..Greeting::LEN].copy_from_slice(&greeting.to_octets());
         octets[15] |= RESUMES;
         octets[24] = self.purpose as u8;
-        octets[26..28].copy_from_slice(&self.held.to_be_bytes());
-        octets[28..30].copy_from_slice(&self.held_large.to_be_bytes());
-        octets[32..36].copy_from_slice(&self.lasting.to_be_bytes());
-        octets[36..40].copy_from_slice(&self.arrived.to_be_bytes());
-        octets[40..56].copy_from_slice(&self.token);
+        octets[25..27].copy_from_slice(&self.held.to_be_bytes());
+        octets[27..29].copy_from_slice(&self.held_large.to_be_bytes());
+        octets[29..33].copy_from_slice(&self.lasting.to_be_bytes());
+        octets[33..37].copy_from_slice(&self.arrived.to_be_bytes());
+        octets[37..53].copy_from_slice(&self.token);
         octets
     }
 
@@ -84,8 +84,7 @@ impl Offer {
         if octets[15] & RESUMES == 0 {
             return None;
         }
-        let [.., h0, h1, l0, l1, _, _, t0, t1, t2, t3, a0, a1, a2, a3] =
-            *octets.first_chunk::<40>()?;
+        let [.., h0, h1, l0, l1, t0, t1, t2, t3, a0, a1, a2, a3] = *octets.first_chunk::<37>()?;
         Some(Self {
             purpose: Purpose::of(octets[24])?,
             held: u16::from_be_bytes([h0, h1]),
@@ -117,12 +116,12 @@ mod tests {
         let octets = offer.to_octets(GREETING);
         assert_eq!(Offer::from_octets(&octets), Some(offer));
         assert_eq!(Greeting::from_octets(&octets), Ok(GREETING));
-        assert_eq!(Offer::from_octets(&octets[..55]), None);
+        assert_eq!(Offer::from_octets(&octets[..52]), None);
         assert_eq!(Offer::from_octets(&GREETING.to_octets()), None);
         let mut later = octets;
         later[24] = 99;
         assert_eq!(Offer::from_octets(&later), None);
-        // A request of 56 octets fits into that of a RoCE connection.
-        assert_eq!(Offer::LEN, 56);
+        // A request of vp_roce has room for 53 octets.
+        assert_eq!(Offer::LEN, 53);
     }
 }

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
+use itapi::Ia;
 use warpline_channel::{Channel, Listener};
+use warpline_patience::until;
 
 use crate::pair::message;
 use crate::resume::{RESUME, impatient};
@@ -55,31 +57,72 @@ impl Drop for Other {
     }
 }
 
-#[test]
-fn a_session_follows_the_links_that_are_up() {
+/// Plays `body` in a process and a network namespace of its own.
+fn alone(test: &str, body: fn()) {
     if std::env::var(HOST).as_deref() == Ok("one") {
-        return in_the_namespace();
+        return body();
     }
     let mut possible = Command::new("unshare");
     possible.args(["-Urn", "ip", "link", "add", "type", "veth"]);
     if !possible.output().is_ok_and(|output| output.status.success()) {
-        let test = "links::a_session_follows_the_links_that_are_up";
         return warpline_skip::skip(test, warpline_skip::NO_NAMESPACES);
     }
-    let test = "links::a_session_follows_the_links_that_are_up";
     let output = again(&["unshare", "-Urn"], test, "one").output().unwrap();
     let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
-/// The first host.
-fn in_the_namespace() {
+#[test]
+fn a_session_follows_the_links_that_are_up() {
+    alone("links::a_session_follows_the_links_that_are_up", first_host);
+}
+
+#[test]
+fn a_session_goes_on_over_roce() {
+    alone("links::a_session_goes_on_over_roce", over_roce);
+}
+
+fn over_roce() {
+    ip(&[], "link set lo up");
+    let ia = Ia::builder().device("vp_roce").open().unwrap();
+    let listener = Listener::bind_with(&ia, "127.0.0.1:0", RESUME).unwrap();
+    let address = listener.address();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let channel = listener.accept().unwrap();
+            while let Some(message) = channel.recv().unwrap() {
+                channel.send(&message).unwrap();
+            }
+            channel.close().unwrap();
+        });
+        let channel = Channel::connect_with(&ia, address, RESUME).unwrap();
+        let moves = || channel.resumption().unwrap().moves;
+        let talk = |n| {
+            channel.send(message(n, n as usize * 37 % 2000)).unwrap();
+            assert!(channel.recv().unwrap().unwrap()[..] == message(n, n as usize * 37 % 2000));
+        };
+        (0..50).for_each(talk);
+        ip(&[], "link set lo down");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                until("the loss", || channel.resumption().is_some_and(|it| !it.connected));
+                ip(&[], "link set lo up");
+            });
+            (50..).take_while(|_| moves() == 0).for_each(talk);
+        });
+        (0..50).for_each(talk);
+        assert_eq!(moves(), 1);
+        channel.close().unwrap();
+    });
+}
+
+fn first_host() {
     let mut other = again(&["unshare", "--net"], "links::other_host", "other");
     let other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut other = Other(other);
     let pid = other.0.id().to_string();
     let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    warpline_patience::until("the other namespace", || {
+    until("the other namespace", || {
         namespace(&pid).is_some_and(|it| Some(it) != namespace("self"))
     });
     let there = ["nsenter", "-t", &pid, "--net"];
