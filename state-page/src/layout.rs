@@ -340,7 +340,7 @@ record! {
         /// RoCE: number of this queue pair in the lower half, that of the peer's in the upper half.
         numbers: AtomicU64,
         /// What the program says of the connection: of a channel its session.
-        note: Text<16>,
+        note: Text<32>,
     }
 }
 
@@ -425,7 +425,9 @@ pub const SLOT: usize = size_of::<Slot>();
 pub const SHORTEST_SLOT: usize = 256;
 /// Octets of a [`Device`].
 pub const DEVICE: usize = size_of::<Device>();
-const _: () = assert!(SLOT == 384 && size_of::<Header>() <= DEVICES_AT);
+const _: () = assert!(SLOT == 512 && size_of::<Header>() <= DEVICES_AT);
+// The section grows by pages, which slots fill.
+const _: () = assert!(4096 % SLOT == 0);
 const _: () = assert!(DEVICES_AT + DEVICES * DEVICE <= SLOTS_AT && SLOTS_AT.is_multiple_of(4096));
 
 /// Reassigns a record: `change` runs while its generation is odd.
@@ -664,7 +666,7 @@ mod tests {
         slot.local.set(Some("1.2.3.4:5".parse().unwrap()));
         slot.remote.set(Some("1.2.3.4:5".parse().unwrap()));
         assert_eq!(
-            15 * 8 + 16 * 4 + 8 + 2 * 24 + 16 + 128,
+            15 * 8 + 16 * 4 + 8 + 2 * 24 + 16 + 256,
             SLOT,
             "a new field is to be cleared, too"
         );
