@@ -18,7 +18,7 @@ use crate::layout::{
 pub use crate::layout::{DeviceState, Process, QueuePair};
 
 /// Octets of the largest page: a million queue pairs.
-pub const LARGEST: u64 = 300 << 20;
+pub const LARGEST: u64 = 600 << 20;
 /// Octets of the largest record that a later version may have.
 const LARGEST_RECORD: u32 = 4096;
 /// Octets that are read at once.

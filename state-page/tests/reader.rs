@@ -229,7 +229,7 @@ fn no_more_is_read_than_the_header_counts_and_the_limits_allow() {
     let found = dir.pages_within(&mut limits);
     assert!(matches!(found[1].1, Outcome::More) && found.len() == 2, "{found:?}");
     // Gaps of a file that says that it has a million queue pairs.
-    let many = (300 << 20) / SLOT as u32 - 100;
+    let many = (LARGEST / SLOT as u64) as u32 - 100;
     let mut header = octets[..SLOTS_AT].to_vec();
     header[36..40].copy_from_slice(&many.to_ne_bytes());
     fs::write(&long, header).unwrap();

@@ -145,7 +145,7 @@ fn a_peer_of_another_user_that_spoils_its_doorbells_delays_nobody() {
     let listen = ia.listen("127.0.0.1:0").expect("a listener");
     // The other user may have no access to the build directory.
     let program = std::env::temp_dir().join(format!("warpline-doorbells-{}", std::process::id()));
-    std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("room");
+    warpline_patience::copy_program(std::env::current_exe().expect("this program"), &program);
     let mut command = Command::new(&program);
     command.args(["--exact", TEST, "--nocapture"]).uid(4321).current_dir("/");
     command.env(PEER_OF, listen.address().to_string()).stdin(Stdio::piped());

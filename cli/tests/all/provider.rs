@@ -350,7 +350,7 @@ fn a_setuid_program_ignores_libraries_of_its_environment() {
         return warpline_skip::skip(TEST, warpline_skip::missing("gcc"));
     };
     let program = library.with_file_name("warpline");
-    std::fs::copy(env!("CARGO_BIN_EXE_warpline"), &program).unwrap();
+    warpline_patience::copy_program(env!("CARGO_BIN_EXE_warpline"), &program);
     let mode = |bits| std::fs::set_permissions(&program, PermissionsExt::from_mode(bits)).unwrap();
     mode(0o755);
     let names_it = |printed: String| printed.contains("vendor_loop");

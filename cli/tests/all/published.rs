@@ -209,7 +209,7 @@ fn a_program_with_more_rights_than_its_user_does_not_publish() {
     let open = Open(std::env::temp_dir().join(format!("published-{}", std::process::id())));
     let (program, runtime) = (open.0.join("warpline"), open.0.join("runtime"));
     std::fs::create_dir_all(&runtime).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_warpline"), &program).unwrap();
+    warpline_patience::copy_program(env!("CARGO_BIN_EXE_warpline"), &program);
     if chown(&program, Some(NOBODY), None).is_err() {
         return skip("state page of a setuid program", warpline_skip::NOT_ROOT);
     }
@@ -232,7 +232,7 @@ fn another_user_is_refused_and_root_is_not() {
     let open = Open(std::env::temp_dir().join(format!("users-{}", std::process::id())));
     let program = open.0.join("warpline");
     std::fs::create_dir_all(&open.0).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_warpline"), &program).unwrap();
+    warpline_patience::copy_program(env!("CARGO_BIN_EXE_warpline"), &program);
     // Each publishes in its own directory there.
     if chown(&program, Some(NOBODY), None).is_err() {
         return skip("state of another user", warpline_skip::NOT_ROOT);

@@ -325,7 +325,7 @@ fn another_user_is_not_the_peer() {
         use std::os::unix::process::CommandExt;
         use std::process::{Command, Stdio};
         let program = std::env::temp_dir().join(format!("same-host-{}", std::process::id()));
-        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        warpline_patience::copy_program(std::env::current_exe().unwrap(), &program);
         let mut child = Command::new(&program)
             .args(["--exact", "same_host::tests::another_user_is_not_the_peer", "--nocapture"])
             .env(NAME, format!("{what}warpline/{}/test/{}", place::VERSION, plain(connection)))

@@ -7,9 +7,11 @@
 
 #![forbid(unsafe_code)]
 
+mod copied;
 pub mod seeds;
 mod side_by_side;
 
+pub use copied::copy_program;
 pub use side_by_side::side_by_side;
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

@@ -39,7 +39,7 @@ impl Stranger {
             std::process::id(),
             test.len()
         ));
-        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        warpline_patience::copy_program(std::env::current_exe().unwrap(), &program);
         let mut process = Command::new(&program)
             .args(["--exact", test, "--nocapture"])
             .env(ROLE, "1")
