@@ -4,6 +4,7 @@
 use std::io::{IoSlice, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::net::{
@@ -31,7 +32,8 @@ fn socket() -> OwnedFd {
 }
 
 /// A connection with octets that its peer does not read, and whose close waits for that.
-fn lingering(listener: &TcpListener) -> (TcpStream, TcpStream) {
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(HERE).unwrap();
     let mut lingers = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let peer = listener.accept().unwrap().0;
     lingers.set_nonblocking(true).unwrap();
@@ -40,22 +42,29 @@ fn lingering(listener: &TcpListener) -> (TcpStream, TcpStream) {
     (lingers, peer)
 }
 
-/// Sends a connection that lingers, and leaves; whether the receiver has the last reference to it.
-fn bomb(to: OwnedFd, listener: &TcpListener, peers: &mut Vec<TcpStream>) -> bool {
-    let (lingers, peer) = lingering(listener);
-    peers.push(peer);
-    let fds = [lingers.as_fd()];
-    let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = SendAncillaryBuffer::new(&mut room);
-    assert!(beside.push(SendAncillaryMessage::ScmRights(&fds)));
-    // From now on whoever closes it last waits, unless this process does.
-    sockopt::set_socket_linger(&lingers, Some(LINGER)).unwrap();
-    let question = [IoSlice::new(&[0; 16])];
-    let sent = net::sendmsg(&to, &question, &mut beside, SendFlags::NOSIGNAL);
-    if sent.is_err() {
-        sockopt::set_socket_linger(&lingers, Some(Duration::ZERO)).unwrap();
-    }
-    sent.is_ok()
+/// Sends a connection that lingers, and closes it; whether it was sent. If the receiver has closed it before, this process
+/// waits: in a thread.
+fn bomb(to: OwnedFd) -> bool {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (lingers, _peer) = lingering();
+        let fds = [lingers.as_fd()];
+        let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut room);
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&fds)));
+        // From now on whoever closes it last waits.
+        sockopt::set_socket_linger(&lingers, Some(LINGER)).unwrap();
+        let question = [IoSlice::new(&[0; 16])];
+        let sent = net::sendmsg(&to, &question, &mut beside, SendFlags::NOSIGNAL).is_ok();
+        tell.send(sent).unwrap();
+        if !sent {
+            return sockopt::set_socket_linger(&lingers, Some(Duration::ZERO)).unwrap();
+        }
+        drop(lingers);
+        // The octets are still not read.
+        std::thread::park();
+    });
+    told.recv().unwrap()
 }
 
 /// Another user's process: sends to whoever listens at the names, and to whoever connects to a slot that it has taken.
@@ -68,19 +77,17 @@ fn attacks() {
     net::bind(&own, &name("15")).unwrap();
     net::listen(&own, 64).unwrap();
     std::thread::spawn(move || {
-        let (listener, mut peers) = (TcpListener::bind(HERE).unwrap(), Vec::new());
         loop {
-            bomb(net::accept(&own).unwrap(), &listener, &mut peers);
+            bomb(net::accept(&own).unwrap());
         }
     });
-    let (listener, mut peers) = (TcpListener::bind(HERE).unwrap(), Vec::new());
     // Nobody has the lock for long.
     for (what, bombs) in [("0", 10), ("1", 10), ("lock", 2)] {
         let mut queued = 0;
         while queued < bombs {
             let to = socket();
             if net::connect(&to, &name(what)).is_ok() {
-                queued += usize::from(bomb(to, &listener, &mut peers));
+                queued += usize::from(bomb(to));
             }
         }
         println!("attacked {what};");
