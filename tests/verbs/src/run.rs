@@ -3,6 +3,7 @@
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use warpline_skip::Reason;
@@ -74,13 +75,20 @@ pub fn compile(compiler: &str, source: &str, links: &[String]) -> Result<PathBuf
     let source = libraries::root().join("tests/verbs/c").join(source);
     let stem = source.file_stem().unwrap().display();
     let name = format!("verbs-program-{compiler}-{stem}");
-    let program = std::env::current_exe().unwrap().with_file_name(name);
+    let program = std::env::current_exe().unwrap().with_file_name(&name);
+    // Another test may compile it, or run it, at the same time.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let fresh = program.with_file_name(format!("{name}-{}-{count}", std::process::id()));
     let mut command = Command::new(compiler);
-    command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
+    command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&fresh).arg(source);
     let output =
         command.arg("-ldl").args(links).output().map_err(|e| format!("{command:?}: {e}"))?;
-    let complaint = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output.status.success().then_some(program).ok_or_else(complaint)
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    std::fs::rename(&fresh, &program).map_err(|e| format!("{}: {e}", program.display()))?;
+    Ok(program)
 }
 
 fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Result<(), String> {
