@@ -74,17 +74,18 @@ impl Channel {
 
     /// Connects by the first way that leads to the peer: a device and an address each, the preferred ones first. With
     /// [`Options::resume`], the session goes on by any of them when its connection is lost. Errors: [`Error::NoWay`] if there are
-    /// several ways, and none leads there.
+    /// several ways, or none, and none leads there; an address that cannot be resolved, of whichever way.
     pub fn connect_any<A: ToSocketAddrs + Debug>(
         ways: impl IntoIterator<Item = (Ia, A)>,
         options: Options,
     ) -> Result<Self> {
         let ways = ways_of(ways)?;
+        options.greeting()?;
         let mut causes = Vec::new();
         for way in 0..ways.len() {
-            let channel = Self::begin(&ways, way, options)?;
-            match channel.established() {
-                Ok(()) => return Ok(channel),
+            let begun = Self::begin(&ways, way, options);
+            match begun.and_then(|channel| channel.established().map(|()| channel)) {
+                Ok(channel) => return Ok(channel),
                 Err(error) => causes.push(error),
             }
         }

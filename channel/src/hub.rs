@@ -58,7 +58,7 @@ struct Line {
     evd: Evd,
     events: ConnEvd,
     room: u32,
-    /// Completions that were taken: whoever handles them holds it.
+    /// Completions that were taken: held by the thread that handles them.
     batch: Arc<Mutex<Vec<Completion>>>,
 }
 

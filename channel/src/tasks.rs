@@ -95,11 +95,16 @@ impl AsyncChannel {
         options: Options,
     ) -> Result<Self> {
         let ways = ways_of(ways)?;
+        options.greeting()?;
         let mut causes = Vec::new();
         for way in 0..ways.len() {
-            let channel = Channel::begin(&ways, way, options)?.into_async()?;
-            match channel.established().await {
-                Ok(()) => return Ok(channel),
+            let begun = Channel::begin(&ways, way, options).and_then(Channel::into_async);
+            let connected = match begun {
+                Ok(channel) => channel.established().await.map(|()| channel),
+                Err(error) => Err(error),
+            };
+            match connected {
+                Ok(channel) => return Ok(channel),
                 Err(error) => causes.push(error),
             }
         }

@@ -137,7 +137,7 @@ impl ChannelEnd {
         }
     }
 
-    /// The request that waits for an answer to [`ChannelEnd::ask`].
+    /// The request that waits until the peer has responded to [`ChannelEnd::ask`].
     pub(crate) fn unanswered(&self, state: &mut State) -> Option<Knock> {
         state.resume.as_mut()?.knock.take()
     }

@@ -275,3 +275,35 @@ fn malformed_messages_are_named() {
     assert_eq!(ours.arrive(&message(Kind::Large, 0, 0, b"x")), Err(Violation::Length));
     assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, &[0; 65])), Err(Violation::Length));
 }
+
+/// What confirms arrivals, by a peer that breaks its rules.
+#[test]
+fn a_peer_confirms_no_more_than_was_sent_and_only_if_agreed() {
+    let confirms =
+        |arrived| Header { kind: Kind::Ack, room: 0, credits: 0, read: 0, arrived }.to_octets();
+    let mut plain = session();
+    plain.header(Kind::Small);
+    assert_eq!(plain.arrive(&confirms(1)), Err(Violation::Arrived));
+    let mut ours = session().confirming();
+    ours.header(Kind::Small);
+    assert_eq!(ours.arrive(&confirms(2)), Err(Violation::Arrived));
+    assert_eq!(ours.arrive(&confirms(0)), Err(Violation::Idle));
+    assert_eq!(ours.arrive(&confirms(1)), Ok((Arrival::Counts, 0)));
+    assert_eq!((ours.news(), ours.news()), (1, 0));
+    assert_eq!(ours.arrive(&confirms(1)), Err(Violation::Arrived));
+}
+
+#[test]
+fn a_peer_is_done_only_behind_both_ends() {
+    let done = message(Kind::Done, 0, 0, b"");
+    assert_eq!(session().arrive(&done), Err(Violation::Header));
+    let mut ours = session().confirming();
+    assert_eq!(ours.arrive(&done), Err(Violation::AfterEnd));
+    ours.header(Kind::End);
+    assert_eq!(ours.arrive(&done), Err(Violation::AfterEnd));
+    ours.arrive(&message(Kind::End, 0, 0, b"")).unwrap();
+    assert!(!ours.is_done());
+    assert_eq!(ours.arrive(&message(Kind::Done, 0, 0, b"x")), Err(Violation::Length));
+    assert_eq!(ours.arrive(&done), Ok((Arrival::Counts, 0)));
+    assert!(ours.is_done());
+}

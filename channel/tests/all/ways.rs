@@ -7,6 +7,7 @@ use itapi::Ia;
 use warpline_channel::{
     AsyncChannel, AsyncListener, Channel, Error, Event, Listener, Options, Server,
 };
+use warpline_patience::within;
 
 use crate::pair::{HANG, message};
 use crate::relay::{Cut, Relay};
@@ -182,6 +183,25 @@ fn a_session_returns_to_the_preferred_way() {
     let so_far = client.resumption().unwrap();
     assert_eq!((so_far.way, so_far.moves), (0, 1));
     assert_eq!(so_far.cause.unwrap().to_string(), "a preferred way is back");
+}
+
+/// One that is refused before anything is sent, and an IPv6 address that this host has not.
+#[test]
+fn ways_that_cannot_be_begun_are_passed_over() {
+    let ia = impatient();
+    let listener = Listener::bind_with(&ia, "127.0.0.1:0", RESUME).unwrap();
+    let good = listener.address().to_string();
+    let nobody = || Ia::builder().device("vp_roce").open().unwrap();
+    let ways = [(ia.clone(), "[2001:db8::1]:0"), (nobody(), "127.0.0.1:0"), (ia, &*good)];
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| within("the third way", || listener.accept()).unwrap());
+        let client = Channel::connect_any(ways, RESUME).unwrap();
+        assert_eq!(client.resumption().unwrap().way, 2);
+        client.send(b"by the third").unwrap();
+        assert_eq!(accepted.join().unwrap().recv().unwrap().as_deref(), Some(&b"by the third"[..]));
+    });
+    let none = Channel::connect_any([] as [(Ia, &str); 0], RESUME).unwrap_err();
+    assert!(matches!(&none, Error::NoWay(causes) if causes.is_empty()), "{none}");
 }
 
 #[test]

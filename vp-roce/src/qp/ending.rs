@@ -1,4 +1,5 @@
-//! The end of a connection, whoever ends it, and what follows: the event, Idle again, the end of the queue pair.
+//! The end of a connection, by this end, the peer or an error, and what follows: the event, Idle again, the end of the
+//! queue pair.
 //!
 //! Runs in the thread that finds the end, under the lock of the queue pair; events and the connection manager are called
 //! without it, by [`RoceQp::settle`]. A connection ends once: later calls find none.

@@ -52,7 +52,7 @@ fn bomb(to: OwnedFd) -> bool {
         let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = SendAncillaryBuffer::new(&mut room);
         assert!(beside.push(SendAncillaryMessage::ScmRights(&fds)));
-        // From now on whoever closes it last waits.
+        // From now on the process that closes it last waits.
         sockopt::set_socket_linger(&lingers, Some(LINGER)).unwrap();
         let question = [IoSlice::new(&[0; 16])];
         let sent = net::sendmsg(&to, &question, &mut beside, SendFlags::NOSIGNAL).is_ok();

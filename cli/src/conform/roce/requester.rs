@@ -13,7 +13,7 @@ use crate::conform::verdict::{Needs, Play, check, fail, skip};
 const RETRIES: u32 = 7;
 /// Within this time a request that is not complete is repeated.
 const ANSWERED: Duration = Duration::from_millis(700);
-/// A repetition may cross an answer that a busy peer has not seen yet.
+/// For so long a busy peer may repeat what the tester has already acknowledged.
 const CROSSED: Duration = Duration::from_millis(250);
 /// A peer that sends nothing for so long has given up.
 const GIVEN_UP: Duration = Duration::from_secs(3);
@@ -217,7 +217,7 @@ fn repeated(link: &mut Link, first: &Arrived) -> Play<Arrived> {
     }
 }
 
-/// Fails if a request that is complete is repeated. One that crossed our answer is allowed.
+/// Fails if a request that is complete is repeated. One that was sent before our acknowledgement arrived is allowed.
 fn quiet_about(link: &mut Link, psn: u32) -> Play {
     let begun = Instant::now();
     while let Some(packet) = link.next_request(ANSWERED.saturating_sub(begun.elapsed())) {
