@@ -18,12 +18,14 @@ pub(super) const OUR_SOURCE: Info =
 /// The peer's program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Kind {
-    /// `warpline conform --serve`.
+    /// `warpline conform --serve`, perhaps with `--roce`.
     Target,
     /// An rping server: reads the memory that a first Send describes.
     RpingServer,
     /// An rping client: its first Send describes its memory.
     RpingClient,
+    /// ibv_rc_pingpong, over RoCE: sends a message for each that arrives.
+    Pingpong,
     #[default]
     Unknown,
 }
@@ -34,6 +36,7 @@ impl Kind {
             Self::Target => "warpline's target",
             Self::RpingServer => "an rping server",
             Self::RpingClient => "an rping client",
+            Self::Pingpong => "ibv_rc_pingpong",
             Self::Unknown => "of unknown purpose",
         }
     }

@@ -9,7 +9,7 @@ use roce_proto::cm::tcp_service;
 use super::Case;
 use super::bench::{AGAIN, Bench};
 use super::exchange;
-use super::link::QUIET;
+use super::link::{Link, QUIET};
 use super::packet::MASK;
 use crate::conform::order::MAGIC;
 use crate::conform::verdict::{Needs, Play, check, fail, skip};
@@ -189,10 +189,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::to_responder("after the end nothing is executed", &["IBCM-10"], Needs::Probe, |b| {
         let req = b.usual();
-        let rep = b.accepted(&req)?;
-        let mut link = b.linked(&req, &rep);
-        b.ready(ids(&req, &rep));
-        link.goes_on()?;
+        let (mut link, rep) = b.goes_on(&req)?;
         b.ended(ids(&req, &rep), rep.qpn)?;
         link.terms.ids = None;
         match link.goes_on() {
@@ -206,10 +203,7 @@ pub(super) const CASES: &[Case] = &[
         Needs::Probe,
         |b| {
             let req = b.usual();
-            let rep = b.accepted(&req)?;
-            let mut link = b.linked(&req, &rep);
-            b.ready(ids(&req, &rep));
-            link.goes_on()?;
+            let (mut link, rep) = b.goes_on(&req)?;
             let wrong = ConnectionIds { local: b.random() | 1, remote: rep.ids.local ^ 0x55 };
             let stray = Rep { ids: wrong, ..b.usual_reply(&req) };
             b.reply(&Message::Rep(stray), 77);
@@ -227,10 +221,7 @@ pub(super) const CASES: &[Case] = &[
         Needs::Probe,
         |b| {
             let req = b.usual();
-            let rep = b.accepted(&req)?;
-            let mut link = b.linked(&req, &rep);
-            b.ready(ids(&req, &rep));
-            link.goes_on()?;
+            let (mut link, rep) = b.goes_on(&req)?;
             let wrong = ConnectionIds { local: req.local_id ^ 0x33, remote: rep.ids.local ^ 0x55 };
             let private = Private::default();
             b.reply(&Message::Dreq { ids: wrong, remote_qpn: rep.qpn, private }, 81);
@@ -422,10 +413,7 @@ fn given_up(bench: &mut Bench) -> Play {
 /// The peer must notice that its connection is of the past.
 fn stale(bench: &mut Bench) -> Play {
     let req = bench.usual();
-    let rep = bench.accepted(&req)?;
-    let mut link = bench.linked(&req, &rep);
-    bench.ready(ids(&req, &rep));
-    link.goes_on()?;
+    let (_link, _) = bench.goes_on(&req)?;
     let again = Req { local_id: bench.random() | 1, ..req };
     match bench.ask(&again) {
         Some((_, Message::Rej { reason: RejectReason::STALE_CONNECTION, .. })) => Ok(()),
@@ -439,6 +427,15 @@ fn stale(bench: &mut Bench) -> Play {
 }
 
 impl Bench {
+    /// A connection that was used, and the reply that made it.
+    fn goes_on(&mut self, req: &Req) -> Play<(Link, Rep)> {
+        let rep = self.accepted(req)?;
+        let mut link = self.linked(req, &rep);
+        self.ready(ids(req, &rep));
+        link.goes_on()?;
+        Ok((link, rep))
+    }
+
     fn rejected(&mut self, req: &Req, reasons: &[RejectReason]) -> Play {
         match self.ask(req) {
             Some((mad, Message::Rej { reason, of, ids, .. })) => {

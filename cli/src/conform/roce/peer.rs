@@ -7,39 +7,13 @@ use super::bench::{Bench, Way};
 use super::incoming::Incoming;
 use super::link::Link;
 use crate::conform::order::{self, MAGIC, target_request};
+pub(super) use crate::conform::peer::Kind;
 use crate::conform::peer::OUR_SOURCE;
 use crate::conform::verdict::{Needs, Play, Role, Stop, fail, skip};
 use crate::ping::wire::{INFO_LEN, Info};
 
 /// Receives that the target posts.
 const RECEIVES: u8 = 16;
-
-/// The peer's program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Kind {
-    /// `warpline conform --serve --roce`.
-    Target,
-    /// An rping server: reads the memory that a first Send describes.
-    RpingServer,
-    /// An rping client: its first Send describes its memory.
-    RpingClient,
-    /// ibv_rc_pingpong: sends a message for each that arrives.
-    Pingpong,
-    #[default]
-    Unknown,
-}
-
-impl Kind {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Target => "warpline's target",
-            Self::RpingServer => "an rping server",
-            Self::RpingClient => "an rping client",
-            Self::Pingpong => "ibv_rc_pingpong",
-            Self::Unknown => "of unknown purpose",
-        }
-    }
-}
 
 /// The findings of the first probe.
 #[derive(Clone, Copy, Debug, Default)]
