@@ -12,8 +12,6 @@ use itapi::Buffer;
 pub(crate) enum Item {
     /// So many octets, which were copied.
     Copied(usize),
-    /// The same, in a buffer that the device has.
-    Lent(usize),
     /// In a buffer that the device has.
     Posted,
     /// In a buffer, behind room for the header.
@@ -62,13 +60,6 @@ impl Kept {
         self.items.push_back(Item::Copied(octets.len()));
     }
 
-    /// Keeps a copy of a message that is about to be sent from a buffer, which is free once the device returns it.
-    #[inline]
-    pub(crate) fn lend(&mut self, octets: &[u8]) {
-        self.copied.extend(octets);
-        self.items.push_back(Item::Lent(octets.len()));
-    }
-
     /// The device returns a buffer; they come in the order of their messages. Returns it if its message is confirmed.
     #[inline]
     pub(crate) fn put(&mut self, buffer: Buffer) -> Option<Buffer> {
@@ -78,16 +69,9 @@ impl Kept {
         }
         while let Some(item) = self.items.get_mut(self.returned) {
             self.returned += 1;
-            match item {
-                Item::Posted => {
-                    *item = Item::Whole(buffer);
-                    return None;
-                }
-                Item::Lent(octets) => {
-                    *item = Item::Copied(*octets);
-                    return Some(buffer);
-                }
-                _ => {}
+            if matches!(item, Item::Posted) {
+                *item = Item::Whole(buffer);
+                return None;
             }
         }
         Some(buffer)
@@ -102,10 +86,6 @@ impl Kept {
             count += 1;
             match item {
                 Item::Copied(len) => octets += len,
-                Item::Lent(len) => {
-                    octets += len;
-                    self.confirmed += 1;
-                }
                 Item::Posted => self.confirmed += 1,
                 Item::Whole(_) | Item::Large(..) => free(item),
                 Item::Registered(_) | Item::End => {}
@@ -131,7 +111,6 @@ impl Kept {
         for item in &mut self.items {
             match item {
                 Item::Posted => return false,
-                Item::Lent(len) => *item = Item::Copied(*len),
                 Item::Registered(len) => match large() {
                     Some(octets) => *item = Item::Large(octets, *len),
                     None => return false,
@@ -179,10 +158,21 @@ impl Kept {
         out.extend(self.copied.iter().skip(self.again.map_or(0, |again| again.1)).take(len));
     }
 
+    /// The next, which was copied, is sent from a buffer that the device gets.
+    pub(crate) fn post_again(&mut self) {
+        let Some((at, before)) = self.again else { return };
+        if let Some(item) = self.items.get_mut(at)
+            && let Item::Copied(len) = *item
+        {
+            self.copied.drain(before..before + len);
+            *item = Item::Posted;
+        }
+    }
+
     /// The next was sent.
     pub(crate) fn was_sent_again(&mut self) {
         let Some((at, octets)) = &mut self.again else { return };
-        if let Some(Item::Copied(len) | Item::Lent(len)) = self.items.get(*at) {
+        if let Some(Item::Copied(len)) = self.items.get(*at) {
             *octets += len;
         }
         *at += 1;

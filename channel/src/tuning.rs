@@ -74,13 +74,6 @@ pub(crate) const PIECE: usize = 64 << 10;
 /// *Not measured*: a wake-up a second of a thread that waits; such an end is noticed this much later.
 pub(crate) const END_CHECK: Duration = Duration::from_secs(1);
 
-/// Messages up to this length are copied until the peer confirms them, if the session may be resumed; of longer ones the buffer is
-/// kept, so that a sender writes into twice as many in turn.
-///
-/// *Measured* with `--bin channel --against resume`, one way, on a busy machine, with buffers only: 1 KiB 0.71 to 0.92, 4 KiB 0.89 to
-/// 0.91, 16 KiB 0.97.
-pub(crate) const COPIED: usize = 4096;
-
 /// Pauses between the attempts to resume a session by all of its ways: the first, after which each is twice as long, and the
 /// longest.
 ///

@@ -247,8 +247,8 @@ impl ChannelEnd {
         let Some(mut buffer) = self.idle(state, len)? else { return Ok(false) };
         buffer.resize(octets.len())?;
         buffer.copy_from_slice(&octets);
-        if let Some(item) = state.resume.as_mut().and_then(|resume| resume.kept.next_again()) {
-            *item = Item::Lent(len);
+        if let Some(resume) = &mut state.resume {
+            resume.kept.post_again();
         }
         self.post_buffer(state, buffer)?;
         Ok(true)

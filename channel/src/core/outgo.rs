@@ -12,7 +12,7 @@ use crate::kept::Item;
 use crate::message::{Body, Draft, Envelope, Memory, Outgoing};
 use crate::session::Session;
 use crate::state::State;
-use crate::tuning::{COPIED, DRAFTS, INLINE, SHORT};
+use crate::tuning::{DRAFTS, INLINE, SHORT};
 use crate::wire::{HEADER, Kind};
 
 impl ChannelEnd {
@@ -182,11 +182,7 @@ impl ChannelEnd {
     /// Sends a small message from the buffer in which it is, behind room for the header.
     #[inline]
     pub(super) fn send_buffer(&self, state: &mut State, buffer: Buffer) -> Result<()> {
-        match &mut state.resume {
-            Some(resume) if buffer.len() <= HEADER + COPIED => resume.kept.lend(&buffer[HEADER..]),
-            Some(resume) => resume.kept.push(Item::Posted),
-            None => {}
-        }
+        state.keep(Item::Posted);
         self.post_buffer(state, buffer)
     }
 

@@ -2,7 +2,7 @@
 //! interleaved, between two processes.
 //!
 //! `channel [--rounds N] [--crc off] [--octets N] [--against resume]` prints messages per second one way, and half a round trip, of both, and
-//! the ratio of the medians: more than 1 is in favour of the channel. By hand means: receives of the message's
+//! the median of the ratios of the rounds: more than 1 is in favour of the channel. By hand means: receives of the message's
 //! size posted again, credits returned for half a window at a time, buffers reused, small messages copied when
 //! posted, one thread without a lock. `--against resume`: a channel whose session may be resumed, against one whose may not, which
 //! stands in the columns "by hand".
@@ -128,7 +128,6 @@ fn measure(ia: &Ia, rounds: usize, crc: bool, sizes: &[usize], resumes: bool) ->
     println!("medians of {rounds} rounds, CRC {}", if crc { "on" } else { "off" });
     println!("  octets   messages/s  by hand  ratio  |  half a round trip, us  by hand  ratio");
     for &octets in sizes {
-        let mut ratios = Vec::new();
         let mut line = format!("{octets:>8}");
         for echo in [false, true] {
             let mut case = Case { octets, count: 200, echo };
@@ -143,8 +142,9 @@ fn measure(ia: &Ia, rounds: usize, crc: bool, sizes: &[usize], resumes: bool) ->
                 hand.push(other(case)?.as_secs_f64());
                 channel.push(channels::run(ia, address, case, resumes)?.as_secs_f64());
             }
+            // Each pair has had the same machine.
+            let ratio = median(hand.iter().zip(&channel).map(|(hand, it)| hand / it).collect());
             let (hand, channel) = (median(hand), median(channel));
-            ratios.push(hand / channel);
             let show = |took: f64| {
                 let each = took / case.count as f64;
                 if echo { each * 1e6 / 2.0 } else { 1.0 / each }
@@ -154,7 +154,7 @@ fn measure(ia: &Ia, rounds: usize, crc: bool, sizes: &[usize], resumes: bool) ->
                 "  {:>11.digits$}  {:>9.digits$}  {:>5.2}  |",
                 show(channel),
                 show(hand),
-                hand / channel
+                ratio
             );
         }
         println!("{}", line.trim_end_matches('|'));
