@@ -47,6 +47,10 @@ const RECORDS: How = How::Test(
     "examples/tests/examples/rust.rs",
     "records_arrive_once_although_connections_are_lost",
 );
+const VERBS: How = How::Test(
+    "tests/verbs/tests/resume_by_hand.rs",
+    "records_arrive_once_although_connections_are_lost",
+);
 const C: How = How::Test("examples/tests/examples/c.rs", "hello_rdma_says_hello");
 const CONTAINER: How =
     How::Test("tests/verbs/tests/container.rs", "programs_run_in_the_image_of_the_dockerfile");
@@ -374,6 +378,9 @@ pub(super) const RUNS: &[Run] = &[
         &[],
         RECORDS,
     ),
+    run("cc examples/verbs/resume_by_hand.c -lrdmacm -libverbs -o resume_by_hand", "", &[], VERBS),
+    run("warpline run -- ./resume_by_hand serve 127.0.0.1 7177", "", &[], VERBS),
+    run("warpline run -- ./resume_by_hand connect 127.0.0.1 7177 4", "", &[], VERBS),
     run("cargo run -p warpline-examples --bin chat -- serve 127.0.0.1:7175", "", &[], CHAT),
     run("cargo run -p warpline-examples --bin chat -- connect 127.0.0.1:7175 ann", "", &[], CHAT),
     run(
