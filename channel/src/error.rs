@@ -123,7 +123,8 @@ impl std::fmt::Display for Unresumed {
         for (at, cause) in self.causes.iter().enumerate() {
             match at {
                 0 => write!(f, "{cause}; the session was not resumed")?,
-                1 => write!(f, ", {} attempts: {cause}", self.attempts - 1)?,
+                1 if self.attempts == 2 => write!(f, " in one attempt: {cause}")?,
+                1 => write!(f, " in {} attempts: {cause}", self.attempts - 1)?,
                 _ => write!(f, "; {cause}")?,
             }
             if at == 0 && !self.at_once {

@@ -59,7 +59,7 @@ fn other_process() {
 }
 
 /// Sends a message and receives it back.
-fn call(channel: &Channel, n: u64) {
+pub(crate) fn call(channel: &Channel, n: u64) {
     channel.send(nth(n)).unwrap();
     assert!(channel.recv().unwrap().unwrap()[..] == nth(n), "message {n}");
 }
@@ -78,11 +78,20 @@ fn other_client() {
     }
 }
 
-struct Other(Child, BufReader<std::process::ChildStdout>);
+pub(crate) struct Other(Child, BufReader<std::process::ChildStdout>);
 
 impl Other {
     fn server() -> Self {
         Self::start("killed::other_process", SERVER, "1")
+    }
+
+    /// One that accepts channels that may be resumed.
+    pub(crate) fn resuming() -> Self {
+        Self::start("killed::other_process", SERVER, "resume")
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().unwrap();
     }
 
     fn start(role: &str, variable: &str, value: &str) -> Self {
@@ -94,7 +103,7 @@ impl Other {
     }
 
     /// The rest of the next line that begins with this text.
-    fn line(&mut self, begin: &str) -> String {
+    pub(crate) fn line(&mut self, begin: &str) -> String {
         let mut line = String::new();
         loop {
             line.clear();
@@ -200,7 +209,7 @@ fn a_client_is_killed_at_any_point_and_the_other_is_served() {
 fn a_killed_peer_ends_a_session_that_could_be_resumed() {
     let ia = open();
     for round in 0..4u64 {
-        let mut other = Other::start("killed::other_process", SERVER, "resume");
+        let mut other = Other::resuming();
         let address = other.line("listening at ");
         // For longer than the test waits: the error comes because nobody listens any more.
         let resume = Some(HANG * 100);

@@ -21,7 +21,7 @@ fn again(through: &[&str], test: &str, host: &str) -> Command {
     command
 }
 
-fn ip(prefix: &[&str], arguments: &str) {
+pub(crate) fn ip(prefix: &[&str], arguments: &str) {
     let mut command = Command::new(prefix.first().unwrap_or(&"ip"));
     if let [_, rest @ ..] = prefix {
         command.args(rest).arg("ip");
@@ -58,7 +58,7 @@ impl Drop for Other {
 }
 
 /// Plays `body` in a process and a network namespace of its own.
-fn alone(test: &str, body: fn()) {
+pub(crate) fn alone(test: &str, body: fn()) {
     if std::env::var(HOST).as_deref() == Ok("one") {
         return body();
     }

@@ -7,6 +7,7 @@ mod ends;
 mod hostile;
 mod killed;
 mod links;
+mod local;
 mod long;
 mod memory;
 mod messages;

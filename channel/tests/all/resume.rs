@@ -43,24 +43,31 @@ pub(crate) fn relayed(
     (client, server, relay)
 }
 
-/// The length of message `n`: most are small, some are large.
-fn octets(random: &mut Random) -> usize {
+/// The length of a message, of which `large` of eight are longer than a small one.
+fn octets(random: &mut Random, large: u64) -> usize {
     match random.below(8) {
-        0 => 0,
-        1..4 => random.below(64) as usize,
-        4..7 => random.below(257) as usize,
-        _ => 257 + random.below(20_000) as usize,
+        kind if kind < large => 257 + random.below(20_000) as usize,
+        7 => 0,
+        4..7 => random.below(64) as usize,
+        _ => random.below(257) as usize,
     }
 }
 
-/// Sends messages until `stop`, then the end; receives all of the peer's. Returns how many were sent and received.
-fn exchange(channel: Channel, seeds: [u64; 2], stop: &AtomicBool, done: &AtomicU64) -> (u64, u64) {
+/// Sends messages until `stop`, `large` of eight large ones, then the end; receives all of the peer's, and closes. Returns how
+/// many were sent and received.
+pub(crate) fn exchange(
+    channel: Channel,
+    seeds: [u64; 2],
+    large: u64,
+    stop: &AtomicBool,
+    done: &AtomicU64,
+) -> (u64, u64) {
     let counts = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
             let mut random = Random::new(seeds[0]);
             let mut sent = 0;
             while !stop.load(Ordering::SeqCst) {
-                let octets = message(sent, octets(&mut random));
+                let octets = message(sent, octets(&mut random, large));
                 channel.send(octets).unwrap();
                 sent += 1;
             }
@@ -70,7 +77,7 @@ fn exchange(channel: Channel, seeds: [u64; 2], stop: &AtomicBool, done: &AtomicU
         let mut random = Random::new(seeds[1]);
         let mut received = 0;
         while let Some(got) = channel.recv().unwrap() {
-            let expected = message(received, octets(&mut random));
+            let expected = message(received, octets(&mut random, large));
             assert!(got[..] == expected, "message {received}");
             received += 1;
             done.fetch_add(1, Ordering::Relaxed);
@@ -82,7 +89,7 @@ fn exchange(channel: Channel, seeds: [u64; 2], stop: &AtomicBool, done: &AtomicU
 }
 
 /// How many cuts a run makes: more by this variable.
-fn cuts() -> u64 {
+pub(crate) fn cuts() -> u64 {
     std::env::var("WARPLINE_CHANNEL_TEST_CUTS").ok().and_then(|it| it.parse().ok()).unwrap_or(100)
 }
 
@@ -93,8 +100,8 @@ fn cut_at_random(kinds: &[Cut], cuts: u64, most: u64) {
     relay.cut(cuts);
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let one = scope.spawn(|| exchange(client, [1, 2], &stop, &done));
-        let other = scope.spawn(|| exchange(server, [2, 1], &stop, &done));
+        let one = scope.spawn(|| exchange(client, [1, 2], 1, &stop, &done));
+        let other = scope.spawn(|| exchange(server, [2, 1], 1, &stop, &done));
         let mut before = (0, 0);
         while relay.made() < cuts && !one.is_finished() && !other.is_finished() {
             let hangs = std::time::Instant::now() + HANG;
