@@ -4,7 +4,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use itapi::{Buffer, Work};
+use itapi::{Buffer, Capabilities, Work};
 
 use super::ChannelEnd;
 use crate::error::{Error, Result};
@@ -226,7 +226,10 @@ impl ChannelEnd {
         vector: Vec<u8>,
         len: usize,
     ) -> Result<()> {
-        let region = state.link.pz.adopt(vector).remote_read().zero_based().register();
+        let builder = state.link.pz.adopt(vector).remote_read();
+        // An adapter may have addresses only.
+        let based = state.link.pz.ia().attrs().capabilities.contains(Capabilities::ZERO_BASED);
+        let region = if based { builder.zero_based() } else { builder }.register();
         let region = region.map_err(|refused| Error::Rdma(refused.error))?;
         let place = region.range(0..len)?.remote().to_octets();
         let mut whole = [0; HEADER + itapi::RemoteRange::ENCODED_LEN];

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
+mod adapter;
 mod bounds;
 mod ends;
 mod hostile;

@@ -14,4 +14,5 @@ pub mod control;
 pub mod data;
 pub mod datagram;
 pub mod objects;
+pub mod orders;
 pub mod world;
