@@ -6,6 +6,7 @@
 //! a queue is full a step is refused and retried after a completion.
 
 mod arrive;
+mod later;
 mod moving;
 mod outgo;
 mod settle;

@@ -36,6 +36,8 @@ pub(crate) struct Kept {
     confirmed: u32,
     /// Until it has the value of `items.len()`: the next item to be sent again, and the octets of copied ones before it.
     again: Option<(usize, usize)>,
+    /// So many at the end were never sent.
+    unsent: usize,
 }
 
 impl Kept {
@@ -58,6 +60,16 @@ impl Kept {
     pub(crate) fn copy(&mut self, octets: &[u8]) {
         self.copied.extend(octets);
         self.items.push_back(Item::Copied(octets.len()));
+    }
+
+    /// The last message is not sent now, but behind those that are sent again.
+    pub(crate) fn is_later(&mut self) {
+        self.unsent += 1;
+    }
+
+    /// How many were sent, and may have arrived.
+    pub(crate) fn sent(&self) -> usize {
+        self.items.len() - self.unsent
     }
 
     /// The device returns a buffer; they come in the order of their messages. Returns it if its message is confirmed.
@@ -93,6 +105,7 @@ impl Kept {
         }
         // One move for all of them.
         self.copied.drain(..octets);
+        self.unsent = self.unsent.min(self.items.len());
         self.returned = self.returned.saturating_sub(count);
         if let Some((at, before)) = &mut self.again {
             (*at, *before) = (at.saturating_sub(count), before.saturating_sub(octets));
@@ -102,6 +115,12 @@ impl Kept {
     /// How many are registered.
     pub(crate) fn registered(&self) -> usize {
         self.items.iter().filter(|item| matches!(item, Item::Registered(_))).count()
+    }
+
+    /// How many are, or are to be.
+    pub(crate) fn large(&self) -> usize {
+        let is = |item: &&Item| matches!(item, Item::Registered(_) | Item::Large(..));
+        self.items.iter().filter(is).count()
     }
 
     /// The device has none any more. `large` returns the memory of the registered ones, oldest first. False: the memory of a
@@ -176,6 +195,7 @@ impl Kept {
             *octets += len;
         }
         *at += 1;
+        self.unsent = self.unsent.min(self.items.len().saturating_sub(*at));
         if *at >= self.items.len() {
             self.again = None;
         }

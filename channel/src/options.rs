@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::wire::Greeting;
+use crate::wire::{Greeting, Invalid};
 
 /// Limits of one end of a channel. Each end has its own; a message is sent in the way that both support. A value that is not
 /// allowed is [`Error::Options`], which names the field, when a channel or a listener is made.
@@ -40,12 +40,12 @@ pub struct Options {
     pub patience: Option<Duration>,
     /// How long a session goes on without a connection: if its connection is lost, the end that connected connects again, and
     /// both go on where they were; nothing is lost, repeated or out of order. The smaller value of both ends counts; `None`, the
-    /// default, at either: the loss of the connection is an error at once. At most 2^32 - 1 milliseconds. Messages that are sent
+    /// default, at either: the loss of the connection is an error at once. 1 to 2^32 - 1 milliseconds. Messages that are sent
     /// keep their memory until the peer confirms that they have arrived, at most `slots` of them. A listener stays bound until
     /// its last channel that may be resumed is dropped. See [the guide](crate::guide).
     pub resume: Option<Duration>,
     /// How often an end that is connected by another than its preferred way tries the ways before it: when one leads to the peer
-    /// again, the session returns to it. `None`, the default: it stays where it is until that connection is lost, too. Only of
+    /// again, the session returns to it. `None`, the default: it stays where it is until that connection is lost, too. 1 to 2^32 - 1 milliseconds. Only of
     /// use with `resume` and [`connect_any`](crate::Channel::connect_any).
     pub returns: Option<Duration>,
 }
@@ -73,6 +73,17 @@ impl Options {
     pub(crate) fn greeting(&self) -> Result<Greeting> {
         let Self { small, slots, large, longest, .. } = *self;
         let greeting = Greeting { small, slots, large, longest, grows: true };
-        greeting.check().map_or(Ok(greeting), |what| Err(Error::Options(what)))
+        let invalid = greeting.check().or_else(|| self.times().into_iter().flatten().next());
+        invalid.map_or(Ok(greeting), |what| Err(Error::Options(what)))
+    }
+
+    /// What is wrong with the times of sessions: without any, or beyond the peer's number of milliseconds.
+    fn times(&self) -> [Option<Invalid>; 2] {
+        [("resume", self.resume), ("returns", self.returns)].map(|(field, time)| {
+            let value = time?.as_millis().try_into().unwrap_or(u64::MAX);
+            let allowed = "none, or 1 to 4294967295 milliseconds";
+            let fits = (1..=u64::from(u32::MAX)).contains(&value);
+            (!fits).then_some(Invalid { field, value, allowed })
+        })
     }
 }

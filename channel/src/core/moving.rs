@@ -105,7 +105,7 @@ impl ChannelEnd {
         let news = offer.arrived.wrapping_sub(resume.confirmed);
         let fits = offer.held <= session.peer().slots
             && offer.held_large <= offer.held.min(session.most_large())
-            && news as usize <= resume.kept.len()
+            && news as usize <= resume.kept.sent()
             && offer.purpose == Purpose::Resume;
         if !fits {
             return None;

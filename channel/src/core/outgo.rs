@@ -19,7 +19,11 @@ impl ChannelEnd {
     /// Sends a message; false: there is no room for it now. A message that was not sent stays with the
     /// caller: dropping a draft takes the lock that the caller holds.
     pub(crate) fn offer(&self, state: &mut State, message: &mut Outgoing<'_>) -> Result<bool> {
-        let sent = self.offer_now(state, message)?;
+        let sent = if state.is_paused() && state.over.is_none() {
+            self.keep_for_later(state, message)?
+        } else {
+            self.offer_now(state, message)?
+        };
         if !sent {
             self.widen(state)?;
         }
@@ -78,7 +82,7 @@ impl ChannelEnd {
         Ok(self.has_room(state, large)?.then_some(large))
     }
 
-    /// Whether a message may be sent now; `large`: one that the peer has to read. Errors: none any more.
+    /// Whether a message may be sent now, if the session is not paused; `large`: one that the peer has to read. Errors: none any more.
     #[inline]
     fn has_room(&self, state: &State, large: bool) -> Result<bool> {
         if let Some(over) = &state.over {
@@ -87,9 +91,6 @@ impl ChannelEnd {
         let Some(session) = &state.session else { return Ok(false) };
         if session.has_ended() {
             return Err(Error::Finished);
-        }
-        if state.is_paused() {
-            return Ok(false);
         }
         // Reserved for acknowledgements and the end.
         let room = state.sends.used + self.reserve < state.link.depth;

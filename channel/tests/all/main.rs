@@ -12,6 +12,7 @@ mod local;
 mod long;
 mod memory;
 mod messages;
+mod misuse;
 mod pair;
 mod relay;
 mod resume;

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use itapi::{ConnEvent, Ep, Evd, Ia, Pz};
+use itapi::{ConnEvent, Ep, EpState, Evd, Ia, Pz};
 use warpline_channel::wire::{Greeting, Offer, Purpose, Token};
 use warpline_channel::{Channel, Error, Event, Listener, Server};
+use warpline_patience::until;
 
 use crate::hostile::Hostile;
 use crate::pair::{HANG, TIGHT, message, open};
@@ -101,6 +102,34 @@ fn a_token_that_was_used_is_worthless() {
     assert_eq!(server.resumption().unwrap().moves, 1);
 }
 
+/// What was kept while there was no connection cannot have arrived.
+#[test]
+fn what_was_never_sent_cannot_be_confirmed() {
+    let ia = impatient();
+    let listener = Listener::bind_with(&ia, "127.0.0.1:0", RESUME).unwrap();
+    let to = listener.address();
+    let first = Caller::new(&ia);
+    let (channel, agreed) = std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept().unwrap());
+        let begun = Offer { lasting: 60_000, ..Offer::only(Purpose::New) };
+        let agreed = first.call(to, begun).unwrap();
+        (accepted.join().unwrap(), agreed)
+    });
+    drop(first);
+    until("the loss", || channel.resumption().is_some_and(|it| !it.connected));
+    channel.send(b"kept").unwrap();
+    let liar = Caller::new(&ia);
+    let lie = Offer { arrived: 1, ..resume(agreed.token) };
+    // It may see the end before the reply.
+    let _ = liar.ep.connect(to, &lie.to_octets(GREETING));
+    until("its end", || liar.ep.state() != EpState::Connected);
+    assert_eq!(channel.resumption().unwrap().moves, 0);
+    let honest = Caller::new(&ia);
+    let truth = resume(agreed.token).to_octets(GREETING);
+    until("an honest peer", || honest.ep.connect(to, &truth).is_ok());
+    until("its connection", || channel.resumption().is_some_and(|it| it.moves == 1));
+}
+
 #[test]
 fn of_two_requests_at_once_one_is_accepted() {
     let ia = impatient();
@@ -129,6 +158,7 @@ fn of_two_requests_at_once_one_is_accepted() {
         let won = results.iter().filter(|result| result.is_ok()).count();
         assert_eq!(won, 1, "{results:?}");
         assert!(results.contains(&Err(Purpose::Busy)), "{results:?}");
+        until("its connection", || channel.resumption().is_some_and(|it| it.connected));
         channel.send(b"to the one").unwrap();
         assert_eq!(channel.resumption().unwrap().moves, 1);
     }

@@ -1,5 +1,7 @@
 //! What errors say: the field of an option, the address once, and what to do.
 
+use std::time::Duration;
+
 use warpline_channel::{AsyncListener, Channel, Error, Listener, Options, Server};
 
 use crate::pair::{TIGHT, open, pair};
@@ -13,8 +15,23 @@ fn an_option_that_is_not_allowed_is_named_with_its_value() {
         (Options { small: 19, ..TIGHT }, "small is 19; allowed: 20 to 1073741824 octets"),
         (Options { large: 5, ..TIGHT }, "large is 5; allowed: 0 to 64, and no more than slots"),
         (Options { longest: 0, ..TIGHT }, "longest is 0; allowed: 1 to 4294967295 octets"),
+        (Options { resume: Some(Duration::ZERO), ..TIGHT }, "resume is 0; allowed: TIMES"),
+        (
+            Options { resume: Some(Duration::from_millis(1 << 32)), ..TIGHT },
+            "resume is 4294967296; allowed: TIMES",
+        ),
+        // Less than a millisecond, and as long as can be.
+        (
+            Options { returns: Some(Duration::from_micros(999)), ..TIGHT },
+            "returns is 0; allowed: TIMES",
+        ),
+        (
+            Options { returns: Some(Duration::MAX), ..TIGHT },
+            "returns is 18446744073709551615; allowed: TIMES",
+        ),
     ];
     for (options, text) in wrong {
+        let text = text.replace("TIMES", "none, or 1 to 4294967295 milliseconds");
         let at = "127.0.0.1:0";
         let errors = [
             Channel::connect_with(&ia, at, options).unwrap_err(),

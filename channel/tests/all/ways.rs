@@ -47,6 +47,8 @@ fn a_sender_waits_and_its_memory_is_bounded_while_the_peer_is_away() {
     let (client, server, relay) = relayed(&ia, RESUME, &[Cut::Reset], 1);
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     relay.lead_to(nobody.local_addr().unwrap());
+    // It has none without a connection.
+    let address = server.ends().unwrap().local.address;
     let before = message(1, 200);
     client.send(&before).unwrap();
     let held = server.recv().unwrap().unwrap();
@@ -60,7 +62,7 @@ fn a_sender_waits_and_its_memory_is_bounded_while_the_peer_is_away() {
     }
     assert!(matches!(client.try_send(b"x").unwrap_err(), Error::Full));
     assert!(held[..] == before);
-    relay.lead_to(server.ends().unwrap().local.address);
+    relay.lead_to(address);
     std::thread::scope(|scope| {
         scope.spawn(|| client.send(b"at last").unwrap());
         assert_eq!(server.recv().unwrap().as_deref(), Some(&b"0"[..]));
