@@ -139,13 +139,13 @@ impl std::fmt::Display for Unresumed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It does not know the session: its process is a new one, or the session's time was over there.
+    /// It does not know the session: its process is a new one, the session's time was over there, or the application dropped it.
     Unknown,
     /// Both ends had finished.
     Finished,
     /// It still has a connection of the session, or makes one.
     Busy,
-    /// The session ended there, with an error or because the application dropped it.
+    /// The session ended there with an error.
     Ended,
     /// Its reply contradicts what was agreed.
     Contradiction,

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use itapi::Ia;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use warpline_channel::{
     AsyncChannel, AsyncListener, Channel, Error, Event, Listener, Options, Server,
 };
@@ -303,5 +304,35 @@ fn a_stream_goes_on() {
         stream.into_channel().close().unwrap();
         assert!(got == octets);
     });
+    assert_eq!(relay.made(), 20);
+}
+
+/// By the second way, since the first leads nowhere.
+#[tokio::test]
+async fn an_async_stream_goes_on() {
+    let ia = impatient();
+    let listener = AsyncListener::bind_with(&ia, "127.0.0.1:0", RESUME).unwrap();
+    let relay = Relay::start(listener.address(), 0, 50_000, &[Cut::Reset, Cut::Fin], 8);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ways = [(ia.clone(), nobody), (ia.clone(), relay.address())];
+    let (server, client) = tokio::join!(listener.accept(), AsyncChannel::connect_any(ways, RESUME));
+    let (server, client) = (server.unwrap(), client.unwrap());
+    assert_eq!(client.resumption().unwrap().way, 1);
+    relay.cut(20);
+    let octets = message(9, 2_000_000);
+    let write = async {
+        let mut stream = client.into_stream();
+        stream.write_all(&octets).await.unwrap();
+        stream.flush().await.unwrap();
+        stream.into_channel().close().await.unwrap();
+    };
+    let read = async {
+        let (mut stream, mut got) = (server.into_stream(), Vec::new());
+        stream.read_to_end(&mut got).await.unwrap();
+        stream.into_channel().close().await.unwrap();
+        got
+    };
+    let ((), got) = tokio::join!(write, read);
+    assert!(got == octets);
     assert_eq!(relay.made(), 20);
 }
