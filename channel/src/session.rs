@@ -289,7 +289,7 @@ impl Session {
     }
 
     /// A confirmation is due, even if there is nothing else to send.
-    #[inline]
+    #[inline(never)]
     fn must_confirm(&self) -> bool {
         self.confirming.as_ref().is_some_and(|it| {
             // While the application takes messages, credits are returned before, and confirm them, too.
@@ -438,7 +438,7 @@ impl Session {
     pub fn must_acknowledge(&self) -> bool {
         self.read > 0
             || (self.returnable() >= self.window.div_ceil(2) && !self.peer_ended)
-            || self.must_confirm()
+            || (self.confirming.is_some() && self.must_confirm())
     }
 
     /// The peer may send nothing until this end returns a credit, and there are some to return.
@@ -461,12 +461,12 @@ impl Session {
             Kind::End => self.ended = true,
         }
         let credits = if self.returns_credits() { self.return_credits() } else { 0 };
-        let arrived = self.confirm(kind);
+        let arrived = if self.confirming.is_some() { self.confirm(kind) } else { 0 };
         Header { kind, room: self.room, credits, read: std::mem::take(&mut self.read), arrived }
     }
 
     /// Counts a message that is sent, and returns what it confirms.
-    #[inline]
+    #[inline(never)]
     fn confirm(&mut self, kind: Kind) -> u16 {
         let Some(confirming) = &mut self.confirming else { return 0 };
         confirming.unconfirmed += u16::from(!matches!(kind, Kind::Ack | Kind::Done));

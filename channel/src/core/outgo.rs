@@ -256,7 +256,7 @@ impl ChannelEnd {
     }
 
     /// The header of what is posted next. Receives whose credits it returns are posted first.
-    #[inline]
+    #[inline(always)] // part of each message's way
     pub(super) fn header(&self, state: &mut State, kind: Kind) -> Result<[u8; HEADER]> {
         if state.session.as_ref().is_some_and(Session::returns_credits) {
             self.repost(state)?;

@@ -11,6 +11,7 @@
 //! `--time` also measures the nanoseconds of each step without valgrind, best on an idle processor: the median
 //! of the medians of [`PROCESSES`] processes.
 
+mod channels;
 mod counts;
 mod end;
 mod steps;

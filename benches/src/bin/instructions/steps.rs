@@ -13,6 +13,7 @@ use vp_soft::memory::stag_table::{Caller, Need};
 use vp_softrdma::bench;
 use warpline_benches::{Error, Result};
 
+use crate::channels::{Ends, Order};
 use crate::end::{End, LIST, MESSAGE, Still, region};
 use crate::verbs::{BATCH, Early, Verbs};
 
@@ -51,6 +52,10 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "receive before RTS", is_published: false, run: recv_early },
     Step { name: "receive before RTS by libibverbs", is_published: false, run: verbs_recv },
     Step { name: "poll 16, each, by libibverbs", is_published: false, run: verbs_poll },
+    Step { name: "send by a channel", is_published: false, run: send::<false> },
+    Step { name: "send by a channel that resumes", is_published: false, run: send::<true> },
+    Step { name: "receive by a channel", is_published: false, run: recv::<false> },
+    Step { name: "receive by a channel that resumes", is_published: false, run: recv::<true> },
 ];
 
 /// Nanoseconds of one execution of the step of that name, in this process: the median of the lists.
@@ -259,6 +264,30 @@ fn verbs_poll() -> Result<()> {
             take(&far, LIST + BATCH)
         },
         || take(&near, LIST),
+    )
+}
+
+/// Messages of 8 octets; the other end takes them afterwards.
+fn send<const RESUMES: bool>() -> Result<()> {
+    let ends = Ends::new(RESUMES)?;
+    let mut sent = false;
+    rounds(
+        || {
+            if std::mem::replace(&mut sent, true) {
+                ends.far(Order::Take)?;
+            }
+            Ok(())
+        },
+        || times(|| Ok(ends.near.send(b"12345678")?)),
+    )
+}
+
+/// The other end has sent them; its last is there.
+fn recv<const RESUMES: bool>() -> Result<()> {
+    let ends = Ends::new(RESUMES)?;
+    rounds(
+        || ends.far(Order::Send),
+        || times(|| Ok(ends.near.recv().map(drop)?)),
     )
 }
 
