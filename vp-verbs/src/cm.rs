@@ -29,6 +29,7 @@ use ibv_sys::{IBV_QPS_RTR, IBV_QPS_RTS, RDMA_PS_TCP};
 
 mod first_message;
 pub(crate) mod id;
+mod lost;
 pub(crate) mod private;
 mod step;
 
@@ -319,9 +320,10 @@ impl Manager for Cm {
 
 impl NativeCm for Cm {
     fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {
+        let attempt = format!("listen on {address}");
+        self.context.alive(&attempt)?;
         let mut table = lock(&self.table);
         let token = table.token();
-        let attempt = format!("listen on {address}");
         let id = CmId::new(&self.context, &self.channel, token, RDMA_PS_TCP)
             .map_err(refused(&attempt))?;
         id.bind(address).map_err(refused(&attempt))?;
@@ -353,11 +355,12 @@ impl NativeCm for Cm {
     fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()> {
         let private_data = self.pack("connect", &params.private_data, private::REQUEST)?;
         let params = NativeParams { private_data, ..params };
+        let attempt = format!("connect to {peer}");
+        self.context.alive(&attempt)?;
         let queue_pair = self.idle(qp)?;
         let mut table = lock(&self.table);
         table.is_free(qp)?;
         let token = table.token();
-        let attempt = format!("connect to {peer}");
         let id = CmId::new(&self.context, &self.channel, token, RDMA_PS_TCP)
             .map_err(refused(&attempt))?;
         id.resolve_address(peer, RESOLVE_MS).map_err(refused(&attempt))?;

@@ -7,9 +7,14 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use vp_api::{VpError, VpResult, VpStatus};
 
 use crate::dl::{Api, text};
 use crate::owned::done;
+use crate::tuning::{END_CHECK, REMOVAL};
 use ibv_sys::*;
 
 /// An open device.
@@ -31,6 +36,10 @@ pub(crate) struct Context {
     pub(crate) keeps_late: bool,
     /// It registers every region under its address, and ignores the requested base (`siw_reg_user_mr`, Linux 6.1).
     ignores_bases: bool,
+    /// The device is gone, see [`Context::is_gone`].
+    gone: AtomicBool,
+    /// The consumer was told that the device is lost.
+    told: AtomicBool,
 }
 
 // SAFETY: libibverbs is thread safe: a context belongs to no thread.
@@ -112,6 +121,8 @@ impl Context {
                     forgets_solicited: false,
                     keeps_late: false,
                     ignores_bases: false,
+                    gone: AtomicBool::new(false),
+                    told: AtomicBool::new(false),
                 };
                 if context.query().is_ok_and(|attr| attr.vendor_id == SIW) {
                     context.forgets_solicited = true;
@@ -128,6 +139,57 @@ impl Context {
     /// Registers a region under a base; `None` if the library or the device cannot.
     pub(crate) fn register_based(&self) -> Option<RegisterBased> {
         self.api.ibv.ibv_reg_mr_iova2.filter(|_| !self.ignores_bases)
+    }
+
+    /// The device was removed, or failed for good: the kernel has destroyed its objects, and refuses all commands. What was
+    /// posted is flushed here ([`crate::lost`]).
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Returns false if it was gone before.
+    pub(crate) fn is_gone_now(&self) -> bool {
+        !self.gone.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether the consumer is to be told that the device is lost: once.
+    pub(crate) fn is_to_be_told(&self) -> bool {
+        !self.told.swap(true, Ordering::AcqRel)
+    }
+
+    /// The error of a call that needs the device, if it is gone.
+    pub(crate) fn alive(&self, attempt: &str) -> VpResult<()> {
+        if !self.is_gone() {
+            return Ok(());
+        }
+        let name = &self.name;
+        let detail =
+            format!("{attempt}: the device {name} was removed; once it is back, open it again");
+        Err(VpError::new(VpStatus::Os, detail))
+    }
+
+    /// Whether it is being removed: the kernel refuses commands before it says so.
+    pub(crate) fn is_going(&self) -> bool {
+        let refused = |error: io::Error| error.raw_os_error() == Some(libc::EIO);
+        self.is_gone() || self.query().err().is_some_and(refused)
+    }
+
+    /// Whether it is gone after a call failed. If it is being removed, waits until the kernel has destroyed its objects: before
+    /// that it may use memory.
+    pub(crate) fn has_gone(&self) -> bool {
+        let begun = Instant::now();
+        while self.is_going() {
+            if self.is_gone() || begun.elapsed() > REMOVAL {
+                return true;
+            }
+            std::thread::sleep(END_CHECK);
+        }
+        false
+    }
+
+    /// Requests posted in Error have no completion of the device.
+    pub(crate) fn flushes_no_more(&self) -> bool {
+        self.keeps_late || self.is_gone()
     }
 
     pub(crate) fn as_ptr(&self) -> *mut ibv_context {

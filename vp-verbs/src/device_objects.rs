@@ -5,8 +5,7 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use vp_api::{
-    AsyncEvent, CqId, EventSource, LogLevel, PdId, QpId, Services, SrqId, VpError, VpResult,
-    VpStatus,
+    AsyncEvent, CqId, EventSource, PdId, QpId, Services, SrqId, VpError, VpResult, VpStatus,
 };
 
 use crate::cm::Cm;
@@ -67,11 +66,7 @@ impl DeviceEvents for DeviceObjects {
                 let index = ports::index(&self.context, id);
                 self.sink.emit(EventSource::Port(index), event);
             }
-            About::Device => {
-                let message = format!("{}: the device is unusable", self.context.name);
-                self.services.log(LogLevel::Error, "verbs", &message);
-                self.sink.emit(EventSource::Rnic, event);
-            }
+            About::Device => self.lost(),
         }
     }
 }

@@ -30,6 +30,8 @@
 //! | atomics | standard ones where the device has them |
 //! | limit of a QP's own receive queue | no device has it: `soft_hi_watermark_support` is no |
 //! | datagrams | InfiniBand and RoCE have them, iWARP not. The path back to a sender is taken from the header in its receive. Services are those of rdma_cm (SIDR): a request has 177 octets of private data, a reply 128; ours also carry, behind the data, the key and the reason of a refusal, of which rdma_cm passes on only one. See `supported_service_types` and *Datagrams*; on iWARP the calls return "not supported" |
+//! | a device that is removed | the consumer gets an asynchronous event; connections end, and requests complete as flushed, without the device, also if nothing of it completes them. Everything can be closed; nothing else can be made of it. Drivers without `disassociate_ucontext`, as siw and rxe, are removed only once every process has closed the device |
+//! | solicited messages | a completion of rdma-core does not say that its message was solicited: only notifications depend on it |
 //! | QP states | Error to Idle makes a new QP of the device, under the same id |
 
 mod addr;
@@ -41,6 +43,7 @@ mod device_objects;
 mod dl;
 mod events;
 mod hardware;
+mod lost;
 mod machine;
 mod map;
 mod mr;

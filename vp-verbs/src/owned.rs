@@ -51,19 +51,20 @@ impl<T> Owned<T> {
         self.raw.as_ptr()
     }
 
-    /// Destroys the object, or returns it with the error.
+    /// Destroys the object, or returns it with the error. Of a device that is gone the kernel has destroyed it already, and
+    /// refuses: the library's part stays, because the library frees it only after the kernel.
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
         let kept = ManuallyDrop::new(self);
         // SAFETY: alive and owned by the invariant; forgotten if this succeeds.
         let code = unsafe { (kept.destroy)(kept.as_ptr()) };
         let mut kept = kept;
         match done(code) {
-            Ok(()) => {
+            Err(error) if !kept._context.has_gone() => Err((ManuallyDrop::into_inner(kept), error)),
+            _ => {
                 // SAFETY: the field is dropped once: `kept` is never dropped.
                 unsafe { std::ptr::drop_in_place(&mut kept._context) };
                 Ok(())
             }
-            Err(error) => Err((ManuallyDrop::into_inner(kept), error)),
         }
     }
 }

@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use vp_api::{
-    AsyncEvent, Data, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, QpState, RecvWr, SendWr,
-    VpError, VpResult, VpStatus, WcOpcode,
+    AsyncEvent, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, QpState, RecvWr, SendWr, VpError,
+    VpResult, VpStatus,
 };
 
 use crate::cq::VerbsCq;
@@ -301,6 +301,7 @@ impl VerbsQp {
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
         let failed = self.with(|raw| {
             let failed = self.change(raw, &mut attr, IBV_QP_STATE);
+            let failed = if self.parts.context.is_gone() { Ok(()) } else { failed };
             // Before another thread can reset it.
             self.over.store(failed.is_ok(), Ordering::Release);
             failed
@@ -308,6 +309,17 @@ impl VerbsQp {
         self.mark_end();
         self.flush_late();
         failed
+    }
+
+    /// The device is gone: ends the connection, and flushes. Without a connection it keeps its receives, as a connection that
+    /// was never made does.
+    pub(crate) fn lost(&self) {
+        if self.state() == QpState::Idle {
+            return;
+        }
+        self.broke(self.life(), Some(AsyncEvent::Catastrophic));
+        // Without the device it does not fail.
+        let _ = self.fail();
     }
 
     /// Takes the completions out of the device's CQs; they can still be polled. If that fails, the consumer's own
@@ -354,6 +366,7 @@ impl VerbsQp {
             }
             std::thread::sleep(END_CHECK);
         }
+        self.parts.context.alive("reset the queue pair")?;
         let this = self.itself()?;
         if let Some(cm) = self.parts.cm.upgrade() {
             cm.renew(self.id);
@@ -411,7 +424,9 @@ impl Qp for VerbsQp {
             QpState::Rts => {
                 let posted = self.post_sends(wrs);
                 self.end_if_over();
-                posted
+                posted.or_else(|refused| {
+                    self.late_if_going(refused, |posted| self.post_sends_late(&wrs[posted..]))
+                })
             }
             _ if self.number().is_none() => {
                 Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle })
@@ -429,20 +444,14 @@ impl Qp for VerbsQp {
             QpState::Idle | QpState::Rts => {
                 let posted = self.post_recvs(wrs);
                 self.end_if_over();
-                posted
+                posted.or_else(|refused| {
+                    self.late_if_going(refused, |posted| self.post_recvs_late(&wrs[posted..]))
+                })
             }
             _ if self.number().is_none() => {
                 Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle })
             }
-            _ => {
-                let late = each(wrs, |wr| {
-                    wire::check(&Data::Sgl(wr.sgl), self.init.max_recv_sge, 0)?;
-                    self.post_late(true, wr.wr_id, WcOpcode::Recv)
-                });
-                self.flush_late();
-                self.tell();
-                late
-            }
+            _ => self.post_recvs_late(wrs),
         }
     }
 

@@ -31,13 +31,19 @@ pub(crate) fn run(
     stop: &OwnedFd,
     events: &dyn DeviceEvents,
 ) {
+    let mut cm_is_dead = false;
     loop {
         let [cm_events, work] = cm.fds();
+        // Descriptors of a device that is gone stay readable, and have no event.
+        let unless = |dead, fd| match dead {
+            false => PollFd::from_borrowed_fd(fd, PollFlags::IN),
+            true => PollFd::new(stop, PollFlags::empty()),
+        };
         let mut fds = [
             PollFd::new(stop, PollFlags::IN),
-            PollFd::from_borrowed_fd(channel.fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(context.async_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(cm_events, PollFlags::IN),
+            unless(context.is_gone(), channel.fd()),
+            unless(context.is_gone(), context.async_fd()),
+            unless(cm_is_dead, cm_events),
             PollFd::from_borrowed_fd(work, PollFlags::IN),
         ];
         // Interrupted by a signal handler in this thread: no other error is possible.
@@ -47,12 +53,6 @@ pub(crate) fn run(
         }
         let [stopped, completion, other, cm_events, work] = fds.map(|fd| fd.revents());
         if !stopped.is_empty() {
-            return;
-        }
-        // If the driver is removed, the descriptor stays readable and has no event.
-        let dead = PollFlags::ERR | PollFlags::NVAL;
-        if [completion, other, cm_events].into_iter().any(|fd| fd.intersects(dead)) {
-            events.on_async(About::Device, 0, AsyncEvent::Catastrophic);
             return;
         }
         if !(cm_events | work).is_empty() {
@@ -70,6 +70,12 @@ pub(crate) fn run(
                     events.on_async(about, id, event);
                 }
             }
+        }
+        let dead = PollFlags::ERR | PollFlags::NVAL;
+        cm_is_dead |= cm_events.intersects(dead);
+        // The driver was removed. Ends of connections are still handled.
+        if [completion, other, cm_events].into_iter().any(|fd| fd.intersects(dead)) {
+            events.on_async(About::Device, 0, AsyncEvent::Catastrophic);
         }
     }
 }

@@ -16,3 +16,7 @@ pub(crate) const END_CHECK: Duration = Duration::from_millis(1);
 /// How often the completions are checked for the first message of an accepted connection. The checks end after 20
 /// ms (`cm/first_message.rs`).
 pub(crate) const FIRST_MESSAGE_CHECK: Duration = Duration::from_millis(1);
+
+/// How long the kernel may take from refusing commands of a device that is removed until it says that its objects are destroyed.
+/// Then they are taken for destroyed.
+pub(crate) const REMOVAL: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use vp_api::{AsyncEvent, EventSource, NativeEvent, NativeParams, Qp};
+use vp_api::{NativeEvent, NativeParams, Qp};
 
 use super::id::{CmId, Seen};
 use super::{Cm, Connection, Connections, RESOLVE_MS, Stage, negotiated, private};
@@ -18,8 +18,7 @@ const CONSUMER_REJECT: i32 = 28;
 
 pub(super) fn step(cm: &Cm, seen: Seen) {
     if seen.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
-        cm.sink.emit(EventSource::Rnic, AsyncEvent::Catastrophic);
-        return;
+        return cm.removed(seen.token);
     }
     let qp = handle(cm, &mut lock(&cm.table), seen);
     if let Some(qp) = qp {
@@ -153,7 +152,7 @@ fn up(cm: &Cm, connection: &mut Connection, reported: NativeParams) {
     cm.queue_event(NativeEvent::Established { qp: qp.id(), local, params });
 }
 
-fn over(cm: &Cm, connection: &mut Connection) {
+pub(super) fn over(cm: &Cm, connection: &mut Connection) {
     let Some(qp) = &connection.qp else { return };
     if connection.stage == Stage::Over {
         return;
@@ -210,7 +209,13 @@ pub(crate) fn reason(seen: &Seen) -> String {
 }
 
 /// The connection was not established.
-fn end(cm: &Cm, table: &mut Connections, token: u64, reason: String, rejected: Option<Vec<u8>>) {
+pub(super) fn end(
+    cm: &Cm,
+    table: &mut Connections,
+    token: u64,
+    reason: String,
+    rejected: Option<Vec<u8>>,
+) {
     let Some(gone) = table.remove(token) else { return };
     // A request that its peer abandoned: accepting it will fail.
     let Some(qp) = gone.qp else { return };

@@ -114,7 +114,7 @@ impl VerbsQp {
 
     /// The queue pair may have ended while this thread posted, after the thread saw it in RTS.
     pub(super) fn end_if_over(&self) {
-        if self.parts.context.keeps_late && self.over.load(Ordering::Acquire) {
+        if self.parts.context.flushes_no_more() && self.over.load(Ordering::Acquire) {
             self.end_without_device();
             self.flush_late();
             self.tell();
@@ -141,7 +141,9 @@ impl VerbsQp {
         let mut info = lock(&self.info);
         let lost = if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost };
         let mut completed = VecDeque::new();
-        self.queue(is_recv).ring().end_all(*lost > 0, |posted, untaken| {
+        // Then it is not known what has succeeded.
+        let is_gone = self.parts.context.is_gone();
+        self.queue(is_recv).ring().end_all(*lost > 0 || is_gone, |posted, untaken| {
             let completion = flushed(self.id, posted.wr_id, posted.opcode);
             completed.push_back(Completed { completion, source: None, untaken });
         });

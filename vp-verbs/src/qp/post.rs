@@ -2,7 +2,9 @@
 //!
 //! Runs in the thread that posts, under the lock of the queue. Allocates only for binds.
 
-use vp_api::{Data, PostFailure, QpState, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
+use vp_api::{
+    AsyncEvent, Data, PostFailure, QpState, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode,
+};
 
 use super::{VerbsQp, each};
 use crate::hardware::Hardware;
@@ -46,6 +48,33 @@ impl VerbsQp {
         late
     }
 
+    /// As [`VerbsQp::post_sends_late`].
+    pub(super) fn post_recvs_late(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        let late = each(wrs, |wr| {
+            wire::check(&Data::Sgl(wr.sgl), self.init.max_recv_sge, 0)?;
+            self.post_late(true, wr.wr_id, WcOpcode::Recv)
+        });
+        self.flush_late();
+        self.tell();
+        late
+    }
+
+    /// A device that is being removed refuses posts before the connection has ended: then that ends it, and what was refused is
+    /// posted as after its end.
+    pub(super) fn late_if_going(
+        &self,
+        refused: PostFailure,
+        late: impl FnOnce(usize) -> Result<(), PostFailure>,
+    ) -> Result<(), PostFailure> {
+        let ended = refused.status == VpStatus::Os && self.parts.context.is_going();
+        if !ended || self.state() == QpState::Idle {
+            return Err(refused);
+        }
+        self.broke(self.life(), Some(AsyncEvent::Catastrophic));
+        let posted = refused.posted;
+        late(posted).map_err(|more| PostFailure { posted: posted + more.posted, ..more })
+    }
+
     pub(super) fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         let hardware = self.hardware.read();
         let mut ring = self.recv.ring();
@@ -71,7 +100,7 @@ impl VerbsQp {
 
     /// See [`Hardware::post_mark`].
     pub(super) fn mark_end(&self) {
-        if self.parts.context.keeps_late {
+        if self.parts.context.flushes_no_more() {
             return self.end_without_device();
         }
         let hardware = self.hardware.read();

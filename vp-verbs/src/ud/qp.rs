@@ -167,9 +167,41 @@ impl VerbsUdQp {
             return Ok(());
         }
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+        if self.parts.context.is_gone() {
+            return Ok(());
+        }
         self.change(live.raw.as_ptr(), &mut attr, IBV_QP_STATE)?;
         self.mark_end(live);
         Ok(())
+    }
+
+    /// The device is gone: flushes.
+    pub(crate) fn lost(&self) {
+        self.failed.store(true, Ordering::Release);
+        self.parts.send_cq.inject(|| {
+            let mut done = VecDeque::new();
+            self.send.ring().end_all(true, |(posted, _), untaken| {
+                let completion = flushed(self.id, posted.wr_id, posted.opcode);
+                done.push_back(Completed { completion, source: None, untaken });
+            });
+            done
+        });
+        self.parts.recv_cq.inject(|| {
+            let mut done = VecDeque::new();
+            self.recv.ring().end_all(true, |posted, untaken| {
+                let completion = flushed(self.id, posted.wr_id, WcOpcode::Recv);
+                done.push_back(Completed { completion, source: None, untaken });
+            });
+            done
+        });
+        self.flush_late();
+    }
+
+    /// A post that met the end of the device.
+    pub(super) fn end_if_gone(&self) {
+        if self.parts.context.is_gone() {
+            self.lost();
+        }
     }
 
     pub(super) fn destroy(&self) -> VpResult<()> {
@@ -202,6 +234,7 @@ impl VerbsUdQp {
                 format!("{sends} sends and {recvs} receives are not flushed or not polled");
             return Err(VpError::new(VpStatus::StillFlushing, detail));
         }
+        self.parts.context.alive("reset the queue pair")?;
         let number = self.number().ok_or_else(|| destroyed("queue pair"))?;
         let this = self.parts.routes.ud(number).ok_or_else(|| destroyed("queue pair"))?;
         self.end_life()?;
@@ -319,7 +352,9 @@ impl UdQp for VerbsUdQp {
 
     fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure> {
         if self.posts()? {
-            return self.post_sends(wrs);
+            let posted = self.post_sends(wrs);
+            self.end_if_gone();
+            return posted;
         }
         let late = each(wrs, |wr| {
             wire::check(&wr.data, self.init.max_send_sge, self.init.max_inline)?;
@@ -331,7 +366,9 @@ impl UdQp for VerbsUdQp {
 
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         if self.posts()? {
-            return self.post_recvs(wrs);
+            let posted = self.post_recvs(wrs);
+            self.end_if_gone();
+            return posted;
         }
         let late = each(wrs, |wr| {
             wire::check(&Data::Sgl(wr.sgl), self.init.max_recv_sge, 0)?;

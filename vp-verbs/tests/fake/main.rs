@@ -5,4 +5,5 @@ mod common;
 mod datagrams;
 mod faults;
 mod iwarp;
+mod removed;
 mod suite;
