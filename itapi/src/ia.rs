@@ -110,6 +110,18 @@ impl Ia {
         self.0.policy()
     }
 
+    /// Whether its device was removed, or failed for good: connections have ended, and all work is flushed. Nothing can be made of
+    /// it any more; see [`Ia::reopen`].
+    pub fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    /// Opens the device of this name again, of the same provider and with the same configuration, once it is there again. Whoever
+    /// does so gets handles of one open adapter, as long as there are any. Errors: there is no such device now.
+    pub fn reopen(&self) -> Result<Self> {
+        Ok(Self(self.0.reopen()?))
+    }
+
     /// Creates a protection zone.
     pub fn pz(&self) -> Result<Pz> {
         Ok(Pz { pz: self.0.create_pz()? })

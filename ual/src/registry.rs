@@ -203,18 +203,38 @@ impl Ual {
 
     /// Opens a device by its name, or the first device of the provider of that name
     /// (IT-API `it_ia_create`).
-    pub fn open(&self, name: &str) -> Result<Arc<Ia>> {
+    pub fn open(self: &Arc<Self>, name: &str) -> Result<Arc<Ia>> {
         let (provider, device) = self.locate(name)?;
+        self.open_of(provider, device)
+    }
+
+    /// Opens the device of this name of a provider.
+    pub(crate) fn open_again(self: &Arc<Self>, provider: &str, name: &str) -> Result<Arc<Ia>> {
+        let named = self.sources.iter().filter(|source| source.name() == provider);
+        for provider in named.filter_map(|source| source.provider().ok()) {
+            let devices = provider.devices().unwrap_or_default();
+            if let Some(device) = devices.into_iter().find(|device| device.name == name) {
+                return self.open_of(provider, device);
+            }
+        }
+        Err(self.unknown(name))
+    }
+
+    fn open_of(
+        self: &Arc<Self>,
+        provider: &Arc<dyn Provider>,
+        device: DeviceInfo,
+    ) -> Result<Arc<Ia>> {
         let services = self.services(provider.name());
         let rnic = provider.open(&device.name, services).map_err(Error::verb("open the device"))?;
         let governed = self.config.governing(provider.name(), &device.name);
         let observe = &self.config.observe;
-        Ia::new(device, provider.name().to_owned(), rnic, governed, observe)
+        Ia::new(self, device, provider.name().to_owned(), rnic, governed, observe)
     }
 
     /// Opens the first usable device of any provider, or of those that the rules name for this program. One that
     /// is to be opened only by name is not among them, unless the configured order names it.
-    pub fn open_any(&self) -> Result<Arc<Ia>> {
+    pub fn open_any(self: &Arc<Self>) -> Result<Arc<Ia>> {
         if let Some(names) = self.config.rules.devices(&program()) {
             let opened = names.iter().map(|name| self.open(name));
             let mut refused = self.unknown("(any)");

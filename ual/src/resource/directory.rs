@@ -4,6 +4,7 @@
 //! the object's own file.
 
 use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ual_cm::{Connectee, Face, Sequence};
@@ -40,6 +41,8 @@ pub(crate) struct Directory {
     senders: Arc<Map<QpId, Senders>>,
     affiliated: Mutex<Weak<Evd>>,
     unaffiliated: Mutex<Weak<Evd>>,
+    /// The device was removed, or failed for good.
+    lost: AtomicBool,
 }
 
 impl Directory {
@@ -52,7 +55,12 @@ impl Directory {
             senders: Arc::new(Map::new()),
             affiliated: Mutex::default(),
             unaffiliated: Mutex::default(),
+            lost: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     pub(crate) fn sequence(&self) -> &Sequence {
@@ -161,7 +169,12 @@ impl Face for Directory {
             EventSource::Qp(qp) => (AsyncSource::Ep(qp), self.qps.get_of(qp, number)),
             EventSource::Cq(cq) => (AsyncSource::Evd(cq), self.cqs.get_of(cq, number)),
             EventSource::Srq(srq) => (AsyncSource::Srq(srq), self.srqs.get_of(srq, number)),
-            EventSource::Rnic => return self.deliver_unaffiliated(None, event),
+            EventSource::Rnic => {
+                if event == AsyncEvent::Catastrophic {
+                    self.lost.store(true, Ordering::Release);
+                }
+                return self.deliver_unaffiliated(None, event);
+            }
             EventSource::Port(port) => return self.deliver_unaffiliated(Some(port), event),
         };
         if let Some(object) = object

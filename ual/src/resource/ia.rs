@@ -3,7 +3,7 @@
 //! It owns the RNIC, the directory of its objects and the connection thread, which ends with it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ual_cm::{AdapterRules, Cm, Policies, Policy, Serves};
 use vp_api::{
@@ -18,6 +18,7 @@ use crate::error::{Error, Object, Result};
 use crate::event::Dispatch;
 use crate::life::{Life, Living};
 use crate::observe::{self, Face, Names, ObservedRnic};
+use crate::registry::Ual;
 use crate::tag::Tag;
 
 /// Interface adapter (IT-API `it_ia_create`).
@@ -34,10 +35,15 @@ pub struct Ia {
     dispatch: Dispatch,
     life: Life,
     tag: Tag,
+    /// What opened it, to open it again.
+    ual: Arc<Ual>,
+    /// The same device, opened again.
+    again: Mutex<Weak<Self>>,
 }
 
 impl Ia {
     pub(crate) fn new(
+        ual: &Arc<Ual>,
         device: DeviceInfo,
         provider: String,
         rnic: Arc<dyn Rnic>,
@@ -64,7 +70,34 @@ impl Ia {
             dispatch: Dispatch::default(),
             life: Life::new(Object::Ia),
             tag: Tag::default(),
+            ual: ual.clone(),
+            again: Mutex::default(),
         }))
+    }
+
+    /// Whether its device was removed, or failed for good: connections have ended, all work is flushed, and nothing can be made of
+    /// it any more.
+    pub fn is_lost(&self) -> bool {
+        self.directory.is_lost()
+    }
+
+    /// Opens the device of this name once it is there again, of the same provider and with the same configuration. Whoever
+    /// does so, as long as one of them lives, gets the same.
+    pub fn reopen(self: &Arc<Self>) -> Result<Arc<Self>> {
+        let mut last = self.clone();
+        loop {
+            let mut again = last.again.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(next) = again.upgrade() else {
+                let opened = last.ual.open_again(&last.provider, &last.device)?;
+                *again = Arc::downgrade(&opened);
+                return Ok(opened);
+            };
+            drop(again);
+            if !next.is_lost() {
+                return Ok(next);
+            }
+            last = next;
+        }
     }
 
     /// Name of the device.
