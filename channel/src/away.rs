@@ -18,6 +18,7 @@ use itapi::{Disconnect, Ep, EpState, Work};
 use crate::core::ChannelEnd;
 use crate::error::{End, Refusal};
 use crate::hub::Hub;
+use crate::link;
 use crate::resume::{Attempt, Role};
 use crate::state::State;
 use crate::tuning::{ANSWER, SETTLE};
@@ -135,13 +136,20 @@ impl Away {
             let idle = state.link.ep.state() == EpState::Unconnected;
             (away.ended || idle).then_some(())
         })?;
-        let (ep, adapter) = self.with(|_, state| (state.link.ep.clone(), state.link.adapter))?;
+        let (ep, adapter, ia) =
+            self.with(|_, state| (state.link.ep.clone(), state.link.adapter, state.link.pz.ia()))?;
         // Memory of requests that had no completion of their own comes with this one.
         if ep.state() == EpState::Nonoperational {
             let _ = ep.post(Work::send(b""));
         }
         // Refused while the last event is being delivered.
-        while ep.state() != EpState::Unconnected && ep.reset().is_err() {
+        while ep.state() != EpState::Unconnected {
+            match ep.reset() {
+                Ok(()) => break,
+                // All is flushed; the next connection has another endpoint.
+                Err(error) if link::is_useless(&ia, &error) => break,
+                Err(_) => {}
+            }
             if Instant::now() >= bound {
                 return self.stuck(&ep);
             }
@@ -149,6 +157,7 @@ impl Away {
             let _ = self.hub.follow(seen, Some(Instant::now() + Duration::from_millis(1)));
         }
         self.hub.drain(adapter);
+        self.hub.forget_lost();
         self.with(|_, state| {
             if let Some(away) = state.resume.as_mut().and_then(|resume| resume.away.as_mut()) {
                 away.attempt = Attempt::None;

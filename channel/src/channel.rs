@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use itapi::{ConnectParams, Ends, Ia, Request, connect_params};
 
 use crate::away;
-use crate::core::ChannelEnd;
+use crate::core::{ChannelEnd, completions};
 use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
@@ -106,8 +106,8 @@ impl Channel {
     /// Begins to connect by one of the ways.
     pub(crate) fn begin(ways: &Arc<[Way]>, way: usize, options: Options) -> Result<Self> {
         let ours = options.greeting()?;
-        let Way { ia, peer } = &ways[way];
-        let hub = Hub::new(ia, false)?;
+        let (ia, peer) = (&ways[way].ia()?, &ways[way].peer);
+        let hub = Hub::new(ia, false, completions(&options)?)?;
         let core = ChannelEnd::new(&hub, ia, ours, None, options.resume.is_some())?;
         let mut private_data = ours.to_octets().to_vec();
         if let Some(lasting) = options.resume {
@@ -284,7 +284,7 @@ impl Channel {
 pub(crate) fn ways_of<A: ToSocketAddrs + Debug>(
     ways: impl IntoIterator<Item = (Ia, A)>,
 ) -> Result<Arc<[Way]>> {
-    let way = |(ia, peer)| Ok(Way { ia, peer: connect_params(peer)? });
+    let way = |(ia, peer)| Ok(Way::new(ia, connect_params(peer)?));
     ways.into_iter().map(way).collect()
 }
 

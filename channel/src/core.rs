@@ -18,8 +18,9 @@ use itapi::{ConnEvent, Disconnect, Ends, EpId, Established, Ia};
 
 use crate::error::{End, Error, Result};
 use crate::hub::Hub;
-use crate::link::Link;
+use crate::link::{self, Link};
 use crate::message::{Envelope, Memory, Message};
+use crate::options::Options;
 use crate::resume::Resumption;
 use crate::session::{CONFIRMATIONS, Session};
 use crate::state::{Over, Receives, State, capacity};
@@ -39,6 +40,17 @@ pub(crate) struct ChannelEnd {
     state: Mutex<State>,
 }
 
+/// Receives beyond the slots.
+fn reserve(ours: &Greeting, resumes: bool) -> u32 {
+    ours.reserve() + if resumes { CONFIRMATIONS } else { 0 }
+}
+
+/// Most completions of a channel with these limits.
+pub(crate) fn completions(options: &Options) -> Result<u32> {
+    let ours = options.greeting()?;
+    Ok(link::completions(u32::from(ours.slots) + reserve(&ours, options.resume.is_some())))
+}
+
 impl ChannelEnd {
     /// An end on an adapter that is not connected, with all its receives posted; `resumes`: it will confirm messages if the
     /// peer does.
@@ -49,7 +61,7 @@ impl ChannelEnd {
         peer: Option<Greeting>,
         resumes: bool,
     ) -> Result<Arc<Self>> {
-        let reserve = ours.reserve() + if resumes { CONFIRMATIONS } else { 0 };
+        let reserve = reserve(&ours, resumes);
         let receives = u32::from(ours.slots) + reserve;
         let link = hub.link(ia, 0, receives)?;
         let (id, small) = (link.ep.id(), capacity(ours.small as usize));

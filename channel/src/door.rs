@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use itapi::{Ia, Listen, Request};
 
@@ -71,15 +72,12 @@ impl Door {
         }
     }
 
-    /// Waits for a new request.
-    pub(crate) fn request(&self) -> Request {
-        let mut inside = self.inside();
-        loop {
-            if let Some(request) = inside.requests.as_mut().and_then(VecDeque::pop_front) {
-                return request;
-            }
-            inside = self.came.wait(inside).unwrap_or_else(PoisonError::into_inner);
-        }
+    /// Waits for a new request, so long.
+    pub(crate) fn request(&self, timeout: Duration) -> Option<Request> {
+        let none = |inside: &mut Inside| inside.requests.as_ref().is_none_or(VecDeque::is_empty);
+        let waited = self.came.wait_timeout_while(self.inside(), timeout, none);
+        let (mut inside, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        inside.requests.as_mut().and_then(VecDeque::pop_front)
     }
 
     /// A new request, if there is one; else the task is woken later.

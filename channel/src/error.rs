@@ -31,6 +31,9 @@ pub enum Error {
     /// By none of the ways there is a connection; the causes in their order.
     #[error("no connection by any way{}", listed(.0))]
     NoWay(Vec<Self>),
+    /// The device of a listener was lost.
+    #[error("the device {0} was lost; once it is back, open it again and listen there")]
+    Device(String),
     /// A message longer than the peer accepts.
     #[error("a message of {octets} octets; the peer accepts at most {most}")]
     TooLong {
@@ -206,7 +209,7 @@ impl From<Error> for std::io::Error {
             Error::TooLong { .. } | Error::Options(_) | Error::ForeignDraft => {
                 ErrorKind::InvalidInput
             }
-            Error::Rdma(_) | Error::NoWay(_) => ErrorKind::Other,
+            Error::Rdma(_) | Error::NoWay(_) | Error::Device(_) => ErrorKind::Other,
         };
         Self::new(kind, error)
     }

@@ -8,23 +8,25 @@
 //! are not affected. The dispatcher has room for all completions of its channels.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use itapi::{AccessError, Completion, ConnEvd, EpId, Evd, Ia};
+use itapi::{AccessError, Capabilities, Completion, ConnEvd, EpId, Evd, Ia};
 
 use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
-use crate::link::{Link, same};
+use crate::link::{self, Link, same};
 use crate::state::State;
-use crate::tuning::{END_CHECK, SIGNAL_EVERY};
+use crate::tuning::END_CHECK;
 
 /// Drives channels, see the module.
 pub(crate) struct Hub {
     pub(crate) ia: Ia,
     pub(crate) evd: Evd,
     pub(crate) events: ConnEvd,
+    /// Completions of all its members, as far as that is known before.
+    most: u32,
     /// By the number of the adapter and the endpoint.
     members: Mutex<BTreeMap<(usize, EpId), Weak<ChannelEnd>>>,
     /// The one member, if it is not a server's.
@@ -47,7 +49,9 @@ pub(crate) struct Hub {
     /// Most completions of all its members.
     room: Mutex<u32>,
     /// Of further adapters, to which members have moved.
-    lines: Mutex<Vec<Line>>,
+    lines: Mutex<BTreeMap<usize, Line>>,
+    /// Further adapters so far.
+    adapters: AtomicUsize,
     /// Counts how often no completion was left.
     emptied: AtomicU64,
 }
@@ -60,6 +64,13 @@ struct Line {
     room: u32,
     /// Completions that were taken: held by the thread that handles them.
     batch: Arc<Mutex<Vec<Completion>>>,
+}
+
+/// A dispatcher that grows with the members; on an adapter whose dispatchers cannot, for all of them.
+fn dispatcher(ia: &Ia, most: u32) -> Result<Evd> {
+    let attrs = ia.attrs();
+    let grows = attrs.capabilities.contains(Capabilities::CQ_RESIZE);
+    Ok(ia.evd(if grows { 64 } else { most.min(attrs.max_cqe) })?)
 }
 
 /// Makes room in a dispatcher that has some for `room` completions.
@@ -84,11 +95,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// `serves`: members with events are listed.
-    pub(crate) fn new(ia: &Ia, serves: bool) -> Result<Arc<Self>> {
+    /// `serves`: members with events are listed. `most`: completions of all its members.
+    pub(crate) fn new(ia: &Ia, serves: bool, most: u32) -> Result<Arc<Self>> {
         let hub = Arc::new(Self {
             ia: ia.clone(),
-            evd: ia.evd(64)?,
+            evd: dispatcher(ia, most)?,
+            most,
             events: ia.conn_evd()?,
             members: Mutex::default(),
             only: OnceLock::new(),
@@ -102,6 +114,7 @@ impl Hub {
             listed: serves.then(Mutex::default),
             room: Mutex::new(0),
             lines: Mutex::default(),
+            adapters: AtomicUsize::new(0),
             emptied: AtomicU64::new(0),
         });
         hub.hear(&hub.events, 0)?;
@@ -136,11 +149,11 @@ impl Hub {
             return Ok(0);
         }
         let mut lines = lock(&self.lines);
-        if let Some(at) = lines.iter().position(|line| same(ia, &line.ia)) {
-            return Ok(at + 1);
+        if let Some((adapter, _)) = lines.iter().find(|(_, line)| same(ia, &line.ia)) {
+            return Ok(*adapter);
         }
-        let adapter = lines.len() + 1;
-        let (evd, events) = (ia.evd(64)?, ia.conn_evd()?);
+        let adapter = self.adapters.fetch_add(1, Ordering::Relaxed) + 1;
+        let (evd, events) = (dispatcher(ia, self.most)?, ia.conn_evd()?);
         let line = Line { ia: ia.clone(), evd, events, room: 0, batch: Arc::default() };
         self.hear(&line.events, adapter)?;
         let (weak, batch) = (Arc::downgrade(self), line.batch.clone());
@@ -149,7 +162,7 @@ impl Hub {
                 hub.take_line(adapter, evd, &batch);
             }
         })?;
-        lines.push(line);
+        lines.insert(adapter, line);
         Ok(adapter)
     }
 
@@ -177,7 +190,7 @@ impl Hub {
         }
         let mut lines = lock(&self.lines);
         // It was made before.
-        let Some(line) = lines.get_mut(adapter - 1) else { return Err(Error::Lost(None)) };
+        let Some(line) = lines.get_mut(&adapter) else { return Err(Error::Lost(None)) };
         make_room(&line.evd, &mut line.room, completions)?;
         Ok((line.evd.clone(), line.events.clone()))
     }
@@ -185,11 +198,11 @@ impl Hub {
     /// An endpoint on an adapter, for so many receives.
     pub(crate) fn link(self: &Arc<Self>, ia: &Ia, line: u32, receives: u32) -> Result<Link> {
         let (pz, adapter) = (ia.pz()?, self.adapter(ia)?);
-        let depth = 2 * receives + SIGNAL_EVERY;
-        let dispatchers = self.room_for(adapter, receives + depth)?;
-        let link = Link::new(adapter, line, pz, dispatchers, [receives, depth]);
+        let completions = link::completions(receives);
+        let dispatchers = self.room_for(adapter, completions)?;
+        let link = Link::new(adapter, line, pz, dispatchers, receives);
         if link.is_err() {
-            self.no_room_for(adapter, receives + depth);
+            self.no_room_for(adapter, completions);
         }
         link
     }
@@ -199,7 +212,7 @@ impl Hub {
         match adapter {
             0 => *lock(&self.room) -= completions,
             _ => {
-                if let Some(line) = lock(&self.lines).get_mut(adapter - 1) {
+                if let Some(line) = lock(&self.lines).get_mut(&adapter) {
                     line.room -= completions;
                 }
             }
@@ -220,12 +233,19 @@ impl Hub {
         self.no_room_for(link.adapter, link.completions);
     }
 
+    /// Closes the dispatchers of further adapters whose devices were lost, and that have no members any more. Without a lock of a
+    /// channel: it waits for their callbacks.
+    pub(crate) fn forget_lost(&self) {
+        let left = |_: &usize, line: &mut Line| line.room == 0 && line.ia.is_lost();
+        let gone: Vec<_> = lock(&self.lines).extract_if(.., left).collect();
+        drop(gone);
+    }
+
     /// Returns once all completions were handled that an adapter has queued before this call.
     pub(crate) fn drain(&self, adapter: usize) {
         if adapter > 0 {
-            let line = lock(&self.lines)
-                .get(adapter - 1)
-                .map(|line| (line.evd.clone(), line.batch.clone()));
+            let line =
+                lock(&self.lines).get(&adapter).map(|line| (line.evd.clone(), line.batch.clone()));
             if let Some((evd, batch)) = line {
                 self.take_line(adapter, &evd, &batch);
             }

@@ -3,10 +3,10 @@
 //! Owner: the state of the channel, which has one at a time. A session that moves to another adapter gets another; on the same
 //! adapter the endpoint is reset and connected again.
 
-use itapi::{ConnEvd, Ep, Evd, Ia, Pz};
+use itapi::{ConnEvd, Ep, Error, Evd, Ia, Pz, VpStatus};
 
 use crate::error::Result;
-use crate::tuning::INLINE;
+use crate::tuning::{INLINE, SIGNAL_EVERY};
 
 /// See the module.
 pub(crate) struct Link {
@@ -23,6 +23,16 @@ pub(crate) struct Link {
     pub(crate) completions: u32,
 }
 
+/// Depth of the send queue beside so many receives.
+fn depth(receives: u32) -> u32 {
+    2 * receives + SIGNAL_EVERY
+}
+
+/// Most completions of a connection with so many receives.
+pub(crate) fn completions(receives: u32) -> u32 {
+    receives + depth(receives)
+}
+
 impl Link {
     /// An endpoint that is not connected, for so many receives and so many requests to send, on a dispatcher that has room for them.
     pub(crate) fn new(
@@ -30,13 +40,14 @@ impl Link {
         line: u32,
         pz: Pz,
         dispatchers: (Evd, ConnEvd),
-        [receives, depth]: [u32; 2],
+        receives: u32,
     ) -> Result<Self> {
         let (evd, events) = dispatchers;
+        let depth = depth(receives);
         let inline = INLINE.min(pz.ia().attrs().max_inline);
         let ep = pz.ep(&evd).conn_evd(&events).depth(depth, receives).max_pieces(1);
         let ep = ep.max_inline(inline).allow(itapi::Access::REMOTE_READ).build()?;
-        let (completions, inline) = (receives + depth, inline as usize);
+        let (completions, inline) = (completions(receives), inline as usize);
         Ok(Self { ep, pz, adapter, line, depth, inline, completions })
     }
 
@@ -44,6 +55,23 @@ impl Link {
     pub(crate) fn is_on(&self, ia: &Ia) -> bool {
         same(&self.pz.ia(), ia)
     }
+}
+
+/// Whether an endpoint that cannot be reset never can: its device was lost, and has flushed everything.
+pub(crate) fn is_useless(ia: &Ia, error: &Error) -> bool {
+    let Error::Access(refused) = error else { return false };
+    let flushes = |status| status == VpStatus::StillFlushing;
+    ia.is_lost() && refused.verb_status().is_some_and(|status| !flushes(status))
+}
+
+/// Whether the device, or its driver, refused, and not for want of memory.
+pub(crate) fn is_devices(error: &Error) -> bool {
+    let status = match error {
+        Error::Access(refused) => refused.verb_status(),
+        Error::Post { status, .. } => Some(*status),
+        _ => None,
+    };
+    status == Some(VpStatus::Os)
 }
 
 /// Whether both are handles of one open adapter.

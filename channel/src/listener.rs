@@ -7,10 +7,12 @@ use std::sync::Arc;
 use itapi::{AccessError, Ia, Listen};
 
 use crate::channel::Channel;
+use crate::core::completions;
 use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::options::Options;
+use crate::tuning::END_CHECK;
 
 /// Accepts channels. See [`Server`](crate::Server) for many clients in one thread.
 #[derive(Debug)]
@@ -78,14 +80,20 @@ impl Listener {
     }
 
     /// Waits for the next channel. Callers that are no channel of this version, or have already ended,
-    /// are rejected and skipped. Any number of threads may accept.
+    /// are rejected and skipped. Any number of threads may accept. Errors: [`Error::Device`], about a second after the device was lost.
     pub fn accept(&self) -> Result<Channel> {
         loop {
             let request = match &self.entry {
-                Entry::Listen(listen) => listen.request()?,
-                Entry::Door(door) => door.request(),
+                Entry::Listen(listen) => listen.wait(END_CHECK)?,
+                Entry::Door(door) => door.request(END_CHECK),
             };
-            let hub = Hub::new(&self.ia, false)?;
+            let Some(request) = request else {
+                if self.ia.is_lost() {
+                    return Err(Error::Device(self.ia.device().into()));
+                }
+                continue;
+            };
+            let hub = Hub::new(&self.ia, false, completions(&self.options)?)?;
             let core = match Channel::admit(&hub, request, self.options, self.entry.door()) {
                 Ok(core) => core,
                 Err(error) if is_callers(&error) => continue,

@@ -5,7 +5,7 @@
 //! over; the application may receive, keep and drop messages meanwhile. If there is no memory for that thread, the session
 //! ends with the loss of its connection.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use itapi::{ConnEvent, ConnectParams, Ia};
@@ -17,10 +17,26 @@ use crate::sessions::Knock;
 use crate::wire::{Offer, Token};
 
 /// A device and an address of the peer, by which an end connects.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Way {
-    pub(crate) ia: Ia,
+    ia: Mutex<Ia>,
     pub(crate) peer: ConnectParams,
+}
+
+impl Way {
+    pub(crate) fn new(ia: Ia, peer: ConnectParams) -> Self {
+        Self { ia: Mutex::new(ia), peer }
+    }
+
+    /// Its adapter. If the device was lost, it is opened again; an error if it is not there.
+    pub(crate) fn ia(&self) -> itapi::Result<Ia> {
+        // Nothing panics while it is held.
+        let mut ia = self.ia.lock().unwrap_or_else(PoisonError::into_inner);
+        if ia.is_lost() {
+            *ia = ia.reopen()?;
+        }
+        Ok(ia.clone())
+    }
 }
 
 /// What an end wants before the peer has agreed.

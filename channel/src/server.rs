@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use itapi::{Ends, EpId, Ia, Listen, Request};
 
 use crate::channel::Channel;
-use crate::core::ChannelEnd;
+use crate::core::{ChannelEnd, completions};
 use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::message::{Draft, Message, Outgoing};
@@ -120,7 +120,9 @@ impl Server {
         most: usize,
     ) -> Result<Self> {
         options.greeting()?;
-        let (hub, listen, clients) = (Hub::new(ia, true)?, ia.listen(address)?, Arc::default());
+        let clients = u32::try_from(most).unwrap_or(u32::MAX);
+        let hub = Hub::new(ia, true, completions(&options)?.saturating_mul(clients))?;
+        let (listen, clients) = (ia.listen(address)?, Arc::default());
         let server = Self { hub, listen, clients };
         let (hub, clients) = (Arc::downgrade(&server.hub), Arc::downgrade(&server.clients));
         server.listen.evd().on_event(move |requests| {

@@ -7,17 +7,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Instant;
 
 use itapi::{Adopted, Buffer, Ep, Local, Pz};
 
 use crate::core::ChannelEnd;
 use crate::error::{End, Error};
 use crate::kept::Item;
-use crate::link::Link;
+use crate::link::{Link, is_devices};
 use crate::message::{Envelope, Memory, Message};
 use crate::resume::{Resume, Role, Wish};
 use crate::session::{Session, Violation};
-use crate::tuning::{LONG, LONG_DRAFTS, SIGNAL_EVERY, SIGNAL_OCTETS};
+use crate::tuning::{LONG, LONG_DRAFTS, REMOVAL, SIGNAL_EVERY, SIGNAL_OCTETS};
 use crate::wire::{HEADER, Unfit};
 
 /// Octets of a buffer for small messages: each begins at the beginning of a page, where copies are fastest.
@@ -187,6 +188,8 @@ pub(crate) struct State {
     pub(crate) first: Option<Ep>,
     /// There is no connection now, and the session is to be resumed.
     pub(crate) is_down: bool,
+    /// Since when the device of this connection refuses.
+    pub(crate) refuses: Option<Instant>,
     /// `None` until both ends have greeted each other.
     pub(crate) session: Option<Session>,
     /// The connection is up.
@@ -229,6 +232,7 @@ impl State {
             wish: None,
             first: None,
             is_down: false,
+            refuses: None,
             session: None,
             up: false,
             over: None,
@@ -259,6 +263,14 @@ impl State {
     #[inline]
     pub(crate) fn is_paused(&self) -> bool {
         self.is_down || self.resume.as_ref().is_some_and(|resume| resume.kept.is_behind())
+    }
+
+    /// The device refused memory. What needs it waits, if the device may be about to be removed; otherwise that is an error.
+    #[cold]
+    pub(crate) fn later(&mut self, error: itapi::Error) -> Result<(), Error> {
+        let since = *self.refuses.get_or_insert_with(Instant::now);
+        let waits = self.resume.is_some() && is_devices(&error) && since.elapsed() < REMOVAL;
+        if waits { Ok(()) } else { Err(error.into()) }
     }
 
     /// Publishes how the session has gone so far.

@@ -11,7 +11,7 @@ use itapi::{Disconnect, Ends, Ia, Request};
 
 use crate::away;
 use crate::channel::{Channel, no_way, up, ways_of};
-use crate::core::ChannelEnd;
+use crate::core::{ChannelEnd, completions};
 use crate::error::Result;
 use crate::hub::Hub;
 use crate::listener::{Entry, Listener, is_callers};
@@ -259,7 +259,7 @@ impl AsyncListener {
             let request = poll_fn(|context| self.poll_request(context)).await?;
             let (ia, options) = (&self.listener.ia, self.listener.options);
             let core = match Channel::admit(
-                &Hub::new(ia, false)?,
+                &Hub::new(ia, false, completions(&self.listener.options)?)?,
                 request,
                 options,
                 self.listener.entry.door(),

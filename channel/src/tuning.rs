@@ -96,3 +96,9 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(1);
 ///
 /// *Not measured*: only a provider that fails takes longer.
 pub(crate) const SETTLE: Duration = Duration::from_secs(30);
+
+/// How long the device of a session may refuse memory before that is an error: one that is being removed refuses it before its
+/// connections end.
+///
+/// *Not measured*: the kernel destroys thousands of objects in this time.
+pub(crate) const REMOVAL: Duration = Duration::from_secs(2);

@@ -1,6 +1,7 @@
 //! The return to a preferred way: while a session is connected by another, the ways before it are tried now and then. A request
 //! that only asks shows whether the way leads to a listener; then the connection is given up, and the ways are tried in order.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use itapi::{ConnEvent, ConnectParams};
@@ -13,12 +14,12 @@ use crate::wire::{Greeting, Offer, Purpose};
 
 impl Away {
     pub(super) fn come_back(&self) {
-        let Some((before, pause, ours)) = self.preferred() else { return };
+        let Some((ways, present, pause, ours)) = self.preferred() else { return };
         loop {
             if !self.pause(pause) {
                 return;
             }
-            if before.iter().any(|way| leads_there(way, ours)) {
+            if ways.iter().take(present).any(|way| leads_there(way, ours)) {
                 break;
             }
         }
@@ -31,13 +32,13 @@ impl Away {
         self.hub.changed();
     }
 
-    /// The ways before the present one, how often they are tried, and the greeting.
-    fn preferred(&self) -> Option<(Vec<Way>, Duration, Greeting)> {
+    /// The ways and the present one, how often those before it are tried, and the greeting.
+    fn preferred(&self) -> Option<(Arc<[Way]>, usize, Duration, Greeting)> {
         let core = self.core.upgrade()?;
         let state = core.state();
         match &state.resume.as_ref()?.role {
             Role::Connects { ways, way, returns } => {
-                Some((ways[..*way].to_vec(), (*returns)?, core.ours))
+                Some((ways.clone(), *way, (*returns)?, core.ours))
             }
             Role::Accepts(_) => None,
         }
@@ -69,7 +70,8 @@ impl Away {
 fn leads_there(way: &Way, ours: Greeting) -> bool {
     let private_data = Offer::only(Purpose::Try).to_octets(ours).to_vec();
     let asked = || {
-        let (pz, evd) = (way.ia.pz()?, way.ia.evd(8)?);
+        let ia = way.ia()?;
+        let (pz, evd) = (ia.pz()?, ia.evd(8)?);
         let params = ConnectParams { private_data, timeout: Some(ATTEMPT), ..way.peer.clone() };
         pz.ep(&evd).build()?.connect_with(params)
     };

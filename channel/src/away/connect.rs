@@ -53,8 +53,13 @@ impl Away {
     fn attempt(&self, at: usize, way: &Way, until: Instant) -> Step<Outcome> {
         let left = until.saturating_duration_since(Instant::now()).min(ATTEMPT);
         let left = left.max(Duration::from_millis(1));
+        // Not under the lock: opening a device takes a while.
+        let ia = match way.ia() {
+            Ok(ia) => ia,
+            Err(error) => return self.here(error.into()),
+        };
         let begun = self.with(|core, state| -> crate::error::Result<_> {
-            core.use_adapter(state, &way.ia)?;
+            core.use_adapter(state, &ia)?;
             let offer = core.prepare(state, Purpose::Resume)?;
             if let Some(Role::Connects { way, .. }) = state.resume.as_mut().map(|it| &mut it.role) {
                 *way = at;

@@ -8,6 +8,7 @@ use itapi::{Buffer, Completion, EpId, Operation, RemoteRange, WcStatus, Work};
 
 use super::ChannelEnd;
 use crate::error::{End, Error, Result};
+use crate::link;
 use crate::message::{Memory, Message};
 use crate::session::{Arrival, Session};
 use crate::state::{Over, State};
@@ -151,16 +152,18 @@ impl ChannelEnd {
         let len = from.len as usize;
         let idle = state.sinks.iter().position(|sink| sink.capacity() >= len);
         let sink = match idle {
-            Some(at) => state.sinks.swap_remove(at),
+            Some(at) => Ok(state.sinks.swap_remove(at)),
             None => {
                 // One that is too short makes room for this.
                 state.sinks.pop();
-                state.link.pz.buffer(len.next_power_of_two())?
+                state.link.pz.buffer(len.next_power_of_two())
             }
         };
+        // Without a sink it is not read; if the session goes on, it comes again.
         state.inbound.push_back(None);
         state.arrived();
         if !state.is_down {
+            let sink = sink?;
             state.link.ep.post(Work::read(from, sink))?;
             state.sends.posted(0, true);
         }
@@ -193,9 +196,14 @@ impl ChannelEnd {
     }
 
     /// An error of this end ends the connection.
-    pub(super) fn end_on_error(&self, state: &mut State, done: Result<()>) {
+    pub(super) fn end_on_error(self: &Arc<Self>, state: &mut State, done: Result<()>) {
         let cause = match done {
             Ok(()) => return,
+            // The device is being removed, or fails.
+            Err(Error::Rdma(error)) if link::is_devices(&error) && self.goes_on(state) => {
+                let end = Some(Box::new(End::Here(Arc::new(error))));
+                return self.lost(state, Over::Ended(end), false);
+            }
             Err(Error::Rdma(error)) => Some(Box::new(End::Here(Arc::new(error)))),
             Err(_) => None,
         };

@@ -130,7 +130,7 @@ impl ChannelEnd {
         resume.moves += 1;
         resume.told = false;
         state.session = Some(Session::new(self.ours, *session.peer()).resumed(carried));
-        (state.is_down, state.up) = (false, true);
+        (state.is_down, state.up, state.refuses) = (false, true, None);
         self.are_confirmed(state, news);
         if let Some(resume) = &mut state.resume {
             resume.kept.begin_again();
@@ -218,7 +218,13 @@ impl ChannelEnd {
             Item::Large(octets, len) if large => {
                 let (octets, len) = (mem::take(octets), *len);
                 *item = Item::Registered(len);
-                self.read_by_peer(state, octets, len)?;
+                if let Some(octets) = self.read_by_peer(state, octets, len)? {
+                    let resume = state.resume.as_mut();
+                    if let Some(item) = resume.and_then(|resume| resume.kept.next_again()) {
+                        *item = Item::Large(octets, len);
+                    }
+                    return Ok(false);
+                }
             }
             Item::Copied(len) if small => {
                 let len = *len;

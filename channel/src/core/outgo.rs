@@ -47,7 +47,7 @@ impl ChannelEnd {
                 Some(false) => {
                     Ok(self.send_slice(state, octets)? || self.send_long(state, octets)?)
                 }
-                Some(true) => self.send_copy(state, octets).map(|()| true),
+                Some(true) => self.send_copy(state, octets),
             },
             // Not copied if it is longer than small: the peer reads it.
             Body::Vector(vector) => match self.admits(state, vector.len(), Session::small)? {
@@ -55,7 +55,8 @@ impl ChannelEnd {
                 Some(false) => self.send_slice(state, vector),
                 Some(true) => {
                     let len = vector.len();
-                    self.send_large(state, mem::take(vector), len).map(|()| true)
+                    let refused = self.send_large(state, mem::take(vector), len)?;
+                    Ok(refused.map(|octets| *vector = octets).is_none())
                 }
             },
         }
@@ -120,12 +121,23 @@ impl ChannelEnd {
                 return if room? { self.send_slice(state, &[]) } else { Ok(false) };
             }
         }
-        let memory = envelope.take();
-        state.emptied(envelope, self.ours.slots);
-        match memory {
-            Memory::Small(buffer) => self.send_buffer(state, buffer)?,
-            Memory::Large { octets, len } => self.send_large(state, octets, len)?,
-            Memory::Read(_) | Memory::Gone => {}
+        match envelope.take() {
+            Memory::Small(buffer) => {
+                state.emptied(envelope, self.ours.slots);
+                self.send_buffer(state, buffer)?;
+            }
+            Memory::Large { octets, len } => match self.send_large(state, octets, len) {
+                Ok(Some(octets)) => {
+                    envelope.memory = Memory::Large { octets, len };
+                    draft.0 = Some(envelope);
+                    return Ok(false);
+                }
+                sent => {
+                    state.emptied(envelope, self.ours.slots);
+                    sent?;
+                }
+            },
+            Memory::Read(_) | Memory::Gone => state.emptied(envelope, self.ours.slots),
         }
         Ok(true)
     }
@@ -137,7 +149,7 @@ impl ChannelEnd {
         let sent = match self.admits(state, octets.len(), Session::most)? {
             None => false,
             Some(false) => self.send_slice(state, &octets)?,
-            Some(true) => self.send_copy(state, &octets).map(|()| true)?,
+            Some(true) => self.send_copy(state, &octets)?,
         };
         if sent && let Some(mut envelope) = draft.0.take() {
             drop(envelope.take());
@@ -150,7 +162,7 @@ impl ChannelEnd {
     #[cold]
     fn send_long(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
         let waits = octets.len() <= self.ours.small as usize || !self.has_room(state, true)?;
-        if waits { Ok(false) } else { self.send_copy(state, octets).map(|()| true) }
+        if waits { Ok(false) } else { self.send_copy(state, octets) }
     }
 
     /// The peer's receives have no room any more for a draft that they had room for when it was made: it is read.
@@ -207,17 +219,28 @@ impl ChannelEnd {
         self.post(state, Work::send(&room[..HEADER + octets.len()]), 0, false)
     }
 
-    /// Copies a large message to where the peer reads it.
-    fn send_copy(&self, state: &mut State, octets: &[u8]) -> Result<()> {
+    /// Copies a large message to where the peer reads it; false: not now.
+    fn send_copy(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
         let vector = state.vector(octets);
-        self.send_large(state, vector, octets.len())
+        match self.send_large(state, vector, octets.len())? {
+            Some(octets) => state.vectors.push(octets),
+            None => return Ok(true),
+        }
+        Ok(false)
     }
 
-    /// Sends the address of a large message; the peer reads it, and acknowledges that.
-    fn send_large(&self, state: &mut State, vector: Vec<u8>, len: usize) -> Result<()> {
-        self.read_by_peer(state, vector, len)?;
-        state.keep(Item::Registered(len));
-        Ok(())
+    /// Sends the address of a large message; the peer reads it, and acknowledges that. Returns it if not now.
+    fn send_large(
+        &self,
+        state: &mut State,
+        vector: Vec<u8>,
+        len: usize,
+    ) -> Result<Option<Vec<u8>>> {
+        let refused = self.read_by_peer(state, vector, len)?;
+        if refused.is_none() {
+            state.keep(Item::Registered(len));
+        }
+        Ok(refused)
     }
 
     /// [`ChannelEnd::send_large`] of a message that is kept already.
@@ -226,18 +249,25 @@ impl ChannelEnd {
         state: &mut State,
         vector: Vec<u8>,
         len: usize,
-    ) -> Result<()> {
+    ) -> Result<Option<Vec<u8>>> {
         let builder = state.link.pz.adopt(vector).remote_read();
         // An adapter may have addresses only.
         let based = state.link.pz.ia().attrs().capabilities.contains(Capabilities::ZERO_BASED);
-        let region = if based { builder.zero_based() } else { builder }.register();
-        let region = region.map_err(|refused| Error::Rdma(refused.error))?;
+        let region = match if based { builder.zero_based() } else { builder }.register() {
+            Ok(region) => region,
+            Err(refused) => {
+                let (error, octets) = (refused.error, refused.given);
+                state.later(error)?;
+                return Ok(Some(octets.unwrap_or_default()));
+            }
+        };
         let place = region.range(0..len)?.remote().to_octets();
         let mut whole = [0; HEADER + itapi::RemoteRange::ENCODED_LEN];
         whole[..HEADER].copy_from_slice(&self.header(state, Kind::Large)?);
         whole[HEADER..].copy_from_slice(&place);
         state.unread.push_back(region);
-        self.post(state, Work::send(&whole), 0, false)
+        self.post(state, Work::send(&whole), 0, false)?;
+        Ok(None)
     }
 
     /// Sends counts only; false: there is no room.
@@ -289,7 +319,10 @@ impl ChannelEnd {
         } else {
             state.long_drafts.take(&state.link.pz, 1)
         };
-        Ok(idle?)
+        match idle {
+            Ok(idle) => Ok(idle),
+            Err(error) => state.later(error).map(|()| None),
+        }
     }
 
     /// A buffer for a message of `len` octets; `None`: all are in use.
