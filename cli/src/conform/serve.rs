@@ -44,6 +44,8 @@ struct Target {
     roce: bool,
     /// A peer may invalidate regions.
     invalidates: bool,
+    /// Completions say whether a message was solicited.
+    says_solicited: bool,
     /// Keeps the ranges in `grants` valid.
     _others: Vec<Lmr>,
 }
@@ -136,7 +138,20 @@ impl Target {
         let message = if roce { LONG_MESSAGE } else { MESSAGE };
         let (connections, _others) = (Mutex::default(), others);
         let invalidates = shares;
-        Ok(Self { pz, evd, region, grants, connections, message, roce, invalidates, _others })
+        // Those of rdma-core do not: only notifications depend on it.
+        let says_solicited = !roce || ia.provider() != "vp_verbs";
+        Ok(Self {
+            pz,
+            evd,
+            region,
+            grants,
+            connections,
+            message,
+            roce,
+            invalidates,
+            says_solicited,
+            _others,
+        })
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<EpId, Connection>> {
@@ -162,7 +177,8 @@ impl Target {
             2.. if self.roce || command.len() == 2 => {
                 // An adapter's regions cannot be invalidated: the same one again says so.
                 let last = if self.invalidates { own.remote() } else { self.region.remote() };
-                [&self.grants[..], &last.to_octets()].concat()
+                let untold: &[u8] = if self.says_solicited { &[] } else { &[1] };
+                [&self.grants[..], &last.to_octets(), untold].concat()
             }
             _ => Vec::new(),
         };

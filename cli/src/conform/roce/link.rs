@@ -3,6 +3,7 @@
 //! It holds the tester's model of both directions: the PSN of the next request each way and the messages that are
 //! complete. Dropping it disconnects the peer, or has it end, whatever its state is, and does not wait.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -69,6 +70,8 @@ pub(super) struct Link {
     skipped: u32,
     /// The PSN that was missed last.
     missed: Option<u32>,
+    /// Reads of the peer's that are not answered: an acknowledgement of a repetition must not cover them.
+    reads: RefCell<VecDeque<u32>>,
     pub(super) patience: Duration,
 }
 
@@ -88,6 +91,7 @@ impl Link {
             requests: VecDeque::new(),
             skipped: 0,
             missed: None,
+            reads: RefCell::default(),
             patience,
         }
     }
@@ -230,7 +234,13 @@ impl Link {
             }
             ..0 => {
                 self.judge_begin(&packet);
-                self.acknowledge(self.theirs.wrapping_sub(1));
+                let unanswered = self.reads.borrow().front().copied();
+                match unanswered {
+                    Some(read) if after(packet.psn, read) >= 0 => {}
+                    unanswered => {
+                        self.acknowledge(unanswered.unwrap_or(self.theirs).wrapping_sub(1));
+                    }
+                }
             }
             // Its predecessor was lost on the way, or never sent: the peer repeats it.
             _ => {
@@ -259,7 +269,10 @@ impl Link {
     /// Counts a request that arrived in order.
     pub(super) fn took(&mut self, packet: &Arrived) {
         let responses = match packet.opcode {
-            op::READ_REQUEST => packet.reth().2.div_ceil(self.terms.mtu as u32).max(1),
+            op::READ_REQUEST => {
+                self.reads.borrow_mut().push_back(packet.psn);
+                packet.reth().2.div_ceil(self.terms.mtu as u32).max(1)
+            }
             _ => 1,
         };
         self.theirs = self.theirs.wrapping_add(responses) & super::packet::MASK;
@@ -283,6 +296,9 @@ impl Link {
     pub(super) fn respond(&self, psn: u32, data: &[u8], part: std::ops::Range<usize>) {
         let mtu = self.terms.mtu;
         let count = data.len().div_ceil(mtu).max(1);
+        if part.end >= count {
+            self.reads.borrow_mut().retain(|read| *read != psn);
+        }
         for at in part.start..part.end.min(count) {
             let opcode = match (at == 0, at + 1 == count) {
                 (true, true) => op::RESPONSE_ONLY,
