@@ -43,6 +43,10 @@ fn resume_by_hand() -> Program {
     Program::rust(env!("CARGO_BIN_EXE_resume_by_hand"))
 }
 
+fn two_ways() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_two_ways"))
+}
+
 fn media_pull() -> Program {
     Program::rust(env!("CARGO_BIN_EXE_media_pull"))
 }
@@ -141,6 +145,17 @@ fn records_arrive_once_although_connections_are_lost() {
     let printed = resume_by_hand().succeed(&["connect", &server.address, "4"]);
     assert_eq!(printed, "written\n");
     assert_eq!(server.rest(), "1000 records arrived, by 5 connections\n");
+}
+
+/// Its moves are tested with devices that are removed, in a virtual machine.
+#[test]
+fn messages_by_two_ways_arrive_once_and_in_order() {
+    let server = two_ways().serve(&["serve", "vp_softrdma=127.0.0.1:0"]);
+    let way = format!("vp_softrdma={}", server.address);
+    let printed = two_ways().succeed(&["connect", "vp_softrdma=127.0.0.1:1", &way]);
+    assert!(printed.ends_with(" messages, each once and in order\n"), "{printed}");
+    let rest = server.rest();
+    assert!(rest.ends_with(" messages, each once and in order\n"), "{rest}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Side {
         Self::of(&Ual::with_config(Config { policy, ..Config::default() }))
     }
 
-    pub(crate) fn of(ual: &Ual) -> Self {
+    pub(crate) fn of(ual: &Arc<Ual>) -> Self {
         Self::on(ual.open_any().unwrap())
     }
 

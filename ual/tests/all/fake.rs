@@ -35,6 +35,8 @@ pub(crate) enum Behaviour {
     Losing,
     /// The next query of a queue pair first runs the function that the test put here.
     Queried(Arc<Mutex<Option<Meanwhile>>>),
+    /// The test gets the handler of asynchronous events.
+    Told(Arc<Mutex<Option<Arc<dyn AsyncHandler>>>>),
 }
 
 /// What another thread does in the middle of a call.
@@ -125,9 +127,14 @@ impl Rnic for FakeRnic {
             _ => None,
         }
     }
+    fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>) {
+        if let Behaviour::Told(told) = &self.behaviour {
+            told.lock().unwrap().clone_from(&handler);
+        }
+        self.real.set_async_handler(handler);
+    }
     pass! {
         ports() -> VpResult<Vec<PortInfo>>;
-        set_async_handler(handler: Option<Arc<dyn AsyncHandler>>) -> ();
         alloc_pd() -> VpResult<PdId>;
         dealloc_pd(pd: PdId) -> VpResult<()>;
         create_cq(init: &CqInit) -> VpResult<Arc<dyn Cq>>;

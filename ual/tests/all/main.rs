@@ -16,6 +16,7 @@ mod forks;
 mod guesses;
 mod handoff;
 mod hostile;
+mod lost;
 mod native;
 mod objects;
 mod observe;
