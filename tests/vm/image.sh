@@ -16,8 +16,10 @@ VM_USERLAND="rdmacm-utils ibverbs-utils perftest ibverbs-providers libibverbs1 l
 VM_MODULES="virtio_pci virtio_net crc32_generic crc32c_generic ib_core iw_cm rdma_cm ib_uverbs rdma_ucm libcrc32c rdma_rxe"
 # Loss, duplication and another order of packets, of those that arrive, too.
 VM_MODULES+=" sch_netem sch_ingress ifb cls_matchall act_mirred"
+# VLAN interfaces, and pairs of interfaces between network namespaces.
+VM_MODULES+=" 8021q veth"
 VM_PROGRAMS="usr/bin/rping usr/bin/ucmatose usr/bin/udaddy usr/bin/rdma_client usr/bin/rdma_server usr/bin/ibv_rc_pingpong usr/bin/ibv_ud_pingpong
-    usr/bin/ibv_uc_pingpong usr/bin/ib_send_bw usr/bin/ib_write_bw usr/bin/ib_read_bw usr/bin/ib_atomic_bw usr/bin/ib_send_lat usr/bin/rdma sbin/tc"
+    usr/bin/ibv_uc_pingpong usr/bin/ib_send_bw usr/bin/ib_write_bw usr/bin/ib_read_bw usr/bin/ib_atomic_bw usr/bin/ib_send_lat usr/bin/rdma sbin/tc sbin/ip"
 
 # Name of the newest kernel package of this release, for example 6.1.0-56-amd64.
 vm_kernel_release() {
@@ -84,12 +86,38 @@ C
     # In the octet order of the frame: 128 is Write, 64 Read, 192 either.
     sed -i 's/^static __be16 rtr_type\b.*/&\nmodule_param(rtr_type, ushort, 0644);/' "$source/siw_cm.c"
     sed -i '0,/^#include/s//#include <linux\/moduleparam.h>\n&/' "$source/siw_cm.c"
+    vm_removable "$source/siw_main.c" siw_device_ops
     # The headers refer to /usr/src; they are elsewhere here.
     echo "include $common/Makefile" >"$headers/Makefile"
     make -C "$headers" M="$source" CONFIG_RDMA_SIW=m modules >"$VM_GUEST/siw.log" 2>&1 ||
         { tail -n 20 "$VM_GUEST/siw.log" >&2; die "siw does not build"; }
     strip -g "$source/siw.ko"
     cp "$source/siw.ko" "$VM_GUEST/tree/modules/siw.ko"
+}
+
+# Builds rxe as a module whose devices can be removed while programs have them open, as those of adapters can.
+vm_build_rxe() { # KERNEL-RELEASE
+    local kernel=$VM_GUEST/kernel source headers name
+    headers=$kernel/usr/src/linux-headers-$1
+    name=$(basename "$(find "$kernel/usr/src" -name 'linux-source-*.tar.xz')" .tar.xz)
+    source=$kernel/$name/drivers/infiniband/sw/rxe
+    tar -xJf "$kernel/usr/src/$name.tar.xz" -C "$kernel" "$name/drivers/infiniband/sw/rxe"
+    vm_removable "$source/rxe_verbs.c" rxe_dev_ops
+    # What a program unmaps later does not need the device, but its lock is taken.
+    perl -0777 -i -pe 's/(struct rxe_dev \*rxe) = to_rdev\(ip->context->device\);\n\n(\tspin_lock_bh.*?spin_unlock_bh\(&rxe->pending_lock\);)/$1 = NULL;\n\n\tif (!list_empty(&ip->pending_mmaps)) {\n\trxe = to_rdev(ip->context->device);\n$2\n\t}/s' \
+        "$source/rxe_mmap.c"
+    make -C "$headers" M="$source" CONFIG_RDMA_RXE=m modules >"$VM_GUEST/rxe.log" 2>&1 ||
+        { tail -n 20 "$VM_GUEST/rxe.log" >&2; die "rxe does not build"; }
+    strip -g "$source/rdma_rxe.ko"
+    mkdir -p "$VM_GUEST/tree/modules/removable"
+    cp "$source/rdma_rxe.ko" "$VM_GUEST/tree/modules/removable/"
+}
+
+# Gives a driver the operation without which the kernel removes a device only once no program has it open. There is nothing to
+# do: its memory that programs see is counted.
+vm_removable() { # SOURCE-FILE NAME-OF-ITS-OPERATIONS
+    sed -i "s/^static const struct ib_device_ops $2 = {/static void no_contexts(struct ib_ucontext *context) {}\n\n&\n\t.disassociate_ucontext = no_contexts,/" "$1"
+    grep -q no_contexts "$1" || die "$1 has no $2"
 }
 
 # Copies the modules and the order in which to load them.
@@ -167,6 +195,7 @@ vm_build() {
     vm_extract_kernel "$VM_GUEST/kernel/boot/vmlinuz-$release" "$VM_GUEST/vmlinux"
     vm_modules "$release"
     vm_build_siw "$release"
+    vm_build_rxe "$release"
     vm_userland
     (cd "$VM_GUEST/tree" && find . | cpio -o -H newc -R 0:0 --quiet) >"$VM_GUEST/initrd"
     rm -rf "$VM_GUEST/kernel"
