@@ -229,7 +229,9 @@ impl Ual {
         let rnic = provider.open(&device.name, services).map_err(Error::verb("open the device"))?;
         let governed = self.config.governing(provider.name(), &device.name);
         let observe = &self.config.observe;
-        Ia::new(self, device, provider.name().to_owned(), rnic, governed, observe)
+        let (ual, of, name) = (self.clone(), provider.name().to_owned(), device.name.clone());
+        let opens = Box::new(move || ual.open_again(&of, &name));
+        Ia::new(opens, device, provider.name().to_owned(), rnic, governed, observe)
     }
 
     /// Opens the first usable device of any provider, or of those that the rules name for this program. One that

@@ -18,8 +18,10 @@ use crate::error::{Error, Object, Result};
 use crate::event::Dispatch;
 use crate::life::{Life, Living};
 use crate::observe::{self, Face, Names, ObservedRnic};
-use crate::registry::Ual;
 use crate::tag::Tag;
+
+/// Opens the same device of the same provider again.
+pub(crate) type Opens = Box<dyn Fn() -> Result<Arc<Ia>> + Send + Sync>;
 
 /// Interface adapter (IT-API `it_ia_create`).
 pub struct Ia {
@@ -35,15 +37,14 @@ pub struct Ia {
     dispatch: Dispatch,
     life: Life,
     tag: Tag,
-    /// What opened it, to open it again.
-    ual: Arc<Ual>,
+    opens: Opens,
     /// The same device, opened again.
     again: Mutex<Weak<Self>>,
 }
 
 impl Ia {
     pub(crate) fn new(
-        ual: &Arc<Ual>,
+        opens: Opens,
         device: DeviceInfo,
         provider: String,
         rnic: Arc<dyn Rnic>,
@@ -70,7 +71,7 @@ impl Ia {
             dispatch: Dispatch::default(),
             life: Life::new(Object::Ia),
             tag: Tag::default(),
-            ual: ual.clone(),
+            opens,
             again: Mutex::default(),
         }))
     }
@@ -88,7 +89,7 @@ impl Ia {
         loop {
             let mut again = last.again.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(next) = again.upgrade() else {
-                let opened = last.ual.open_again(&last.provider, &last.device)?;
+                let opened = (last.opens)()?;
                 *again = Arc::downgrade(&opened);
                 return Ok(opened);
             };
