@@ -236,8 +236,11 @@ impl Hub {
     /// Closes the dispatchers of further adapters whose devices were lost, and that have no members any more. Without a lock of a
     /// channel: it waits for their callbacks.
     pub(crate) fn forget_lost(&self) {
-        let left = |_: &usize, line: &mut Line| line.room == 0 && line.ia.is_lost();
-        let gone: Vec<_> = lock(&self.lines).extract_if(.., left).collect();
+        let mut lines = lock(&self.lines);
+        let left = |line: &Line| line.room == 0 && line.ia.is_lost();
+        let gone: Vec<_> = lines.iter().filter(|(_, line)| left(line)).map(|(at, _)| *at).collect();
+        let gone: Vec<_> = gone.into_iter().filter_map(|at| lines.remove(&at)).collect();
+        drop(lines);
         drop(gone);
     }
 

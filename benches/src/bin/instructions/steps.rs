@@ -285,10 +285,7 @@ fn send<const RESUMES: bool>() -> Result<()> {
 /// The other end has sent them; its last is there.
 fn recv<const RESUMES: bool>() -> Result<()> {
     let ends = Ends::new(RESUMES)?;
-    rounds(
-        || ends.far(Order::Send),
-        || times(|| Ok(ends.near.recv().map(drop)?)),
-    )
+    rounds(|| ends.far(Order::Send), || times(|| Ok(ends.near.recv().map(drop)?)))
 }
 
 const ME: Caller =
