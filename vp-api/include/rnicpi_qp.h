@@ -104,6 +104,8 @@ typedef struct ri_stream {
  * stay, and later completions come as ever [RI-238]. */
 #define RI_QP_DISCARD 9
 
+/* In RTS it goes down only, else it is RI_INVALID_IRD_ORD; there the others, but for the receive limit, are
+ * RI_CANNOT_CHANGE [RI-251]. */
 #define RI_LIMIT_ORD 1u
 #define RI_LIMIT_IRD 2u
 #define RI_LIMIT_SEND_DEPTH 4u

@@ -4,6 +4,7 @@
 mod anew;
 mod atomics;
 mod based;
+mod changes;
 mod connections;
 mod data;
 mod datagrams;
@@ -12,6 +13,7 @@ mod edges;
 mod elements;
 mod endings;
 mod extras;
+mod halves;
 mod late;
 mod lives;
 mod longest;
@@ -27,6 +29,7 @@ mod services;
 mod shapes;
 mod slots;
 mod states;
+mod watermarks;
 mod windows;
 
 use std::sync::Arc;
@@ -49,6 +52,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         queues::CASES,
         edges::CASES,
         late::CASES,
+        watermarks::CASES,
         depths::CASES,
         slots::CASES,
         memory::CASES,
@@ -62,6 +66,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         extras::CASES,
         atomics::CASES,
         states::CASES,
+        changes::CASES,
+        halves::CASES,
         anew::CASES,
         endings::CASES,
         races::CASES,

@@ -617,6 +617,8 @@ faults! {
     LimitsIgnored "RI-110" Stream
     /// Of a change that is refused a part is made.
     HalfAChange "RI-111" Stream
+    /// In RTS no limit changes, the ORD neither.
+    OrdStaysInRts "RI-251" Stream
 
     // Two threads.
 

@@ -382,6 +382,12 @@ impl Qp {
                 Some(Err(VpError::new(VpStatus::InvalidState, "seeded")))
             }
             QpChange::Limits { .. } if self.has(Fault::LimitsIgnored) => Some(Ok(())),
+            QpChange::Limits { ord: Some(_), .. }
+                if self.has(Fault::OrdStaysInRts)
+                    && self.inner.query().ok()?.state == QpState::Rts =>
+            {
+                Some(Err(VpError::new(VpStatus::CannotChange, "seeded")))
+            }
             QpChange::Limits { ord, ird, send_depth, recv_depth, .. }
                 if self.has(Fault::HalfAChange)
                     && (send_depth.is_some() || recv_depth.is_some()) =>

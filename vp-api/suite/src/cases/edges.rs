@@ -1,7 +1,7 @@
 //! Corner cases of completion queues: overruns, errors that count as solicited, depths that do not fit.
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use vp_api::*;
@@ -20,6 +20,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("cq: one arming, one call", one_call).keeps("RI-80 RI-87"),
     Case::new("cq: a wait ends with a completion", wait_ends).keeps("RI-89"),
     Case::new("cq: a wait without a time ends with its own completion", wait_for_ever)
+        .keeps("RI-89"),
+    Case::new("cq: a wait ends with what a call of another thread completes", wait_for_call)
         .keeps("RI-89"),
     Case::new("cq: says how many wait", queued).keeps("RI-93"),
     Case::new("cq: does not shrink below what it holds", shrink)
@@ -137,6 +139,42 @@ fn wait_for_ever(rig: &Rig) -> Result<(), Fail> {
         }
     }
     far.done(1, WcOpcode::Recv).map(drop)
+}
+
+/// Ends with what a wait for a CQ returns. It is left behind if it does not end.
+fn waiting(end: &End<'_>) -> Result<Receiver<Result<bool, VpStatus>>, Fail> {
+    let ((to, ended), cq) = (channel(), end.cq.clone());
+    std::thread::spawn(move || to.send(cq.wait(Duration::ZERO, None)));
+    match ended.recv_timeout(Duration::from_millis(20)) {
+        Ok(waited) => Err(format!("{waited:?}, and nothing completed there").into()),
+        Err(_) => Ok(ended),
+    }
+}
+
+fn ends_with_a_flush(end: &End<'_>, ended: &Receiver<Result<bool, VpStatus>>) -> Result<(), Fail> {
+    let wait = end.rig.wait;
+    let waited = ended.recv_timeout(wait);
+    let waited = waited.map_err(|_| format!("the wait goes on {wait:?} after its completion"))?;
+    same("something to poll", waited?, true)?;
+    same("the receive", end.completion()?.status, WcStatus::Flushed)
+}
+
+fn wait_for_call(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    near.qp.modify(QpChange::Error)?;
+    rig.until("the end at the peer", || Ok(far.qp.query()?.state != QpState::Rts))?;
+    // Nothing comes from the network any more.
+    let ended = waiting(&near)?;
+    near.recv(1, &[])?;
+    ends_with_a_flush(&near, &ended)?;
+    // Both ends wait. One is ended by a call, the other when it learns of that.
+    let (near, far) = rig.pair()?;
+    near.recv(1, &[])?;
+    far.recv(1, &[])?;
+    let ended = [waiting(&near)?, waiting(&far)?];
+    near.qp.modify(QpChange::Error)?;
+    ends_with_a_flush(&near, &ended[0])?;
+    ends_with_a_flush(&far, &ended[1])
 }
 
 fn queued(rig: &Rig) -> Result<(), Fail> {

@@ -34,8 +34,11 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("drain: what is under way is done first, and nothing more is taken", drained)
         .keeps("RI-211 RI-212")
         .only(ConnectionModel::LlpStream),
+    Case::new("drain: work that does not end holds it for its time only", drained_in_time)
+        .keeps("RI-204 RI-211")
+        .only(ConnectionModel::LlpStream),
     Case::new("close: a peer that does not close holds it for its time only", silent_peer)
-        .keeps("RI-249")
+        .keeps("RI-12 RI-249")
         .only(ConnectionModel::LlpStream),
     Case::new("native: whatever ends a connection, both sides get an event", native_ends)
         .keeps("RI-118 RI-132")
@@ -246,6 +249,23 @@ fn drained(rig: &Rig) -> Result<(), Fail> {
 /// The time that a close may take; the suite waits much longer.
 const CLOSE: Duration = Duration::from_millis(50);
 
+/// The peer takes a read request, and never answers.
+fn drained_in_time(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let params = StreamParams { close_timeout: CLOSE, ..StreamParams::new(Role::Initiator) };
+    let _peer = unanswered(&end, params)?;
+    same("event", end.event()?, AsyncEvent::Established)?;
+    let sink = end.memory(8)?;
+    let remote = Remote { stag: Stag(0x100), to: 0 };
+    end.post(0, SendOp::Read { remote, invalidate_sink: false }, &[sink.all()])?;
+    match end.qp.modify(QpChange::Drain) {
+        Err(why) if why.status == VpStatus::Unsupported => return Ok(()),
+        begun => begun?,
+    }
+    same("event of the end", end.event()?, AsyncEvent::BadClose)?;
+    all_flushed(&end, 1)
+}
+
 /// The peer takes octets, and never closes.
 fn silent_peer(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
@@ -254,6 +274,10 @@ fn silent_peer(rig: &Rig) -> Result<(), Fail> {
     same("event", end.event()?, AsyncEvent::Established)?;
     receives(&end, 2)?;
     end.qp.modify(QpChange::Closing)?;
+    match end.qp.modify(QpChange::Drain) {
+        Err(why) if why.status == VpStatus::Unsupported => {}
+        late => refused("a drain in Closing", late, VpStatus::InvalidState)?,
+    }
     same("event of the end", end.event()?, AsyncEvent::ConnectionLost)?;
     all_flushed(&end, 2)
 }
