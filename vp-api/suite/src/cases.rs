@@ -13,6 +13,7 @@ mod edges;
 mod elements;
 mod endings;
 mod extras;
+mod faults;
 mod halves;
 mod late;
 mod lives;
@@ -62,6 +63,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         based::CASES,
         services::CASES,
         datagrams::CASES,
+        faults::CASES,
         paths::CASES,
         extras::CASES,
         atomics::CASES,

@@ -17,8 +17,9 @@ pub(crate) struct Post<'a> {
     recorder: Arc<Recorder>,
 }
 
+/// The handler of events.
 #[derive(Default)]
-struct Recorder {
+pub(crate) struct Recorder {
     events: Mutex<VecDeque<ServiceEvent>>,
     bell: Condvar,
 }
@@ -55,6 +56,11 @@ impl<'a> Post<'a> {
     /// Number of uses of its handler, including this one.
     pub(crate) fn uses(&self) -> usize {
         Arc::strong_count(&self.recorder)
+    }
+
+    /// Its handler alone.
+    pub(crate) fn into_recorder(self) -> Arc<Recorder> {
+        self.recorder
     }
 
     pub(crate) fn init(&self, pd: PdId, cq: CqId) -> UdQpInit {

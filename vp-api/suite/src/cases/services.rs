@@ -1,6 +1,7 @@
 //! Cases about datagram services: requests, replies, rejects, and calls that are refused at once.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use vp_api::*;
 
@@ -32,6 +33,18 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::UD),
     Case::new("service: a cancelled request gets no event", cancelled)
         .keeps("RI-180")
+        .with(Capabilities::UD),
+    Case::new("service: two of one device, each by its token", two_services)
+        .keeps("RI-176 RI-181")
+        .with(Capabilities::UD),
+    Case::new("service: two requests at a time, each by its token", two_requests)
+        .keeps("RI-176 RI-179 RI-180")
+        .with(Capabilities::UD),
+    Case::new("service: many requests, one after the other", in_turn)
+        .keeps("RI-179")
+        .with(Capabilities::UD),
+    Case::new("service: what a closed device offered is gone", closed)
+        .keeps("RI-122 RI-174")
         .with(Capabilities::UD),
 ];
 
@@ -172,4 +185,79 @@ fn cancelled(rig: &Rig) -> Result<(), Fail> {
     let asked = post.request(3, at, b"")?;
     post.ud.accept(asked.request, UdAddress { qpn: 2, qkey: 2 }, b"")?;
     same("address", post.wait_reply(3)?.address, UdAddress { qpn: 2, qkey: 2 })
+}
+
+fn two_services(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (first, second) = (post.listen(7)?, post.listen(1)?);
+    same("whether two services have one port", first.port() == second.port(), false)?;
+    let answer = |at, expected: u64| -> Result<(), Fail> {
+        post.ud.resolve(2, at, b"")?;
+        let (listener, request) = match post.event()? {
+            ServiceEvent::Request { listener, request, .. } => (listener, request),
+            other => return Err(format!("{other:?} where a request is expected").into()),
+        };
+        same("service of the request", listener, expected)?;
+        post.ud.accept(request, UdAddress { qpn: 1, qkey: 1 }, b"")?;
+        post.wait_reply(2).map(drop)
+    };
+    answer(first, 7)?;
+    answer(second, 1)?;
+    post.ud.unlisten(1)?;
+    answer(first, 7)
+}
+
+fn two_requests(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let at = post.listen(1)?;
+    let asked = [2, 3, 4].map(|token| post.request(token, at, &[token as u8]));
+    let [second, third, fourth] = asked;
+    let (second, third, fourth) = (second?, third?, fourth?);
+    post.ud.cancel(3)?;
+    let _ = post.ud.accept(third.request, UdAddress { qpn: 3, qkey: 3 }, b"");
+    for (token, asked) in [(4, fourth), (2, second)] {
+        same("private data of the request", asked.private_data.first(), Some(&(token as u8)))?;
+        let address = UdAddress { qpn: token, qkey: token };
+        post.ud.accept(asked.request, address, b"")?;
+        same("address", post.wait_reply(token.into())?.address, address)?;
+    }
+    Ok(())
+}
+
+/// More than the service takes undecided ones.
+fn in_turn(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let at = post.listen(1)?;
+    for n in 0..12 {
+        let asked = post.request(2, at, b"")?;
+        let address = UdAddress { qpn: n, qkey: n };
+        post.ud.accept(asked.request, address, b"")?;
+        same("address", post.wait_reply(2)?.address, address)?;
+    }
+    Ok(())
+}
+
+fn closed(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let other = rig.another()?;
+    let (recorder, at) = {
+        let theirs = Post::open(&other)?;
+        let at = theirs.listen(1)?;
+        post.ud.resolve(2, at, b"")?;
+        match theirs.event()? {
+            // It stays undecided.
+            ServiceEvent::Request { .. } => {}
+            event => return Err(format!("{event:?} where a request is expected").into()),
+        }
+        post.ud.cancel(2)?;
+        theirs.ud.resolve(3, at, b"")?;
+        (theirs.into_recorder(), at)
+    };
+    drop(other);
+    same("uses of a handler whose device is closed", Arc::strong_count(&recorder), 1)?;
+    let again = post.ud.listen(1, at, 4);
+    again.map_err(|why| format!("the address of a service of a closed device: {why}"))?;
+    let asked = post.request(4, at, b"")?;
+    post.ud.accept(asked.request, UdAddress { qpn: 4, qkey: 4 }, b"")?;
+    post.wait_reply(4).map(drop)
 }
