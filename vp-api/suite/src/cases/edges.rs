@@ -15,6 +15,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("cq: an overrun is reported", overrun)
         .keeps("RI-38 RI-86")
         .with(Capabilities::CQ_OVERRUN_EVENT),
+    Case::new("cq: an overrun by a message ends the queue pairs that are left", overrun_by_message)
+        .keeps("RI-38")
+        .with(Capabilities::CQ_OVERRUN_EVENT),
     Case::new("cq: an error counts as solicited", error_solicited).keeps("RI-88"),
     Case::new("cq: without arming no handler is called", not_armed).keeps("RI-80"),
     Case::new("cq: one arming, one call", one_call).keeps("RI-80 RI-87"),
@@ -62,6 +65,37 @@ fn overrun(rig: &Rig) -> Result<(), Fail> {
             }
         }
     }
+}
+
+fn overrun_by_message(rig: &Rig) -> Result<(), Fail> {
+    let small = rig.rnic.create_cq(&CqInit { depth: 4, handler: None })?;
+    let [gone, near, left] = [true, false, true].map(|on_small| {
+        rig.end_with(None, |init| {
+            if on_small {
+                init.recv_cq = small.id();
+            }
+        })
+    });
+    let (near, left) = (near?, left?);
+    rig.rnic.destroy_qp(gone?.qp.id())?;
+    rig.connect(&near, &left)?;
+    let fits = u64::from(small.depth());
+    if fits >= u64::from(left.qp.query()?.recv_depth) {
+        return Ok(()); // The smallest CQ of this device holds a whole queue.
+    }
+    // One by one, so that the last one finds the CQ full and nothing else to do.
+    for n in 0..fits {
+        left.recv(n, &[])?;
+        near.post(n, SEND, &[])?;
+        near.done(n, WcOpcode::Send)?;
+    }
+    rig.until("a full CQ", || Ok(small.queued() as u64 == fits))?;
+    left.recv(fits, &[])?;
+    near.post(fits, SEND, &[])?;
+    same("event", rig.events.next(EventSource::Cq(small.id()))?, AsyncEvent::CqOverrun)?;
+    rig.until("the end of a queue pair whose CQ lost a completion", || {
+        Ok(left.qp.query()?.state != QpState::Rts)
+    })
 }
 
 fn error_solicited(rig: &Rig) -> Result<(), Fail> {
