@@ -1,9 +1,9 @@
 //! Cases about queue pairs that are reset and reused: what remains of their earlier stream.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vp_api::*;
 
@@ -14,6 +14,9 @@ use crate::{Case, Fail};
 pub(crate) const CASES: &[Case] = &[
     Case::new("error: Idle comes behind the event of the end", behind_events)
         .keeps("RI-153")
+        .only(ConnectionModel::LlpStream),
+    Case::new("error: the handler of the event may itself ask for Idle", asked_by_handler)
+        .keeps("RI-08 RI-153")
         .only(ConnectionModel::LlpStream),
     Case::new("idle: completions of an earlier stream are discarded", discarded)
         .keeps("RI-238")
@@ -51,6 +54,50 @@ fn behind_events(rig: &Rig) -> Result<(), Fail> {
     let returned = slow.returned.load(Ordering::Acquire);
     let _ = is_idle.send(());
     same("whether the handler had returned when the QP came to Idle", returned, true)
+}
+
+/// A handler that asks for Idle, and passes on the result.
+struct Eager {
+    qp: Mutex<Option<Arc<dyn Qp>>>,
+    result: Mutex<Sender<VpResult<()>>>,
+}
+
+impl AsyncHandler for Eager {
+    fn on_event(&self, _: EventSource, _: AsyncEvent) {
+        // Once: another event may follow.
+        let qp = self.qp.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(qp) = qp {
+            let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = result.send(qp.modify(QpChange::Idle));
+        }
+    }
+}
+
+/// It cannot wait there for the end of the handler: it is refused, or it is Idle.
+fn asked_by_handler(rig: &Rig) -> Result<(), Fail> {
+    let rig = rig.another()?;
+    let (near, far) = rig.pair()?;
+    let (to, asked) = channel();
+    let eager = Arc::new(Eager { qp: Mutex::new(Some(far.qp.clone())), result: Mutex::new(to) });
+    rig.rnic.set_async_handler(Some(eager));
+    near.qp.modify(QpChange::Error)?;
+    // The peer learns of it, and its event calls the handler, whichever thread finds out.
+    let begin = Instant::now();
+    let result = loop {
+        far.cq.poll(&mut [])?;
+        match asked.recv_timeout(Duration::from_millis(1)) {
+            Ok(result) => break result,
+            Err(_) if begin.elapsed() < rig.wait => {}
+            Err(_) => {
+                let wait = rig.wait;
+                return Err(format!("Idle, asked for by the handler: no answer in {wait:?}").into());
+            }
+        }
+    };
+    match result.map_err(|error| error.status) {
+        Err(VpStatus::StillFlushing) | Ok(()) => far.idle(),
+        other => same("Idle, asked for by the handler", other, Err(VpStatus::StillFlushing)),
+    }
 }
 
 fn not_offered(rig: &Rig) -> Result<(), Fail> {

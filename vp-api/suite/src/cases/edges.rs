@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vp_api::*;
 
@@ -27,6 +27,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("cq: a wait ends with what a call of another thread completes", wait_for_call)
         .keeps("RI-89"),
     Case::new("cq: says how many wait", queued).keeps("RI-93"),
+    Case::new("cq: of many queue pairs each completion is polled once", many_members)
+        .keeps("RI-83 RI-143"),
     Case::new("cq: does not shrink below what it holds", shrink)
         .keeps("RI-20 RI-92")
         .with(Capabilities::CQ_RESIZE),
@@ -226,6 +228,50 @@ fn queued(rig: &Rig) -> Result<(), Fail> {
         0 if rig.attrs.connection_model == ConnectionModel::Native => Ok(()),
         other => Err(format!("3 completions wait, and the CQ says {other}").into()),
     }
+}
+
+/// More than a provider polls one by one.
+const MEMBERS: usize = 12;
+
+fn many_members(rig: &Rig) -> Result<(), Fail> {
+    const EACH: u64 = 3;
+    let count = MEMBERS.min(rig.attrs.max_qp as usize / 2).min(rig.attrs.max_cqe as usize / 8);
+    let shared = rig.rnic.create_cq(&CqInit { depth: 4 * count as u32, handler: None })?;
+    let mut ends = Vec::new();
+    for _ in 0..count {
+        let depth = 4.min(rig.attrs.max_wr_per_qp);
+        let far = rig.end_with(None, |init| {
+            (init.recv_cq, init.send_depth, init.recv_depth) = (shared.id(), depth, depth);
+        })?;
+        let near =
+            rig.end_with(None, |init| (init.send_depth, init.recv_depth) = (depth, depth))?;
+        rig.connect(&near, &far)?;
+        ends.push((near, far));
+    }
+    for (near, far) in &ends {
+        for n in 0..EACH {
+            far.recv(n, &[])?;
+            near.post(n, SEND, &[])?;
+            near.done(n, WcOpcode::Send)?;
+        }
+    }
+    let mut left = count * EACH as usize;
+    let mut next = vec![0; count];
+    let (mut out, begin) = ([WorkCompletion::BLANK; 7], Instant::now());
+    while left != 0 {
+        let found = shared.poll(&mut out)?;
+        for wc in &out[..found] {
+            let of = ends.iter().position(|(_, far)| far.qp.id() == wc.qp);
+            let of = of.ok_or_else(|| format!("a completion of queue pair {}", wc.qp.0))?;
+            same("completion", (wc.wr_id, wc.status), (next[of], WcStatus::Success))?;
+            next[of] += 1;
+        }
+        left = left.saturating_sub(found);
+        if found == 0 && begin.elapsed() > rig.wait {
+            return Err(format!("{left} completions of receives did not come").into());
+        }
+    }
+    same("completions behind them", shared.poll(&mut out)?, 0)
 }
 
 fn shrink(rig: &Rig) -> Result<(), Fail> {
