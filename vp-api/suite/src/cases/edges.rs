@@ -71,16 +71,17 @@ fn overrun(rig: &Rig) -> Result<(), Fail> {
 
 fn overrun_by_message(rig: &Rig) -> Result<(), Fail> {
     let small = rig.rnic.create_cq(&CqInit { depth: 4, handler: None })?;
-    let [gone, near, left] = [true, false, true].map(|on_small| {
+    let [gone, near, left, other, silent] = [true, false, true, false, true].map(|on_small| {
         rig.end_with(None, |init| {
             if on_small {
                 init.recv_cq = small.id();
             }
         })
     });
-    let (near, left) = (near?, left?);
+    let (near, left, other, silent) = (near?, left?, other?, silent?);
     rig.rnic.destroy_qp(gone?.qp.id())?;
     rig.connect(&near, &left)?;
+    rig.connect(&other, &silent)?;
     let fits = u64::from(small.depth());
     if fits >= u64::from(left.qp.query()?.recv_depth) {
         return Ok(()); // The smallest CQ of this device holds a whole queue.
@@ -95,8 +96,10 @@ fn overrun_by_message(rig: &Rig) -> Result<(), Fail> {
     left.recv(fits, &[])?;
     near.post(fits, SEND, &[])?;
     same("event", rig.events.next(EventSource::Cq(small.id()))?, AsyncEvent::CqOverrun)?;
-    rig.until("the end of a queue pair whose CQ lost a completion", || {
-        Ok(left.qp.query()?.state != QpState::Rts)
+    [("lost the completion", left), ("uses the CQ", silent)].iter().try_for_each(|(what, end)| {
+        rig.until(&format!("the end of a queue pair that {what}"), || {
+            Ok(end.qp.query()?.state != QpState::Rts)
+        })
     })
 }
 

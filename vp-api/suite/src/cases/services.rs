@@ -37,6 +37,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("service: two of one device, each by its token", two_services)
         .keeps("RI-176 RI-181")
         .with(Capabilities::UD),
+    Case::new("service: undecided requests of one do not hold those of another", undecided)
+        .keeps("RI-179 RI-181")
+        .with(Capabilities::UD),
     Case::new("service: two requests at a time, each by its token", two_requests)
         .keeps("RI-176 RI-179 RI-180")
         .with(Capabilities::UD),
@@ -205,6 +208,30 @@ fn two_services(rig: &Rig) -> Result<(), Fail> {
     answer(second, 1)?;
     post.ud.unlisten(1)?;
     answer(first, 7)
+}
+
+/// As many as the first service takes.
+fn undecided(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (first, second) = (post.listen(7)?, post.listen(1)?);
+    for token in 10..14 {
+        post.ud.resolve(token, first, b"")?;
+        match post.event()? {
+            ServiceEvent::Request { listener, .. } => same("service of the request", listener, 7)?,
+            other => return Err(format!("{other:?} where a request is expected").into()),
+        }
+    }
+    // One that is still undecided may come again.
+    post.ud.resolve(2, second, b"")?;
+    let request = loop {
+        match post.event()? {
+            ServiceEvent::Request { listener: 1, request, .. } => break request,
+            ServiceEvent::Request { .. } => {}
+            other => return Err(format!("{other:?} where a request is expected").into()),
+        }
+    };
+    post.ud.accept(request, UdAddress { qpn: 1, qkey: 1 }, b"")?;
+    post.wait_reply(2).map(drop)
 }
 
 fn two_requests(rig: &Rig) -> Result<(), Fail> {
