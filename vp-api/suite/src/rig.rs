@@ -347,6 +347,8 @@ impl End<'_> {
         let rtr = Some(Rtr::Write);
         let (ird, ord) = (info.ird, info.ord);
         let mut params = StreamParams { ird, ord, rtr, send_immediates, ..StreamParams::new(role) };
+        // A drain ends by the work, however long a busy machine takes for it.
+        params.close_timeout = self.rig.wait;
         if local.is_some() {
             // As the connection manager configures it if both ends are on one host.
             (params.crc, params.markers_tx, params.markers_rx) = (false, false, false);

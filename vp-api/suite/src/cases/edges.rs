@@ -17,7 +17,8 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::CQ_OVERRUN_EVENT),
     Case::new("cq: an overrun by a message ends the queue pairs that are left", overrun_by_message)
         .keeps("RI-38")
-        .with(Capabilities::CQ_OVERRUN_EVENT),
+        .with(Capabilities::CQ_OVERRUN_EVENT)
+        .only(ConnectionModel::LlpStream),
     Case::new("cq: an error counts as solicited", error_solicited).keeps("RI-88"),
     Case::new("cq: without arming no handler is called", not_armed).keeps("RI-80"),
     Case::new("cq: one arming, one call", one_call).keeps("RI-80 RI-87"),
@@ -69,6 +70,7 @@ fn overrun(rig: &Rig) -> Result<(), Fail> {
     }
 }
 
+/// With streams only: adapters keep completions in places of their own.
 fn overrun_by_message(rig: &Rig) -> Result<(), Fail> {
     let small = rig.rnic.create_cq(&CqInit { depth: 4, handler: None })?;
     let [gone, near, left, other, silent] = [true, false, true, false, true].map(|on_small| {
