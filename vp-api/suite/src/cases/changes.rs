@@ -73,8 +73,8 @@ fn alone(rig: &Rig) -> Result<(), Fail> {
 
 /// A change may be refused because of them. Otherwise they are executed as ever.
 fn posted_stay(rig: &Rig) -> Result<(), Fail> {
-    for place in 0..NAMES.len() {
-        let what = format!("behind a change of the {}", NAMES[place]);
+    for (place, name) in NAMES.iter().enumerate() {
+        let what = format!("behind a change of the {name}");
         let (near, far) = (rig.end()?, rig.end()?);
         let wr =
             |wr_id| SendWr { wr_id, op: SEND, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
