@@ -28,8 +28,9 @@ pub(crate) enum Item {
 #[derive(Default)]
 pub(crate) struct Kept {
     items: VecDeque<Item>,
-    /// Octets of those that were copied.
-    copied: VecDeque<u8>,
+    /// Octets of those that were copied, from `first` on.
+    copied: Vec<u8>,
+    first: usize,
     /// Before this item none is [`Item::Posted`].
     returned: usize,
     /// Buffers that the device has, and whose messages are confirmed.
@@ -58,7 +59,7 @@ impl Kept {
     /// Keeps a message that is about to be sent, by copy.
     #[inline]
     pub(crate) fn copy(&mut self, octets: &[u8]) {
-        self.copied.extend(octets);
+        self.copied.extend_from_slice(octets);
         self.items.push_back(Item::Copied(octets.len()));
     }
 
@@ -103,8 +104,12 @@ impl Kept {
                 Item::Registered(_) | Item::End => {}
             }
         }
-        // One move for all of them.
-        self.copied.drain(..octets);
+        self.first += octets;
+        // Seldom, and never more than were confirmed since.
+        if 2 * self.first >= self.copied.len() {
+            self.copied.drain(..self.first);
+            self.first = 0;
+        }
         self.unsent = self.unsent.min(self.items.len());
         self.returned = self.returned.saturating_sub(count);
         if let Some((at, before)) = &mut self.again {
@@ -142,18 +147,22 @@ impl Kept {
 
     /// Copies what is in buffers of a device that is not used any more, behind room for the header of `header` octets.
     pub(crate) fn leave_buffers(&mut self, header: usize) {
-        let mut copied = VecDeque::new();
+        let (mut copied, mut rest) = (Vec::new(), &self.copied[self.first..]);
         for item in &mut self.items {
             match item {
-                Item::Copied(len) => copied.extend(self.copied.drain(..*len)),
+                Item::Copied(len) => {
+                    let (octets, others) = rest.split_at(*len);
+                    copied.extend_from_slice(octets);
+                    rest = others;
+                }
                 Item::Whole(buffer) => {
-                    copied.extend(&buffer[header..]);
+                    copied.extend_from_slice(&buffer[header..]);
                     *item = Item::Copied(buffer.len() - header);
                 }
                 _ => {}
             }
         }
-        self.copied = copied;
+        (self.copied, self.first) = (copied, 0);
     }
 
     /// All are to be sent again.
@@ -174,7 +183,8 @@ impl Kept {
 
     /// The octets of the next, which was copied.
     pub(crate) fn copied_again(&self, out: &mut Vec<u8>, len: usize) {
-        out.extend(self.copied.iter().skip(self.again.map_or(0, |again| again.1)).take(len));
+        let at = self.first + self.again.map_or(0, |again| again.1);
+        out.extend_from_slice(&self.copied[at..at + len]);
     }
 
     /// The next, which was copied, is sent from a buffer that the device gets.
@@ -183,7 +193,8 @@ impl Kept {
         if let Some(item) = self.items.get_mut(at)
             && let Item::Copied(len) = *item
         {
-            self.copied.drain(before..before + len);
+            let at = self.first + before;
+            self.copied.drain(at..at + len);
             *item = Item::Posted;
         }
     }

@@ -329,7 +329,7 @@ impl State {
     #[inline]
     pub(crate) fn arrived(&mut self) {
         let Some(resume) = &mut self.resume else { return };
-        if self.inbound.iter().rev().take(1).any(Option::is_none) || resume.behind > 0 {
+        if resume.behind > 0 || matches!(self.inbound.back(), Some(None)) {
             resume.behind += 1;
         } else {
             resume.whole = resume.whole.wrapping_add(1);
