@@ -8,9 +8,11 @@ use std::collections::VecDeque;
 
 use itapi::Buffer;
 
+use crate::wire::HEADER;
+
 /// A message that is not confirmed.
 pub(crate) enum Item {
-    /// So many octets, which were copied.
+    /// So many octets with the header, which were copied.
     Copied(usize),
     /// In a buffer that the device has.
     Posted,
@@ -56,11 +58,15 @@ impl Kept {
         self.items.push_back(item);
     }
 
-    /// Keeps a message that is about to be sent, by copy.
+    /// Keeps a copy of a message, and returns it: it is about to be sent.
     #[inline]
-    pub(crate) fn copy(&mut self, octets: &[u8]) {
+    pub(crate) fn copy(&mut self, header: &[u8; HEADER], octets: &[u8]) -> &[u8] {
+        let at = self.copied.len();
+        self.copied.reserve(HEADER + octets.len());
+        self.copied.extend_from_slice(header);
         self.copied.extend_from_slice(octets);
-        self.items.push_back(Item::Copied(octets.len()));
+        self.items.push_back(Item::Copied(HEADER + octets.len()));
+        &self.copied[at..]
     }
 
     /// The last message is not sent now, but behind those that are sent again.
@@ -145,8 +151,8 @@ impl Kept {
         true
     }
 
-    /// Copies what is in buffers of a device that is not used any more, behind room for the header of `header` octets.
-    pub(crate) fn leave_buffers(&mut self, header: usize) {
+    /// Copies what is in buffers of a device that is not used any more.
+    pub(crate) fn leave_buffers(&mut self) {
         let (mut copied, mut rest) = (Vec::new(), &self.copied[self.first..]);
         for item in &mut self.items {
             match item {
@@ -156,8 +162,8 @@ impl Kept {
                     rest = others;
                 }
                 Item::Whole(buffer) => {
-                    copied.extend_from_slice(&buffer[header..]);
-                    *item = Item::Copied(buffer.len() - header);
+                    copied.extend_from_slice(buffer);
+                    *item = Item::Copied(buffer.len());
                 }
                 _ => {}
             }
@@ -181,10 +187,10 @@ impl Kept {
         self.items.get_mut(self.again?.0)
     }
 
-    /// The octets of the next, which was copied.
-    pub(crate) fn copied_again(&self, out: &mut Vec<u8>, len: usize) {
+    /// The `len` octets of the next, which was copied, with its former header.
+    pub(crate) fn copied_again(&mut self, len: usize) -> &mut [u8] {
         let at = self.first + self.again.map_or(0, |again| again.1);
-        out.extend_from_slice(&self.copied[at..at + len]);
+        &mut self.copied[at..at + len]
     }
 
     /// The next, which was copied, is sent from a buffer that the device gets.

@@ -118,6 +118,7 @@ mod listener;
 mod message;
 mod options;
 mod resume;
+mod sends;
 mod server;
 pub mod session;
 mod sessions;

@@ -3,9 +3,10 @@
 //! Owner: the state of the channel, which has one at a time. A session that moves to another adapter gets another; on the same
 //! adapter the endpoint is reset and connected again.
 
-use itapi::{ConnEvd, Ep, Error, Evd, Ia, Pz, VpStatus};
+use itapi::{ConnEvd, Ep, Error, Evd, Ia, Pz, VpStatus, Work};
 
 use crate::error::Result;
+use crate::sends::Sends;
 use crate::tuning::{INLINE, SIGNAL_EVERY};
 
 /// See the module.
@@ -49,6 +50,22 @@ impl Link {
         let ep = ep.max_inline(inline).allow(itapi::Access::REMOTE_READ).build()?;
         let (completions, inline) = (completions(receives), inline as usize);
         Ok(Self { ep, pz, adapter, line, depth, inline, completions })
+    }
+
+    /// Posts a Send from a buffer with `octets`, or of octets that are copied meanwhile: then `octets` is 0.
+    #[inline]
+    pub(crate) fn post(
+        &self,
+        sends: &mut Sends,
+        work: Work<'_>,
+        octets: usize,
+        signalled: bool,
+    ) -> Result<()> {
+        let signalled = signalled || sends.must_signal(octets);
+        let work = if signalled { work } else { work.unsignalled() };
+        self.ep.post(work)?;
+        sends.posted(octets, signalled);
+        Ok(())
     }
 
     /// Whether it is on this adapter.

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::kept::Item;
 use crate::message::{Body, Draft, Memory, Outgoing};
 use crate::state::State;
+use crate::wire::HEADER;
 
 impl ChannelEnd {
     /// Keeps a message to be sent later; false: there is no room for it.
@@ -29,7 +30,7 @@ impl ChannelEnd {
             None => return Ok(false),
             Some(false) => {
                 if let Some(resume) = &mut state.resume {
-                    resume.kept.copy(octets);
+                    resume.kept.copy(&[0; HEADER], octets);
                 }
                 None
             }

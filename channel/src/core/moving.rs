@@ -240,20 +240,20 @@ impl ChannelEnd {
         Ok(true)
     }
 
+    /// The next one of `len` octets, which was copied.
     fn copy_again(&self, state: &mut State, len: usize) -> Result<bool> {
-        let mut octets = vec![0; HEADER];
-        if let Some(resume) = &state.resume {
-            resume.kept.copied_again(&mut octets, len);
-        }
-        if octets.len() <= state.link.inline {
-            octets[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
-            self.post(state, Work::send(&octets[..]), 0, false)?;
+        if len <= state.link.inline {
+            let header = self.header(state, Kind::Small)?;
+            let Some(resume) = &mut state.resume else { return Ok(false) };
+            let octets = resume.kept.copied_again(len);
+            octets[..HEADER].copy_from_slice(&header);
+            state.link.post(&mut state.sends, Work::send(&*octets), 0, false)?;
             return Ok(true);
         }
-        let Some(mut buffer) = self.idle(state, len)? else { return Ok(false) };
-        buffer.resize(octets.len())?;
-        buffer.copy_from_slice(&octets);
+        let Some(mut buffer) = self.idle(state, len - HEADER)? else { return Ok(false) };
+        buffer.resize(len)?;
         if let Some(resume) = &mut state.resume {
+            buffer.copy_from_slice(resume.kept.copied_again(len));
             resume.kept.post_again();
         }
         self.post_buffer(state, buffer)?;
@@ -276,7 +276,7 @@ impl ChannelEnd {
             }
         };
         if let Some(resume) = &mut state.resume {
-            resume.kept.leave_buffers(HEADER);
+            resume.kept.leave_buffers();
         }
         state.receives = Receives::new(small, free);
         state.allot(small, self.ours.slots);

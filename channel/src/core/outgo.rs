@@ -179,12 +179,8 @@ impl ChannelEnd {
     #[inline]
     fn send_slice(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
         let len = HEADER + octets.len();
-        if len <= SHORT.min(state.link.inline) {
-            return self.send_copied(state, octets, &mut [0; SHORT]).map(|()| true);
-        }
         if len <= state.link.inline {
-            let room = &mut [0; INLINE as usize];
-            return self.send_copied(state, octets, room).map(|()| true);
+            return self.send_copied(state, octets).map(|()| true);
         }
         let Some(mut buffer) = self.idle(state, octets.len())? else { return Ok(false) };
         buffer.resize(len)?;
@@ -207,15 +203,31 @@ impl ChannelEnd {
         self.post(state, Work::send(buffer), octets, false)
     }
 
-    /// Sends octets that are copied while posting, put together in `room`.
+    /// Sends octets that are copied while posting.
     #[inline]
-    fn send_copied(&self, state: &mut State, octets: &[u8], room: &mut [u8]) -> Result<()> {
+    fn send_copied(&self, state: &mut State, octets: &[u8]) -> Result<()> {
         let header = self.header(state, Kind::Small)?;
+        if let Some(resume) = &mut state.resume {
+            let whole = resume.kept.copy(&header, octets);
+            return state.link.post(&mut state.sends, Work::send(whole), 0, false);
+        }
+        if HEADER + octets.len() <= SHORT {
+            return self.post_copied(state, header, octets, &mut [0; SHORT]);
+        }
+        self.post_copied(state, header, octets, &mut [0; INLINE as usize])
+    }
+
+    /// The same, put together in `room`.
+    #[inline]
+    fn post_copied(
+        &self,
+        state: &mut State,
+        header: [u8; HEADER],
+        octets: &[u8],
+        room: &mut [u8],
+    ) -> Result<()> {
         room[..HEADER].copy_from_slice(&header);
         room[HEADER..HEADER + octets.len()].copy_from_slice(octets);
-        if let Some(resume) = &mut state.resume {
-            resume.kept.copy(octets);
-        }
         self.post(state, Work::send(&room[..HEADER + octets.len()]), 0, false)
     }
 
@@ -295,7 +307,7 @@ impl ChannelEnd {
         Ok(session.header(kind).to_octets())
     }
 
-    /// Posts a Send from a buffer with `octets`, or of octets that are copied meanwhile: then `octets` is 0.
+    /// See [`Link::post`](crate::link::Link::post).
     #[inline]
     pub(super) fn post(
         &self,
@@ -304,11 +316,7 @@ impl ChannelEnd {
         octets: usize,
         signalled: bool,
     ) -> Result<()> {
-        let signalled = signalled || state.sends.must_signal(octets);
-        let work = if signalled { work } else { work.unsignalled() };
-        state.link.ep.post(work)?;
-        state.sends.posted(octets, signalled);
-        Ok(())
+        state.link.post(&mut state.sends, work, octets, signalled)
     }
 
     /// An idle buffer for a message of `octets`; `None`: all are in use.
