@@ -69,6 +69,9 @@ pub enum End {
     /// From its connection event.
     #[error("{0}")]
     Event(ConnEvent),
+    /// Its work requests were flushed; more is not known.
+    #[error("the connection has ended, and its work was flushed")]
+    Flushed,
     /// The session was not resumed on another connection: every cause that was met.
     #[error("{0}")]
     Unresumed(Unresumed),
@@ -107,6 +110,13 @@ impl Unresumed {
         let known = self.causes.iter().any(|other| other.to_string() == text);
         if !known && self.causes.len() < CAUSES {
             self.causes.push(cause);
+        }
+    }
+
+    /// The first one is known better now.
+    pub(crate) fn began_with(&mut self, cause: End) {
+        if let Some(first) = self.causes.first_mut() {
+            *first = cause;
         }
     }
 

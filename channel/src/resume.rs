@@ -158,6 +158,17 @@ impl Resume {
         self.away = Some(Box::new(away));
     }
 
+    /// The last event of the connection that was lost: it says why, if nothing has said so before.
+    pub(crate) fn ended(&mut self, event: ConnEvent) {
+        let Some(away) = &mut self.away else { return };
+        away.ended = true;
+        if matches!(self.cause, Some(End::Flushed)) {
+            let cause = End::Event(event);
+            away.causes.began_with(cause.clone());
+            self.cause = Some(cause);
+        }
+    }
+
     /// How it has gone so far.
     pub(crate) fn so_far(&self) -> Resumption {
         let way = match self.role {

@@ -30,7 +30,7 @@ impl ChannelEnd {
         if !state.is_down {
             let cause = match &over {
                 Over::Ended(Some(end)) => (**end).clone(),
-                _ => End::Refused(crate::error::Refusal::Contradiction),
+                _ => End::Flushed,
             };
             tracing::warn!(
                 ends = %Named(state.link.ep.ends()), session = resume.moves, %cause,
@@ -54,9 +54,8 @@ impl ChannelEnd {
 
     /// An event while there is no connection: the last of the former one, or of an attempt.
     pub(super) fn attempted(self: &Arc<Self>, state: &mut State, event: ConnEvent) {
-        let Some(away) = state.resume.as_mut().and_then(|resume| resume.away.as_mut()) else {
-            return;
-        };
+        let Some(resume) = &mut state.resume else { return };
+        let Some(away) = &mut resume.away else { return };
         match (&away.attempt, event) {
             (Attempt::Begun, ConnEvent::Established(established)) => {
                 self.moved(state, &established);
@@ -66,7 +65,10 @@ impl ChannelEnd {
                 // It was given up concurrently.
                 let _ = state.link.ep.start_disconnect(Disconnect::Abrupt);
             }
-            _ => away.ended = true,
+            (_, other) => {
+                resume.ended(other);
+                state.publish();
+            }
         }
     }
 

@@ -112,3 +112,17 @@ fn a_session_leaves_an_adapter_whose_connection_is_lost_and_returns() {
         });
     });
 }
+
+#[test]
+fn a_session_leaves_an_adapter_that_is_removed() {
+    with_an_adapter("a_session_leaves_an_adapter_that_is_removed", || {
+        session(RESUME, |caller| {
+            caller.call_until(0, 0);
+            orders::fail("rdma_resolve_addr", EIO);
+            orders::remove();
+            caller.call_until(1, 1);
+            let cause = caller.cause();
+            assert!(cause.contains("catastrophic"), "{cause}");
+        });
+    });
+}

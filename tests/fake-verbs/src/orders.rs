@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use ibv_sys::{IBV_WC_RETRY_EXC_ERR, RDMA_CM_EVENT_DISCONNECTED};
+use ibv_sys::{IBV_EVENT_DEVICE_FATAL, IBV_WC_RETRY_EXC_ERR, RDMA_CM_EVENT_DISCONNECTED};
 
 /// A function of [`crate::control`] in the loaded library. Panics if there is none: the test is wrong.
 fn find(name: &str) -> *mut c_void {
@@ -29,6 +29,13 @@ pub fn lose_the_next_send() {
     // SAFETY: its type in `control`.
     let order: extern "C" fn(u32) = unsafe { std::mem::transmute(find("fake_status")) };
     order(IBV_WC_RETRY_EXC_ERR);
+}
+
+/// The device is removed.
+pub fn remove() {
+    // SAFETY: its type in `control`.
+    let order: extern "C" fn(u32) = unsafe { std::mem::transmute(find("fake_async")) };
+    order(IBV_EVENT_DEVICE_FATAL);
 }
 
 /// A function fails with `errno` from its next call on; 0 ends that.
