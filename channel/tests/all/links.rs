@@ -1,4 +1,5 @@
-//! Two hosts with two links between them, as network namespaces: the links go down and up, and the session goes on by the other.
+//! Two hosts with two links between them, as network namespaces: links, routes and addresses come and go, and the session goes on by the
+//! other link.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -73,8 +74,8 @@ pub(crate) fn alone(test: &str, body: fn()) {
 }
 
 #[test]
-fn a_session_follows_the_links_that_are_up() {
-    alone("links::a_session_follows_the_links_that_are_up", first_host);
+fn a_session_follows_links_routes_and_addresses() {
+    alone("links::a_session_follows_links_routes_and_addresses", first_host);
 }
 
 #[test]
@@ -159,6 +160,12 @@ fn first_host() {
     ip(&[], "link set left1 up");
     ip(&there, "link set right2 down");
     talk_until_way(0, 2);
+    ip(&there, "link set right2 up");
+    ip(&[], "route add unreachable 10.9.1.2/32");
+    talk_until_way(1, 3);
+    ip(&[], "route del unreachable 10.9.1.2/32");
+    ip(&there, "addr del 10.9.2.2/24 dev right2");
+    talk_until_way(0, 4);
     channel.close().unwrap();
     line("closed");
 }
