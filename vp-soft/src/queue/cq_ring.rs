@@ -28,7 +28,7 @@ mod removal;
 use vp_api::{VpError, VpResult, VpStatus, WcStatus, WorkCompletion};
 
 use self::arm::ArmState;
-use self::removal::SideList;
+use self::removal::{Filling, SideList};
 use crate::limits;
 use crate::queue::ring::{Offer, Ring};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Mutex, Ordering, fence, lock};
@@ -134,11 +134,15 @@ impl CqRing {
                     // Without memory for another ring the pusher must wait longer.
                     let _ = self.link_next(ring);
                 }
-                Offer::Full if self.keeps_removed() && self.link_next(ring).is_ok() => {}
-                // RFC 5042 6.4.6: only this CQ is affected. [SEC-09]
-                Offer::Full => {
-                    return Err(Overrun { first: !self.overrun.swap(true, Ordering::AcqRel) });
-                }
+                Offer::Full => match self.filling(ring) {
+                    Filling::NoMore => {}
+                    Filling::Removed if self.link_next(ring).is_ok() => {}
+                    // RFC 5042 6.4.6: only this CQ is affected. [SEC-09]
+                    Filling::Removed | Filling::Valid => {
+                        let first = !self.overrun.swap(true, Ordering::AcqRel);
+                        return Err(Overrun { first });
+                    }
+                },
             }
         }
         Err(Overrun { first: false })

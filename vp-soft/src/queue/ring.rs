@@ -166,6 +166,11 @@ impl Ring {
         self.head() + self.slots.len() <= position
     }
 
+    /// Whether it is full at present.
+    pub(crate) fn is_full_now(&self) -> bool {
+        self.is_full(self.tail.load(Ordering::Acquire) / STEP)
+    }
+
     /// Moves up to `out.len()` completions to `out`, and returns how many. `None` if the ring is held.
     #[inline]
     pub(crate) fn pop(&self, out: &mut [WorkCompletion]) -> Option<usize> {

@@ -26,6 +26,16 @@ pub(super) struct SideList {
     removed: Vec<(QpId, u64)>,
 }
 
+/// What fills a ring.
+pub(super) enum Filling {
+    /// Completions that are removed, perhaps.
+    Removed,
+    /// Only completions that are to be polled.
+    Valid,
+    /// It is not full any more.
+    NoMore,
+}
+
 impl SideList {
     fn is_removed(&self, qp: QpId, place: u64) -> bool {
         self.removed.iter().any(|(removed, end)| *removed == qp && place < *end)
@@ -124,15 +134,20 @@ impl CqRing {
         lock(&self.side).list.len()
     }
 
-    /// Makes room: the ring may be full of completions that are removed.
+    /// What a ring is full of that was found full. Poppers may have made room since; whoever forgets which completions are removed
+    /// has made room before, under this lock.
     #[cold]
-    pub(super) fn keeps_removed(&self) -> bool {
-        !lock(&self.side).removed.is_empty()
+    pub(super) fn filling(&self, ring: &Ring) -> Filling {
+        let side = lock(&self.side);
+        match (ring.is_full_now(), side.removed.is_empty()) {
+            (false, _) => Filling::NoMore,
+            (true, false) => Filling::Removed,
+            (true, true) => Filling::Valid,
+        }
     }
 }
 
 #[cfg(test)]
-#[cfg(not(loom))]
 impl CqRing {
     /// For tests: acts as if a QP's completions could not be moved.
     fn keep_in_ring(&self, qp: QpId) {
