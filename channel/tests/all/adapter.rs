@@ -122,7 +122,7 @@ fn a_session_leaves_an_adapter_that_is_removed() {
             orders::remove();
             caller.call_until(1, 1);
             let cause = caller.cause();
-            assert!(cause.contains("catastrophic"), "{cause}");
+            assert!(cause.contains("the device was removed"), "{cause}");
         });
     });
 }

@@ -169,7 +169,7 @@ impl fmt::Display for BrokenCause {
             Self::ClosedInWork => f.write_str(
                 "the connection was closed with work outstanding; the peer's process probably ended early",
             ),
-            Self::Catastrophic => f.write_str("the provider failed; see the log"),
+            Self::Catastrophic => f.write_str("the device was removed, or failed; see the log"),
         }
     }
 }
@@ -301,7 +301,7 @@ mod tests {
             (BrokenCause::Reset, "the peer reset"),
             (BrokenCause::Lost, "did not respond in time"),
             (BrokenCause::ClosedInWork, "work outstanding"),
-            (BrokenCause::Catastrophic, "the provider failed"),
+            (BrokenCause::Catastrophic, "the device was removed"),
         ];
         for (cause, words) in &causes {
             assert!(cause.to_string().contains(words), "{cause}");
